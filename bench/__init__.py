@@ -1,1 +1,1 @@
-"""How fast Athena is, and how much room it takes: `python -m bench` measures and writes docs/benchmarks.md."""
+"""Benchmarks of Athena: `python -m bench` measures time, memory and disk space and writes docs/benchmarks.md."""

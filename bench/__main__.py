@@ -1,4 +1,4 @@
-"""Measure, and write docs/benchmarks.md."""
+"""Run the benchmarks and write docs/benchmarks.md."""
 
 import argparse
 import os
@@ -75,10 +75,10 @@ def main() -> None:
             before = machine.Load.now()
             results[name] = BENCHMARKS[name].run(run)
             loads[name] = machine.Load.now().since(before)
-    page = report.page(results, loads, machine.facts())
+    page = report.render_page(results, loads, machine.describe_machine())
     if given.only and given.write and not given.quick:
         old = (DOCS / "benchmarks.md").read_text("utf-8")
-        _write(report.merged(old, page, BENCHMARKS), results)
+        _write(report.merge_pages(old, page, BENCHMARKS), results)
     elif given.only or given.quick:
         print(page)
     else:

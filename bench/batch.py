@@ -1,4 +1,4 @@
-"""The batch task: find and update so many records, by one program, and by the reference memory server call by call."""
+"""Batch task: find and update many records, with one program and with one call per record on the reference server."""
 
 import json
 import sys
@@ -10,16 +10,16 @@ from bench import graph
 from bench.machine import ROOT
 from bench.result import Result, Row, Table
 from bench.run import Run
-from bench.timing import clocked, ms
+from bench.timing import format_ms, time_call
 
 sys.path.append(str(ROOT / "scripts"))
 
 import node_packages
 from reference_server import Reference
 
-AHEAD = {50: 3.0, 10_000: 20.0}  # times faster, by number of records
-SAMPLE = 500  # records that the reference is given at most: beyond, its time is that of so many, scaled
-MODEL_S = 4.3  # seconds of a model for one call, in an experiment: an estimate, and kept apart
+REQUIRED_SPEEDUP = {50: 3.0, 10_000: 20.0}  # required speed-up over the reference, by number of records
+MAX_REFERENCE_RECORDS = 500  # the reference updates at most this many records; its time is then scaled up
+MODEL_S = 4.3  # assumed seconds of a model per call, an estimate that the report shows separately
 PROGRAM = """done = 0
 for i in range({count}):
     found = graph.open_nodes(names=[f"entity {{i}}"])["entities"][0]
@@ -48,7 +48,7 @@ def run(run: Run) -> Result:
         command, absent = None, str(error)
     found = {size: _measure(run, size, command) for size in sizes}
     rows = []
-    for size, bar in AHEAD.items():
+    for size, bar in REQUIRED_SPEEDUP.items():
         if size not in found:
             continue
         what, wanted = f"find and update {size:,} records", f"at least {bar:g}x faster than the reference"
@@ -84,9 +84,10 @@ def run(run: Run) -> Result:
         "For each record `open_nodes` and `add_observations` of one new observation, in a graph of as many records: by "
         "one `execute_code`, every write durable, record by record and 500 in a call, and by the reference "
         "call by call over its standard input and "
-        f"output. The reference updates at most {SAMPLE:,} records, and its time is scaled from those; every call "
-        "rewrites its whole file, so the file is as large as it would be. Tokens (o200k) are those of arguments and "
-        "results that a model writes and reads. Up to six rounds in turn; the least time counts, for both.",
+        f"output. The reference updates at most {MAX_REFERENCE_RECORDS:,} records, and its time is scaled from those; "
+        "every call rewrites its whole file, so the file is as large as it would be. Tokens (o200k) are those of "
+        "arguments and results that a model writes and reads. Up to six rounds in turn; the least time counts, "
+        "for both.",
         rows,
         [
             Table(head, lines),
@@ -98,14 +99,14 @@ def run(run: Run) -> Result:
 
 def _line(size: int, one: dict[str, Any]) -> tuple[str, ...]:
     theirs = one["theirs"]
-    scaled = " (scaled)" if size > SAMPLE else ""
+    scaled = " (scaled)" if size > MAX_REFERENCE_RECORDS else ""
     return (
         f"{size:,}",
-        ms(one["ours"]),
-        ms(one["ours"] / size),
-        ms(one["at once"]),
-        "-" if theirs is None else ms(theirs) + scaled,
-        "-" if theirs is None else ms(theirs / size),
+        format_ms(one["ours"]),
+        format_ms(one["ours"] / size),
+        format_ms(one["at once"]),
+        "-" if theirs is None else format_ms(theirs) + scaled,
+        "-" if theirs is None else format_ms(theirs / size),
         f"{one['tokens']:,}",
         "-" if theirs is None else f"{one['their tokens']:,}{scaled}",
         f"{MODEL_S * (2 * size - 1):,.0f} s more",
@@ -119,10 +120,10 @@ def _measure(run: Run, size: int, command: list[str] | None) -> dict[str, Any]:
     at_once: list[float] = []
     theirs: list[float] = []
     made: dict[str, Any] = {"theirs": None, "their tokens": 0, "ratio": None}
-    with run.opened(run.folder / f"batch-{size}") as app:
-        ours = graph.Ours(app)
+    with run.open_store(run.folder / f"batch-{size}") as app:
+        ours = graph.AthenaGraph(app)
         ours.fill(size)
-        ours.call("execute_code", {"code": "1 + 1"})  # a server has its workers already
+        ours.call("execute_code", {"code": "1 + 1"})  # start the workers, as in a running server
         reference = None
         if command is not None:
             graph.write_reference(file, size)
@@ -133,19 +134,19 @@ def _measure(run: Run, size: int, command: list[str] | None) -> dict[str, Any]:
             times.append(took)
             made["calls"] = answer["calls"]
             if reference is not None:
-                theirs.append(_drive(reference, size, number, made))
+                theirs.append(_update_records(reference, size, number, made))
             ours.settle()
         if reference is not None:
             reference.close()
-    made["ours"], made["at once"] = min(times), min(at_once)  # that of a quiet machine, for all
+    made["ours"], made["at once"] = min(times), min(at_once)  # the least time, since other processes only add to it
     if theirs:
         made["theirs"] = min(theirs)
         made["ratio"] = made["theirs"] / made["ours"]
     return made
 
 
-def _execute(ours: graph.Ours, program: str, size: int, number: int) -> tuple[float, dict[str, Any], int]:
-    """Run a program to its end; return the seconds, the answer and the tokens."""
+def _execute(ours: graph.AthenaGraph, program: str, size: int, number: int) -> tuple[float, dict[str, Any], int]:
+    """Run a program to its end and return seconds, answer and tokens."""
     given = {"code": program.format(count=size, mark=number), "timeout_s": 60.0}
     began = time.perf_counter()
     answer = ours.call("execute_code", given)
@@ -159,9 +160,9 @@ def _execute(ours: graph.Ours, program: str, size: int, number: int) -> tuple[fl
     )
 
 
-def _drive(reference: Reference, size: int, number: int, made: dict[str, Any]) -> float:
-    """Update records call by call; return the seconds for all of them, and note the tokens."""
-    some = min(size, SAMPLE)
+def _update_records(reference: Reference, size: int, number: int, made: dict[str, Any]) -> float:
+    """Update records call by call, count the tokens and return the total seconds."""
+    some = min(size, MAX_REFERENCE_RECORDS)
     said: list[str] = []
 
     def work() -> None:
@@ -177,6 +178,6 @@ def _drive(reference: Reference, size: int, number: int, made: dict[str, Any]) -
                 said.append(json.dumps(arguments))
                 said.append(json.dumps(reference.call(tool, arguments)))
 
-    took = clocked(work) * size / some
+    took = time_call(work) * size / some
     made["their tokens"] = round(sum(map(tokens.count_tokens_exactly, said)) * size / some)
     return took

@@ -1,4 +1,4 @@
-"""What a session start costs: tokens, beside the same memories as raw tool results, and time."""
+"""Tokens and time of the briefing at session start, compared with the same memories as raw tool results."""
 
 import json
 from statistics import median
@@ -11,16 +11,15 @@ from athena.core.threads import run_sync
 from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run
-from bench.timing import clocked, ms
+from bench.timing import format_ms, time_call
 
 SMALL, BUDGET = 1_000, 900
-AROUND = {"branch": "fix/socket-timeouts", "files": ["src/socketserver.py", "tests/test_threading.py"]}
+GIT_STATE = {"branch": "fix/socket-timeouts", "files": ["src/socketserver.py", "tests/test_threading.py"]}
 
 
 def run(run: Run) -> Result:
     sizes = [SMALL] + [size for size in (run.ordinary, run.large) if size > SMALL]
     rounds = 5 if run.quick else 30
-    tokens.load_encoding()
     measured = {size: _measure(run, size, rounds) for size in sizes}
     told, raw, _, text = measured[SMALL]
     return Result(
@@ -39,14 +38,14 @@ def run(run: Run) -> Result:
             Row(
                 f"`briefing`, {sizes[-1]:,} memories beside {SMALL:,}",
                 "no bar",
-                f"{ms(measured[sizes[-1]][2])} beside {ms(measured[SMALL][2])}",
+                f"{format_ms(measured[sizes[-1]][2])} beside {format_ms(measured[SMALL][2])}",
                 None,
             ),
         ],
         [
             Table(
                 ("memories", "tokens", "as raw tool results", "time"),
-                [(f"{size:,}", f"{one[0]:,}", f"{one[1]:,}", ms(one[2])) for size, one in measured.items()],
+                [(f"{size:,}", f"{one[0]:,}", f"{one[1]:,}", format_ms(one[2])) for size, one in measured.items()],
             ),
             f"```\n{text}\n```",
         ],
@@ -54,21 +53,26 @@ def run(run: Run) -> Result:
 
 
 def _measure(run: Run, size: int, rounds: int) -> tuple[int, int, float, str]:
-    with run.opened(run.stores.copy(size)):
+    with run.open_store(run.stores.copy(size)):
         call = AppConnection(shared_app, PROJECT, "bench").call
 
         def ask(name: str, **arguments: Any) -> Any:
             return run_sync(call(name, arguments)).data
 
-        for note in corpus.notes(SMALL)[:: SMALL // 40]:
+        for note in corpus.load_notes(SMALL)[:: SMALL // 40]:
             api.store(note, tags=["important"])
-        for i, note in enumerate(corpus.queries(10, SMALL)):
+        for i, note in enumerate(corpus.make_queries(10, SMALL)):
             if i < 6:
                 ask("record_event", event_type="episode", content=f"Worked on {note}", session_id=f"s{i}")
             else:
                 ask("create_task", title=f"Look into {note}", due=1.0)
-        times = [clocked(ask, "briefing", **AROUND) for _ in range(rounds)]
-        made = ask("briefing", **AROUND)
+        times = [time_call(ask, "briefing", **GIT_STATE) for _ in range(rounds)]
+        made = ask("briefing", **GIT_STATE)
         raw = [ask("get_memory", memory_id=one["hash"]) for one in made["told"]]
         text = made["text"]
-    return tokens.count_tokens(text), sum(tokens.count_tokens(json.dumps(one)) for one in raw), median(times), text
+    return (
+        tokens.count_tokens_exactly(text),
+        sum(tokens.count_tokens_exactly(json.dumps(one)) for one in raw),
+        median(times),
+        text,
+    )

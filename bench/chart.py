@@ -1,16 +1,16 @@
-"""Charts as SVG, readable on white and on dark pages."""
+"""Draw charts as SVG that are readable on white and on dark pages."""
 
 from collections.abc import Mapping
 from io import StringIO
 from typing import Any
 
-INK = "#7a8288"  # in the middle: contrast enough with white and with a dark page
+INK = "#7a8288"  # mid gray: enough contrast on white and on dark pages
 COLOURS = ("#3d87d9", "#e0812f", "#2fa36b", "#b565c9", "#d65a5a", "#a58b2c", "#8a9299")
 
 
-def growth(times: Mapping[int, tuple[float, float, float]], bars: Mapping[int, float]) -> str:
-    """Draw how a search grows with the store, beside one model pass."""
-    figure, axes = _canvas()
+def draw_growth(times: Mapping[int, tuple[float, float, float]], bars: Mapping[int, float]) -> str:
+    """Draw how search time grows with the store, beside one model pass."""
+    figure, axes = _create_axes()
     sizes = list(times)
     model, middle, slow = ([moment * 1000 for moment in column] for column in zip(*times.values(), strict=True))
     axes.plot(sizes, slow, "--", color=COLOURS[1], marker="o", label="search, 95 % are faster")
@@ -24,12 +24,12 @@ def growth(times: Mapping[int, tuple[float, float, float]], bars: Mapping[int, f
     axes.set_ylim(bottom=0)
     axes.set_xlabel("memories in the store")
     axes.set_ylabel("milliseconds")
-    return _drawn(figure, axes)
+    return _render_svg(figure, axes)
 
 
-def parts(times: Mapping[int, Mapping[str, float]]) -> str:
-    """Draw where the time of a search goes, at each size."""
-    figure, axes = _canvas()
+def draw_parts(times: Mapping[int, Mapping[str, float]]) -> str:
+    """Draw the parts of search time at each store size."""
+    figure, axes = _create_axes()
     places = range(len(times))
     below = [0.0] * len(times)
     for colour, name in zip(COLOURS, next(iter(times.values())), strict=False):
@@ -39,10 +39,10 @@ def parts(times: Mapping[int, Mapping[str, float]]) -> str:
     axes.set_xticks(places, [f"{size:,}" for size in times])
     axes.set_xlabel("memories in the store")
     axes.set_ylabel("milliseconds a search, average")
-    return _drawn(figure, axes)
+    return _render_svg(figure, axes)
 
 
-def _canvas() -> tuple[Any, Any]:
+def _create_axes() -> tuple[Any, Any]:
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -64,7 +64,7 @@ def _canvas() -> tuple[Any, Any]:
     return pyplot.subplots(figsize=(7.5, 4.2), layout="constrained")
 
 
-def _drawn(figure: Any, axes: Any) -> str:
+def _render_svg(figure: Any, axes: Any) -> str:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=INK, alpha=0.25)
     axes.set_axisbelow(True)

@@ -1,4 +1,4 @@
-"""A fresh process that searches by meaning, as a script or a hook does."""
+"""Time a semantic search in a fresh process, as a script or a hook runs it."""
 
 import json
 import re
@@ -13,7 +13,14 @@ from statistics import median
 from bench import corpus, rival
 from bench.result import Result, Row, Table
 from bench.run import Run
-from bench.timing import Ran, interleaved, least_and_median, ms, process, python
+from bench.timing import (
+    FinishedProcess,
+    format_least_and_median,
+    format_ms,
+    python_command,
+    run_interleaved,
+    run_process,
+)
 
 BAR = 0.350  # seconds
 AHEAD = 4.0
@@ -33,33 +40,33 @@ NAMES = {
 
 def run(run: Run) -> Result:
     home = run.stores.home(run.ordinary)
-    query = corpus.queries(1, run.ordinary)[0]
+    query = corpus.make_queries(1, run.ordinary)[0]
     environment, folder = run.environment(home), str(run.folder)
     ours = f"search of {run.ordinary:,}"
-    contestants: dict[str, Callable[[], Ran]] = {
-        "python -c pass": partial(process, python("pass"), environment, folder),
-        ours: partial(process, python(PROGRAM.format(query=query)), environment, folder),
+    contestants: dict[str, Callable[[], FinishedProcess]] = {
+        "python -c pass": partial(run_process, python_command("pass"), environment, folder),
+        ours: partial(run_process, python_command(PROGRAM.format(query=query)), environment, folder),
     }
     theirs, absent = "", "a quick run does not install it"
     if not run.quick:
         try:
             interpreter, version = rival.install(run.folder)
             theirs = f"import of {rival.NAME} {version}"
-            contestants[theirs] = partial(process, [str(interpreter), "-c", rival.PROGRAM], environment, folder)
+            contestants[theirs] = partial(run_process, [str(interpreter), "-c", rival.PROGRAM], environment, folder)
         except rival.Unobtainable as error:
             absent = str(error)
-    ran = interleaved(contestants, 4 if run.quick else 15)
+    ran = run_interleaved(contestants, 4 if run.quick else 15)
     assert all(len(r.output.splitlines()) == 5 for r in ran[ours])
     walls = {name: [r.wall for r in runs] for name, runs in ran.items()}
     least = min(walls[ours])
     rows = [
         Row(
             f"A fresh process that searches {run.ordinary:,} memories by meaning",
-            f"at most {ms(BAR)} on a quiet machine",
-            least_and_median(walls[ours]),
+            f"at most {format_ms(BAR)} on a quiet machine",
+            format_least_and_median(walls[ours]),
             least <= BAR,
         ),
-        _against(walls, ours, theirs, absent),
+        _compare(walls, ours, theirs, absent),
     ]
     return Result(
         "A fresh process that searches",
@@ -77,7 +84,7 @@ def run(run: Run) -> Result:
     )
 
 
-def _against(walls: dict[str, list[float]], ours: str, theirs: str, absent: str) -> Row:
+def _compare(walls: dict[str, list[float]], ours: str, theirs: str, absent: str) -> Row:
     what, bar = f"The same against the import of `{rival.NAME}` alone", f"at least {AHEAD:.0f}x faster"
     if not theirs:
         return Row(what, bar, f"not measured here: {absent}", None)
@@ -94,9 +101,14 @@ def _fairness() -> str:
     )
 
 
-def _processes(ran: dict[str, list[Ran]]) -> Table:
+def _processes(ran: dict[str, list[FinishedProcess]]) -> Table:
     lines = [
-        (name, ms(min(r.wall for r in runs)), ms(median(r.wall for r in runs)), ms(median(r.cpu for r in runs)))
+        (
+            name,
+            format_ms(min(r.wall for r in runs)),
+            format_ms(median(r.wall for r in runs)),
+            format_ms(median(r.cpu for r in runs)),
+        )
         for name, runs in ran.items()
     ]
     return Table(("process", "wall time, least", "median", "CPU time, median"), lines)
@@ -106,7 +118,7 @@ def _stages(run: Run, home: Path, query: str) -> Table:
     stages: dict[str, list[float]] = {}
     for number in range(3 if run.quick else 9):
         began = time.monotonic()
-        ran = process(python(STAGED.format(query=query)), run.environment(home), str(run.folder))
+        ran = run_process(python_command(STAGED.format(query=query)), run.environment(home), str(run.folder))
         ended = time.monotonic()
         if not number:
             continue
@@ -114,8 +126,8 @@ def _stages(run: Run, home: Path, query: str) -> Table:
         spent = {"start of Python": told["began"] - began, **told["spent"], "end of the process": ended - told["ended"]}
         for name, seconds in spent.items():
             stages.setdefault(name, []).append(seconds)
-    lines = [(NAMES.get(name, name), ms(median(times)), ms(min(times))) for name, times in stages.items()]
-    lines.append(("sum", ms(sum(map(median, stages.values()))), ms(sum(map(min, stages.values())))))
+    lines = [(NAMES.get(name, name), format_ms(median(times)), format_ms(min(times))) for name, times in stages.items()]
+    lines.append(("sum", format_ms(sum(map(median, stages.values()))), format_ms(sum(map(min, stages.values())))))
     return Table(("step", "median", "least"), lines)
 
 
@@ -124,7 +136,7 @@ def _imports(run: Run, home: Path, query: str) -> Table:
     samples: list[Counter[str]] = []
     for _ in range(2 if run.quick else 5):
         spent: Counter[str] = Counter()
-        for line in process(command, run.environment(home), str(run.folder)).errors.splitlines():
+        for line in run_process(command, run.environment(home), str(run.folder)).errors.splitlines():
             if match := IMPORTED.match(line):
                 microseconds, package = match.groups()
                 spent[package if package in KNOWN else "Python's own"] += int(microseconds)
@@ -132,7 +144,10 @@ def _imports(run: Run, home: Path, query: str) -> Table:
     names = sorted(samples[0], key=lambda name: -median(s[name] for s in samples))
     return Table(
         ("package", "its own modules, median", "least"),
-        [(n, ms(median(s[n] for s in samples) / 1e6), ms(min(s[n] for s in samples) / 1e6)) for n in names],
+        [
+            (n, format_ms(median(s[n] for s in samples) / 1e6), format_ms(min(s[n] for s in samples) / 1e6))
+            for n in names
+        ],
     )
 
 

@@ -1,4 +1,4 @@
-"""Short English notes without a file of them: sentences from the docstrings of the standard library.
+"""Short English notes, taken from the docstrings of the standard library.
 
 The same Python version gives the same notes in the same order.
 """
@@ -12,22 +12,22 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-FEWEST, MOST = 8, 40  # words of a note
+MIN_NOTE_WORDS, MAX_NOTE_WORDS = 8, 40  # words of a note
 SEED = 20_261_115
-TESTS = {"site-packages", "dist-packages", "test", "tests", "idle_test"}  # not on every machine
+TESTS = {"site-packages", "dist-packages", "test", "tests", "idle_test"}  # not installed on every machine
 BETWEEN = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 OPENINGS = ("what is", "how do we", "where is", "why does", "when is", "which of", "what about", "")
 
 
-def notes(count: int) -> list[str]:
-    """Return so many distinct notes of 8 to 40 words."""
-    return [note for note, _ in zip(_endless(), range(count), strict=False)]
+def load_notes(count: int) -> list[str]:
+    """Return distinct notes of 8 to 40 words."""
+    return [note for note, _ in zip(_generate_notes(), range(count), strict=False)]
 
 
-def queries(count: int, among: int) -> list[str]:
-    """Return questions, each with 3 to 8 words in a row from one of the first notes."""
+def make_queries(count: int, among: int) -> list[str]:
+    """Return queries, each 3 to 8 consecutive words of one of the first notes."""
     chosen = random.Random(SEED + 1)
-    known = [note.split() for note in notes(among)]
+    known = [note.split() for note in load_notes(among)]
     asked = []
     for _ in range(count):
         words = chosen.choice(known)
@@ -38,34 +38,34 @@ def queries(count: int, among: int) -> list[str]:
     return asked
 
 
-def _endless() -> Iterator[str]:
+def _generate_notes() -> Iterator[str]:
     chosen = random.Random(SEED)
-    sentences = _sentences()
+    sentences = _collect_sentences()
     seen: set[str] = set()
     while True:
         note = " ".join(chosen.sample(sentences, chosen.choice((1, 2, 2, 3))))
-        if FEWEST <= note.count(" ") + 1 <= MOST and note not in seen:
+        if MIN_NOTE_WORDS <= note.count(" ") + 1 <= MAX_NOTE_WORDS and note not in seen:
             seen.add(note)
             yield note
 
 
 @cache
-def _sentences() -> tuple[str, ...]:
+def _collect_sentences() -> tuple[str, ...]:
     folder = Path(sysconfig.get_path("stdlib"))
     files = (file for file in sorted(folder.rglob("*.py")) if not TESTS & set(file.relative_to(folder).parts))
     found: dict[str, None] = {}
     for file in files:
-        for text in _docstrings(file):
+        for text in _read_docstrings(file):
             for paragraph in re.split(r"\n\s*\n", text):
                 found |= dict.fromkeys(s for s in BETWEEN.split(" ".join(paragraph.split())) if _is_prose(s))
     return tuple(found)
 
 
-def _docstrings(file: Path) -> Iterator[str]:
+def _read_docstrings(file: Path) -> Iterator[str]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # of escapes in old code
+        with warnings.catch_warnings(action="ignore"):  # invalid escapes in old code
             tree = ast.parse(file.read_bytes())
-    except SyntaxError:  # templates, and files for another version
+    except SyntaxError:  # templates, and files for another Python version
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (

@@ -1,4 +1,4 @@
-"""Whether the right tool is found, what an answer costs to read, and how long it takes."""
+"""Recall, token cost and latency of tool search."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from statistics import median
 
 from athena.core import tokens
 from athena.core.threads import run_sync
-from athena.discovery.entry import Entry, list_catalog_entries
+from athena.discovery.entry import ToolEntry, list_catalog_entries
 from athena.discovery.finder import ToolFinder
 from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
@@ -14,7 +14,7 @@ from athena.operations import tools
 from bench import machine
 from bench.result import Result, Row, Table
 from bench.run import Run
-from bench.timing import clocked, ms
+from bench.timing import format_ms, time_call
 
 TOP, ENOUGH = 3, 0.95
 PARTS = {
@@ -28,34 +28,34 @@ LEVELS: tuple[tools.Detail, ...] = ("names", "signatures", "full")
 
 
 def run(run: Run) -> Result:
-    sys.path.insert(0, str(machine.ROOT / "tests"))  # where the catalog and the requests are
+    sys.path.insert(0, str(machine.ROOT / "tests"))  # the tool catalog and the requests are test data
     import tool_requests
 
     model = MiniLM()
     every = list_catalog_entries(tool_requests.catalog())
     finder = ToolFinder(Encoder(model))
-    built = clocked(_ready, finder, every)
+    built = time_call(_warm_up, finder, every)
     rows, lines = [], []
     for part, told in PARTS.items():
         asked = tool_requests.requests(part)
-        for hurry in (False, True):
-            first, third = _shares(finder, every, asked, hurry=hurry)
-            how = "words alone" if hurry else "words and meaning"
+        for words_only in (False, True):
+            first, third = _measure_recall(finder, every, asked, words_only=words_only)
+            how = "words alone" if words_only else "words and meaning"
             lines.append((told, str(len(asked)), how, f"{first:.1%}", f"{third:.1%}"))
-            if not hurry and part != "more":
+            if not words_only and part != "more":
                 what = f"the right one of {len(every)} tools in the first three, requests {told}"
                 rows.append(Row(what, f"at least {ENOUGH:.0%}", f"{third:.1%} of {len(asked)}", third >= ENOUGH))
     before = tool_requests.requests("dev") + tool_requests.requests("held_out")
-    _, both = _shares(finder, every, before, hurry=False)
+    _, both = _measure_recall(finder, every, before, words_only=False)
     what = f"the right one of {len(every)} tools in the first three, both halves"
     rows.append(Row(what, f"at least {ENOUGH:.0%}", f"{both:.1%} of {len(before)}", both >= ENOUGH))
     questions = [said for said, _ in tool_requests.requests("held_out")]
-    passes = [clocked(model.encode_question, one) for one in questions]
-    searches = [clocked(run_sync, finder.rank(every, one)) for one in questions]
-    hurried = [clocked(run_sync, finder.rank(every, one, hurry=True)) for one in questions]
+    passes = [time_call(model.encode_question, one) for one in questions]
+    searches = [time_call(run_sync, finder.rank(every, one)) for one in questions]
+    hurried = [time_call(run_sync, finder.rank(every, one, words_only=True)) for one in questions]
     more = median(searches) / median(passes)
-    rows.append(Row("a search, beside one pass of the model", "", f"{more:.1f} x: {ms(median(searches))}", None))
-    costs = [(one, *_cost(finder, every, questions, one)) for one in LEVELS]
+    rows.append(Row("a search, beside one pass of the model", "", f"{more:.1f} x: {format_ms(median(searches))}", None))
+    costs = [(one, *_measure_cost(finder, every, questions, one)) for one in LEVELS]
     finder.stop()
     return Result(
         "Finding tools",
@@ -66,29 +66,32 @@ def run(run: Run) -> Result:
         [
             Table(("requests", "how many", "by", "first", "among the first three"), lines),
             Table(("detail", "five tools, o200k tokens (median)", "most"), costs),
-            f"By words alone: {ms(median(hurried))}. Reading all tools once, in the background: {ms(built)}.",
+            f"By words alone: {format_ms(median(hurried))}. "
+            f"Reading all tools once, in the background: {format_ms(built)}.",
         ],
     )
 
 
-def _ready(finder: ToolFinder, every: tuple[Entry, ...]) -> None:
+def _warm_up(finder: ToolFinder, every: tuple[ToolEntry, ...]) -> None:
     finder.warm_up(every)
     while not finder.vectors.is_ready:
         time.sleep(0.005)
 
 
-def _shares(
-    finder: ToolFinder, every: tuple[Entry, ...], asked: list[tuple[str, list[str]]], *, hurry: bool
+def _measure_recall(
+    finder: ToolFinder, every: tuple[ToolEntry, ...], asked: list[tuple[str, list[str]]], *, words_only: bool
 ) -> tuple[float, float]:
     first = third = 0
     for said, right in asked:
-        found = [one.path for one in run_sync(finder.rank(every, said, hurry=hurry))[:TOP]]
+        found = [one.path for one in run_sync(finder.rank(every, said, words_only=words_only))[:TOP]]
         first += bool(set(found[:1]) & set(right))
         third += bool(set(found) & set(right))
     return first / len(asked), third / len(asked)
 
 
-def _cost(finder: ToolFinder, every: tuple[Entry, ...], questions: list[str], detail: tools.Detail) -> tuple[str, str]:
+def _measure_cost(
+    finder: ToolFinder, every: tuple[ToolEntry, ...], questions: list[str], detail: tools.Detail
+) -> tuple[str, str]:
     answers = [
         "\n".join(tools.format_entries(run_sync(finder.rank(every, one))[:5], detail, None)) for one in questions
     ]

@@ -1,4 +1,4 @@
-"""How much memory and disk a store takes."""
+"""Memory and disk space of a store."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import Run
 from bench.stores import FILE
-from bench.timing import process, python
+from bench.timing import python_command, run_process
 
 BAR = 250_000_000
 PROGRAM = """
@@ -28,7 +28,7 @@ for query in json.loads(sys.argv[1]):
     assert api.search(query).memories
 print(json.dumps([bare, resident()]))
 """
-# What a table or index belongs to, by how its name begins; the first that fits counts.
+# Part of the store by prefix of a table's or index's name; the first match counts.
 KINDS = (
     ("words", ("words", "word_", "passage_words")),
     ("vectors", ("passages", "models")),
@@ -40,12 +40,12 @@ KINDS = (
 def run(run: Run) -> Result:
     home = run.stores.home(run.ordinary)
     copy = run.stores.copy(run.ordinary)
-    asked = json.dumps(corpus.queries(20, run.ordinary))
-    ran = process([*python(PROGRAM), asked], run.environment(copy), str(run.folder))
+    asked = json.dumps(corpus.make_queries(20, run.ordinary))
+    ran = run_process([*python_command(PROGRAM), asked], run.environment(copy), str(run.folder))
     bare, after = json.loads(ran.output)
     count = run.ordinary
     disk = os.path.getsize(home / FILE)
-    characters = sum(map(len, corpus.notes(count))) / count
+    characters = sum(map(len, corpus.load_notes(count))) / count
     parts = _parts(home / FILE)
     lines = [(name, _kb(size), f"{size / count:,.0f} bytes", f"{size / disk:.0%}") for name, size in parts.items()]
     return Result(
@@ -72,11 +72,11 @@ def run(run: Run) -> Result:
 
 
 def _parts(file: Path) -> dict[str, int]:
-    """Return the pages of each part of the store, in bytes."""
+    """Return the bytes of the pages of each part of the store."""
     connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         rows = connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall()
-    except apsw.SQLError:  # a SQLite without dbstat
+    except apsw.SQLError:  # this SQLite was built without dbstat
         return {}
     finally:
         connection.close()

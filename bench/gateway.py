@@ -1,4 +1,4 @@
-"""Tools of other servers: what they cost a model behind Athena, and what they cost without it."""
+"""Tokens and latency of other servers' tools, through Athena and without it."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from typing import Any
 from athena.core import tokens
 from bench import many
 from bench.machine import ROOT
-from bench.mcp import BEGIN, COMMAND, _ask, _stop
+from bench.mcp import BEGIN, COMMAND, _format_request, _stop
 from bench.result import Result, Row, Table
 from bench.run import Run
 
@@ -18,7 +18,7 @@ sys.path.append(str(ROOT / "scripts"))
 import node_packages
 
 SURFACE, TASK = 600, 1_000
-BEGUN = _ask(0, "initialize", **BEGIN) + b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+BEGUN = _format_request(0, "initialize", **BEGIN) + b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 REQUESTS = (
     ("open an issue about the login page in acme/shop", "many.github_create_issue(owner='acme', repo='shop', "
      "title='The login page is slow')"),
@@ -34,21 +34,21 @@ def run(run: Run) -> Result:
     folder.mkdir(parents=True)
     (folder / "a.txt").write_text("one")
     environment = run.environment(home) | {"ATHENA_UNATTENDED": "1"}
-    alone = _listed([*COMMAND], environment)
+    alone = _list_tools([*COMMAND], environment)
     _stop(home)
     try:
         servers = _servers(folder)
     except node_packages.Unobtainable as error:
         return Result("Other servers", str(error), [Row("Tools of other servers", "stated", str(error), None)], [])
     for name, command in servers.items():
-        _add(name, command, environment)
-    behind = _listed([*COMMAND], environment)
-    directly = {name: _listed(command, environment) for name, command in servers.items()}
+        _add_server(name, command, environment)
+    behind = _list_tools([*COMMAND], environment)
+    directly = {name: _list_tools(command, environment) for name, command in servers.items()}
     lines, most = [], 0
     for request, program in REQUESTS:
         code = program.format(folder=str(folder))
-        found = _told(environment, "search_tools", {"query": request})
-        used = _told(environment, "execute_code", {"code": code})
+        found = _count_call_tokens(environment, "search_tools", {"query": request})
+        used = _count_call_tokens(environment, "execute_code", {"code": code})
         most = max(most, behind[1] + found + used)
         lines.append((request, f"{found:,}", f"{used:,}", f"{behind[1] + found + used:,}"))
     _stop(home)
@@ -85,13 +85,13 @@ def _servers(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def _add(name: str, command: list[str], environment: dict[str, str]) -> None:
+def _add_server(name: str, command: list[str], environment: dict[str, str]) -> None:
     words = [sys.executable, "-m", "athena", "servers", "add", name, "--", *command]
     subprocess.run(words, env=environment, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=120)
 
 
-def _answer(command: list[str], environment: dict[str, str], asked: bytes) -> dict[str, Any]:
-    """Begin a session, ask for one thing, and return the answer, whatever else is said before it."""
+def _request_answer(command: list[str], environment: dict[str, str], asked: bytes) -> dict[str, Any]:
+    """Start a session, send one request and return its answer, skipping other messages."""
     quiet = subprocess.DEVNULL
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet
@@ -107,16 +107,16 @@ def _answer(command: list[str], environment: dict[str, str], asked: bytes) -> di
     return dict(said["result"])
 
 
-def _listed(command: list[str], environment: dict[str, str]) -> tuple[int, int, str]:
-    """Return how many tools a server lists, their tokens, and the text itself."""
-    listed = _answer(command, environment, _ask(1, "tools/list"))["tools"]
+def _list_tools(command: list[str], environment: dict[str, str]) -> tuple[int, int, str]:
+    """Return the number of tools that a server lists, their tokens, and the text."""
+    listed = _request_answer(command, environment, _format_request(1, "tools/list"))["tools"]
     text = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
     return len(listed), tokens.count_tokens_exactly(text), text
 
 
-def _told(environment: dict[str, str], name: str, arguments: dict[str, Any]) -> int:
+def _count_call_tokens(environment: dict[str, str], name: str, arguments: dict[str, Any]) -> int:
     """Return the tokens that a model writes and reads for one call."""
-    result = _answer(COMMAND, environment, _ask(1, "tools/call", name=name, arguments=arguments))
+    result = _request_answer(COMMAND, environment, _format_request(1, "tools/call", name=name, arguments=arguments))
     if result.get("isError"):
         raise RuntimeError(result["content"][0]["text"])
     return tokens.count_tokens_exactly(json.dumps(arguments)) + tokens.count_tokens_exactly(

@@ -1,4 +1,4 @@
-"""The knowledge graph against the reference memory server: opening nodes and adding observations."""
+"""Compare the knowledge graph with the reference memory server: open nodes and add observations."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ from athena.core.threads import run_sync
 from bench.machine import ROOT
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run
-from bench.timing import clocked, ms
+from bench.timing import format_ms, time_call
 
 sys.path.append(str(ROOT / "scripts"))
 
@@ -23,7 +23,7 @@ from reference_server import Reference
 
 PAIRS = 50
 AHEAD_SMALL, AHEAD_LARGE, GROWTH = 5.0, 50.0, 1.5
-TOGETHER = 8  # callers at once
+CONCURRENT_CALLERS = 8  # concurrent callers
 _serial = itertools.count()
 
 
@@ -48,8 +48,8 @@ def run(run: Run) -> Result:
             _table(times),
             "Every write of ours waits until the disk has it; the reference writes its file without asking for that, "
             f"so a busy disk slows only us. 'Disk alone' is {PAIRS} appends of 4 KB, each synced: the least that as "
-            f"many durable writes can take. 'At once' is the same work by {TOGETHER} callers, whose writes share "
-            "commits; the reference would lose observations that way, since each call rewrites the whole file.",
+            f"many durable writes can take. 'At once' is the same work by {CONCURRENT_CALLERS} callers, whose writes "
+            "share commits; the reference would lose observations that way, since each call rewrites the whole file.",
         ],
     )
 
@@ -72,7 +72,7 @@ def _rows(times: dict[int, dict[str, list[float]]], sizes: tuple[int, ...], abse
 
 def _table(times: dict[int, dict[str, list[float]]]) -> Table:
     lines = [
-        (f"{size:,}", name, ms(min(values)), ms(median(values)))
+        (f"{size:,}", name, format_ms(min(values)), format_ms(median(values)))
         for size, found in times.items()
         for name, values in found.items()
     ]
@@ -81,16 +81,16 @@ def _table(times: dict[int, dict[str, list[float]]]) -> Table:
 
 def _measure(run: Run, size: int, rounds: int, command: list[str] | None) -> dict[str, list[float]]:
     file = run.folder / f"graph-{size}.jsonl"
-    found: dict[str, list[float]] = {"one caller": [], f"{TOGETHER} at once": [], "disk alone": []}
-    with run.opened(run.folder / f"graph-{size}") as app:
-        ours = Ours(app)
+    found: dict[str, list[float]] = {"one caller": [], f"{CONCURRENT_CALLERS} at once": [], "disk alone": []}
+    with run.open_store(run.folder / f"graph-{size}") as app:
+        ours = AthenaGraph(app)
         ours.fill(size)
         theirs = None
         if command is not None:
             write_reference(file, size)
             theirs = Reference(command, file)
             found["reference"] = []
-        for number in range(rounds + 1):  # the first warms both up
+        for number in range(rounds + 1):  # the first round warms up both
             for name, seconds in _round(run.folder, ours, theirs, size).items():
                 if number:
                     found[name].append(seconds)
@@ -100,40 +100,40 @@ def _measure(run: Run, size: int, rounds: int, command: list[str] | None) -> dic
     return found
 
 
-def _round(folder: Path, ours: "Ours", theirs: Reference | None, size: int) -> dict[str, float]:
+def _round(folder: Path, ours: "AthenaGraph", theirs: Reference | None, size: int) -> dict[str, float]:
     taken = {
-        "one caller": clocked(_pairs, ours.call, size),
-        f"{TOGETHER} at once": clocked(ours.together, size),
-        "disk alone": clocked(_disk, folder),
+        "one caller": time_call(_pairs, ours.call, size),
+        f"{CONCURRENT_CALLERS} at once": time_call(ours.together, size),
+        "disk alone": time_call(_disk, folder),
     }
     if theirs is not None:
-        taken["reference"] = clocked(_pairs, theirs.call, size)
+        taken["reference"] = time_call(_pairs, theirs.call, size)
     return taken
 
 
 def _pairs(call: Any, size: int) -> None:
     for i in range(PAIRS):
-        for name, arguments in pair(i * 37 % size):
+        for name, arguments in make_pair(i * 37 % size):
             call(name, arguments)
 
 
-def pair(number: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return the two calls: one entity opened, one observation added to it that it does not have."""
+def make_pair(number: int) -> list[tuple[str, dict[str, Any]]]:
+    """Return two calls: open one entity, and add a new observation to it."""
     name = f"entity {number}"
     new = {"entityName": name, "contents": [f"seen at the harbour for the {next(_serial)}th time"]}
     return [("open_nodes", {"names": [name]}), ("add_observations", {"observations": [new]})]
 
 
 def _disk(folder: Path) -> None:
-    sync = getattr(os, "fdatasync", os.fsync)  # macOS has only one of them
+    sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
     with open(folder / "appended", "ab", buffering=0) as file:
         for _ in range(PAIRS):
             file.write(bytes(4096))
             sync(file.fileno())
 
 
-class Ours:
-    """The engine in this process."""
+class AthenaGraph:
+    """Run the graph operations in this process."""
 
     def __init__(self, app: Any) -> None:
         self._connection = AppConnection(lambda: app, PROJECT, "python")
@@ -149,7 +149,7 @@ class Ours:
         self.settle()
 
     def settle(self) -> None:
-        """Let the indexes and the model catch up, so that nothing runs beside what is timed."""
+        """Wait until indexes and embeddings are up to date, so that no background work runs while timing."""
         self.call("search_graph", {"query": "harbour", "max_results": 1})
         while self.call("reembed", {"limit": 256})["remaining"]:
             pass
@@ -162,10 +162,10 @@ class Ours:
 
         async def work() -> None:
             for i in waiting:
-                for name, arguments in pair(i * 37 % size):
+                for name, arguments in make_pair(i * 37 % size):
                     await self._connection.call(name, arguments)
 
-        await asyncio.gather(*(work() for _ in range(TOGETHER)))
+        await asyncio.gather(*(work() for _ in range(CONCURRENT_CALLERS)))
 
 
 def _entity(i: int) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _relation(i: int, size: int) -> dict[str, Any]:
 
 
 def write_reference(file: Path, size: int) -> None:
-    """Write the reference's file as it would itself."""
+    """Write the file of the reference server in its own format."""
     lines = [json.dumps({"type": "entity", **_entity(i)}) for i in range(size)]
     lines += [json.dumps({"type": "relation", **_relation(i, size)}) for i in range(size)]
     file.write_text("\n".join(lines), "utf-8")

@@ -1,4 +1,4 @@
-"""The hooks of sessions: whole processes, from their start to their end, with a daemon and without."""
+"""Time session hooks as whole processes, with and without a daemon."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from athena.core.home import daemon, lock
 from athena.hooks import launcher
 from bench.result import Result, Row, Table
 from bench.run import Run
-from bench.timing import ms, percentile
+from bench.timing import format_ms, percentile
 
 TIMES, WARM, SLOWEST, DEAD = 4, 0.100, 0.150, 0.400
 HUNG_MS = 2_000
@@ -25,44 +25,53 @@ PROMPT = "How did we deploy the last release, and what went wrong?"
 def run(run: Run) -> Result:
     rounds = 10 if run.quick else 200
     home = run.stores.copy(run.ordinary)
-    around, folder = run.environment(home), repository(run.folder)
+    environ, folder = run.environment(home), create_repository(run.folder)
     hook = launcher.install_launchers(str(home))
-    os.environ.update({name: value for name, value in around.items() if name.startswith("ATHENA_")})
+    os.environ.update({name: value for name, value in environ.items() if name.startswith("ATHENA_")})
     daemon.start_daemon(str(home))
     try:
         for _ in range(5):
-            timed([hook, "session-start"], around, start(folder))
-        time.sleep(2 if run.quick else 10)  # until all is loaded
+            time_hook([hook, "session-start"], environ, start_payload(folder))
+        time.sleep(2 if run.quick else 10)  # until the daemon has loaded everything
         bare, warm, prompts, tools = [], [], [], []
         for _ in range(rounds):
-            bare.append(timed(BARE, around, b""))
-            warm.append(timed([hook, "session-start"], around, start(folder)))
-            prompts.append(timed([hook, "user-prompt-submit"], around, event(folder, prompt=PROMPT)))
-            tools.append(timed([hook, "post-tool-use"], around, event(folder, tool_name="Bash")))
-        slow = around | {"ATHENA_HOOKS_TIMEOUT_MS": str(HUNG_MS)}
-        hung = while_hung(home, hook, slow, folder, 3 if run.quick else 10)
-        dead = without(home, hook, around, folder, 3 if run.quick else 20)
+            bare.append(time_hook(BARE, environ, b""))
+            warm.append(time_hook([hook, "session-start"], environ, start_payload(folder)))
+            prompts.append(time_hook([hook, "user-prompt-submit"], environ, event_payload(folder, prompt=PROMPT)))
+            tools.append(time_hook([hook, "post-tool-use"], environ, event_payload(folder, tool_name="Bash")))
+        slow = environ | {"ATHENA_HOOKS_TIMEOUT_MS": str(HUNG_MS)}
+        hung = time_with_hung_daemon(home, hook, slow, folder, 3 if run.quick else 10)
+        dead = time_without_daemon(home, hook, environ, folder, 3 if run.quick else 20)
     finally:
-        daemon.start_daemon(str(home))  # one may be on its way
+        daemon.start_daemon(str(home))  # another process may be starting one already
         daemon.stop_daemon(str(home))
     at_bare, at_warm = median(bare), median(warm)
     rows = [
         Row(
             "A session-start hook, warm",
-            f"median at most {TIMES}x a bare `python -I -S -c pass` and under {ms(WARM)}",
-            f"{ms(at_warm)}, {at_warm / at_bare:.1f}x",
+            f"median at most {TIMES}x a bare `python -I -S -c pass` and under {format_ms(WARM)}",
+            f"{format_ms(at_warm)}, {at_warm / at_bare:.1f}x",
             at_warm <= TIMES * at_bare and at_warm < WARM,
         ),
         Row(
-            "The slowest of a hundred of them", f"under {ms(SLOWEST)}", ms(percentile(warm, 0.99)),
+            "The slowest of a hundred of them",
+            f"under {format_ms(SLOWEST)}",
+            format_ms(percentile(warm, 0.99)),
             percentile(warm, 0.99) < SLOWEST,
         ),
-        Row("The same with a dead daemon", f"within {ms(DEAD)}, with an answer", least(dead), median(dead) <= DEAD),
         Row(
-            f"With one that hangs, and `timeout_ms` = {HUNG_MS:,}", "within `timeout_ms`", f"{ms(max(hung))} at most",
+            "The same with a dead daemon",
+            f"within {format_ms(DEAD)}, with an answer",
+            format_least(dead),
+            median(dead) <= DEAD,
+        ),
+        Row(
+            f"With one that hangs, and `timeout_ms` = {HUNG_MS:,}",
+            "within `timeout_ms`",
+            f"{format_ms(max(hung))} at most",
             max(hung) <= HUNG_MS / 1000,
         ),
-    ]  # fmt: skip
+    ]
     lines = [
         ("python -I -S -c pass", bare),
         ("session-start, warm", warm),
@@ -74,7 +83,7 @@ def run(run: Run) -> Result:
     shares = (0.0, 0.5, 0.95, 0.99)
     table = Table(
         ("process", "runs", "least", "median", "p95", "p99"),
-        [(name, str(len(times)), *(ms(percentile(times, share)) for share in shares)) for name, times in lines],
+        [(name, str(len(times)), *(format_ms(percentile(times, share)) for share in shares)) for name, times in lines],
     )
     return Result(
         "Session hooks",
@@ -87,51 +96,51 @@ def run(run: Run) -> Result:
     )
 
 
-def least(values: Sequence[float]) -> str:
-    return f"median {ms(median(values))}, {ms(max(values))} at most"
+def format_least(values: Sequence[float]) -> str:
+    return f"median {format_ms(median(values))}, {format_ms(max(values))} at most"
 
 
 _number = iter(range(1_000_000))
 
 
-def event(folder: Path, **more: str) -> bytes:
+def event_payload(folder: Path, **more: str) -> bytes:
     return json.dumps({"session_id": f"bench {next(_number)}", "cwd": str(folder), **more}).encode()
 
 
-def start(folder: Path) -> bytes:
-    return event(folder, hook_event_name="SessionStart", source="startup")
+def start_payload(folder: Path) -> bytes:
+    return event_payload(folder, hook_event_name="SessionStart", source="startup")
 
 
-def timed(command: Sequence[str], around: Mapping[str, str], given: bytes, answer: bool = False) -> float:
+def time_hook(command: Sequence[str], environ: Mapping[str, str], payload: bytes, answer: bool = False) -> float:
     began = time.perf_counter()
-    done = subprocess.run(command, input=given, env=around, capture_output=True, check=True)
+    done = subprocess.run(command, input=payload, env=environ, capture_output=True, check=True)
     took = time.perf_counter() - began
     assert done.stdout or not answer, done
     return took
 
 
-def without(home: Path, hook: str, around: Mapping[str, str], folder: Path, rounds: int) -> list[float]:
-    """Kill the daemon, and time the next hook."""
+def time_without_daemon(home: Path, hook: str, environ: Mapping[str, str], folder: Path, rounds: int) -> list[float]:
+    """Kill the daemon and time the next hook."""
     times = []
     for _ in range(rounds):
         os.kill(daemon.start_daemon(str(home))["pid"], signal.SIGKILL)
         while not lock.is_home_free(str(home)):
             time.sleep(0.01)
-        times.append(timed([hook, "session-start"], around, start(folder), answer=True))
+        times.append(time_hook([hook, "session-start"], environ, start_payload(folder), answer=True))
     return times
 
 
-def while_hung(home: Path, hook: str, around: Mapping[str, str], folder: Path, rounds: int) -> list[float]:
+def time_with_hung_daemon(home: Path, hook: str, environ: Mapping[str, str], folder: Path, rounds: int) -> list[float]:
     pid = daemon.start_daemon(str(home))["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
-        return [timed([hook, "session-start"], around, start(folder)) for _ in range(rounds)]
+        return [time_hook([hook, "session-start"], environ, start_payload(folder)) for _ in range(rounds)]
     finally:
         os.kill(pid, signal.SIGCONT)
 
 
-def repository(parent: Path) -> Path:
-    """Make a small repository with some commits and changes."""
+def create_repository(parent: Path) -> Path:
+    """Create a small git repository with some commits and changes."""
     folder = parent / "repository"
     folder.mkdir()
     git = ["git", "-C", str(folder), "-c", "user.name=bench", "-c", "user.email=bench@localhost"]

@@ -1,4 +1,4 @@
-"""The registry over HTTP: how much of the engine's own speed is left, and of a bare route's."""
+"""HTTP throughput and latency, compared with the engine in process and with an empty route."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ from athena.core.threads import run_sync
 from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run
-from bench.timing import ms, percentile
+from bench.timing import format_ms, percentile
 
 CLIENTS = 200
-KEPT = 5  # of so many calls, one is a remember
+CALLS_PER_REMEMBER = 5  # one of this many calls is a remember
 CONNECTIONS = 8
 TOKEN = "0" * 64
 BARE = """
@@ -42,7 +42,7 @@ uvicorn.run(app, port=port, access_log=False, log_level="error")
 
 
 class Load(NamedTuple):
-    """What a number of callers saw."""
+    """Latencies and counts that concurrent callers measured."""
 
     times: list[float]
     errors: list[str]
@@ -57,14 +57,14 @@ def run(run: Run) -> Result:
     seconds = 5.0 if run.quick else 60.0
     rounds = 2 if run.quick else 5
     home = run.stores.copy(run.ordinary)
-    with bare() as other, served(run, home) as ours:
-        asyncio.run(reads(ours, 0.5))
-        pairs = [(asyncio.run(reads(ours, 1.0)), asyncio.run(reads(other, 1.0))) for _ in range(rounds)]
+    with serve_bare() as other, serve_athena(run, home) as ours:
+        asyncio.run(measure_reads(ours, 0.5))
+        pairs = [(asyncio.run(measure_reads(ours, 1.0)), asyncio.run(measure_reads(other, 1.0))) for _ in range(rounds)]
     route, empty = (median(load.rate for load in side) for side in zip(*pairs, strict=True))
-    inside = max((engine(run, threads, seconds / 4) for threads in (1, 2, 8)), key=lambda load: load.rate)
-    with served(run, run.stores.copy(run.ordinary)) as ours:
-        mixed(run, ours, 2.0)
-        load = mixed(run, ours, seconds)
+    inside = max((run_in_process(run, threads, seconds / 4) for threads in (1, 2, 8)), key=lambda load: load.rate)
+    with serve_athena(run, run.stores.copy(run.ordinary)) as ours:
+        measure_mixed(run, ours, 2.0)
+        load = measure_mixed(run, ours, seconds)
     middle, slow = median(load.times), percentile(load.times, 0.99)
     return Result(
         "Over HTTP",
@@ -83,7 +83,7 @@ def run(run: Run) -> Result:
             Row(
                 "The same: p99",
                 "under 10x the median",
-                f"{slow / middle:.1f}x: {ms(slow)} against {ms(middle)}",
+                f"{slow / middle:.1f}x: {format_ms(slow)} against {format_ms(middle)}",
                 slow < 10 * middle,
             ),
             Row(
@@ -97,8 +97,8 @@ def run(run: Run) -> Result:
             Table(
                 ("calls", "a second", "median", "p99"),
                 [
-                    ("in-process, the fastest", f"{inside.rate:,.0f}", *_both(inside)),
-                    (f"{CLIENTS} clients over HTTP", f"{load.rate:,.0f}", *_both(load)),
+                    ("in-process, the fastest", f"{inside.rate:,.0f}", *_format_latencies(inside)),
+                    (f"{CLIENTS} clients over HTTP", f"{load.rate:,.0f}", *_format_latencies(load)),
                 ],
             ),
             *(f"Error: {error}" for error in sorted(set(load.errors))[:5]),
@@ -106,13 +106,13 @@ def run(run: Run) -> Result:
     )
 
 
-def _both(load: Load) -> tuple[str, str]:
-    return ms(median(load.times)), ms(percentile(load.times, 0.99))
+def _format_latencies(load: Load) -> tuple[str, str]:
+    return format_ms(median(load.times)), format_ms(percentile(load.times, 0.99))
 
 
 @contextmanager
-def started(command: list[str], environment: dict[str, str]) -> Generator[str]:
-    """Start a server that prints its address first, and give the address."""
+def start_server(command: list[str], environment: dict[str, str]) -> Generator[str]:
+    """Start a server that prints its address first, and yield the address."""
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=environment["HOME"]
     )
@@ -137,15 +137,15 @@ def await_port(url: str) -> None:
 
 
 @contextmanager
-def served(run: Run, home: Path) -> Generator[str]:
+def serve_athena(run: Run, home: Path) -> Generator[str]:
     environment = run.environment(home) | {"ATHENA_TOKEN": TOKEN}
-    with started([sys.executable, "-m", "athena", "serve", "--port", "0"], environment) as url:
+    with start_server([sys.executable, "-m", "athena", "serve", "--port", "0"], environment) as url:
         yield url
 
 
 @contextmanager
-def bare() -> Generator[str]:
-    with started([sys.executable, "-c", BARE], {"PATH": os.environ["PATH"], "HOME": "/"}) as url:
+def serve_bare() -> Generator[str]:
+    with start_server([sys.executable, "-c", BARE], {"PATH": os.environ["PATH"], "HOME": "/"}) as url:
         yield url
 
 
@@ -156,32 +156,32 @@ def request(url: str, path: str, body: dict[str, object] | None = None) -> bytes
     return f"{head}Authorization: Bearer {TOKEN}\r\n{kind}\r\n".encode() + text
 
 
-async def reads(url: str, seconds: float) -> Load:
+async def measure_reads(url: str, seconds: float) -> Load:
     asked = request(url, "/tools/recall")
-    return await crowd(url, CONNECTIONS, seconds, lambda _: asked)
+    return await run_clients(url, CONNECTIONS, seconds, lambda _: asked)
 
 
-def mixed(run: Run, url: str, seconds: float) -> Load:
-    calls = cycle(_calls(run, int(time.time())))
+def measure_mixed(run: Run, url: str, seconds: float) -> Load:
+    calls = cycle(_generate_calls(run, int(time.time())))
 
     def next_one(_: int) -> bytes:
         name, arguments = next(calls)
         return request(url, f"/tools/{name}/execute", arguments)
 
-    return asyncio.run(crowd(url, CLIENTS, seconds, next_one))
+    return asyncio.run(run_clients(url, CLIENTS, seconds, next_one))
 
 
-def _calls(run: Run, seed: int) -> Generator[tuple[str, dict[str, object]]]:
-    questions = corpus.queries(200, run.ordinary)
+def _generate_calls(run: Run, seed: int) -> Generator[tuple[str, dict[str, object]]]:
+    questions = corpus.make_queries(200, run.ordinary)
     for i in range(100_000):
-        if i % KEPT:
+        if i % CALLS_PER_REMEMBER:
             yield "recall", {"query": questions[i % len(questions)], "k": 5}
         else:
             yield "remember", {"content": f"{questions[i % len(questions)]} (note {seed}-{i})"}
 
 
-async def crowd(url: str, clients: int, seconds: float, next_one: Callable[[int], bytes]) -> Load:
-    """Let so many clients ask, each over its own connection, until time is up."""
+async def run_clients(url: str, clients: int, seconds: float, next_one: Callable[[int], bytes]) -> Load:
+    """Send requests from many clients, each on its own connection, until the time is up."""
     port = int(url.rpartition(":")[2])
     times: list[float] = []
     errors: list[str] = []
@@ -204,12 +204,12 @@ async def crowd(url: str, clients: int, seconds: float, next_one: Callable[[int]
     return Load(times, errors, time.perf_counter() - began)
 
 
-def engine(run: Run, threads: int, seconds: float) -> Load:
+def run_in_process(run: Run, threads: int, seconds: float) -> Load:
     """Make the same calls in this process."""
     times: list[float] = []
-    calls = iter(_calls(run, threads))
+    calls = iter(_generate_calls(run, threads))
     turn = threading.Lock()
-    with run.opened(run.stores.copy(run.ordinary)):
+    with run.open_store(run.stores.copy(run.ordinary)):
         connection = connect.AppConnection(connect.shared_app, PROJECT, "http")
         run_sync(connection.call("recall", {"query": "warm", "k": 5}))
         end = time.perf_counter() + seconds

@@ -1,4 +1,4 @@
-"""What was measured, and on what."""
+"""Describe the machine, the versions and the load during a run."""
 
 import os
 import platform
@@ -12,8 +12,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 
 
-def facts() -> list[tuple[str, str]]:
-    """Name the machine, the versions and the commit."""
+def describe_machine() -> list[tuple[str, str]]:
+    """Return the machine, the versions and the commit."""
     import apsw
 
     return [
@@ -49,7 +49,7 @@ def _commit() -> str:
 
 
 class Load(NamedTuple):
-    """How busy the machine is with other things, from one moment to another."""
+    """Measure how busy other processes keep the machine during a run."""
 
     at: float
     busy: float | None  # CPU seconds of all processes
@@ -61,7 +61,7 @@ class Load(NamedTuple):
         return cls(time.perf_counter(), _busy(), t.user + t.system + t.children_user + t.children_system)
 
     def since(self, before: "Load") -> str:
-        """Say how much of the CPUs' time others took."""
+        """Describe the share of CPU time that other processes took."""
         if self.busy is None or before.busy is None:
             return "other jobs' load unknown"
         others = max(0.0, (self.busy - before.busy) - (self.ours - before.ours))

@@ -1,4 +1,4 @@
-"""An MCP server of 200 tools, as typical servers define them; each answers with a few words. Standard library only."""
+"""An MCP server with 200 typical tools, each of which returns a short text. Standard library only."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ TOOLS = Path(__file__).parents[1] / "tests" / "data" / "tools.json"
 
 
 def tools() -> list[dict[str, Any]]:
-    """Return the tools, each under its server's name."""
+    """Return the tools, prefixed with their server's name."""
     held = json.loads(TOOLS.read_text("utf-8"))
     every = ({**one, "name": f"{server}_{one['name']}"} for server, kept in held.items() for one in kept["tools"])
     return list(islice(every, COUNT))

@@ -1,4 +1,4 @@
-"""Where the time of a call goes: named functions are timed, and time inside another one is counted once."""
+"""Time spent in named functions of a call; nested time counts once."""
 
 import inspect
 import threading
@@ -24,21 +24,19 @@ class Parts:
         self._restore.close()
 
     def watch(self, name: str, owner: Any, attribute: str) -> None:
-        """Time a function or method until the block ends; one that is not there any more counts as the rest."""
-        if (function := getattr(owner, attribute, None)) is None:
-            return
-        self.replace(owner, attribute, self.timed(name, function))
+        """Time a function or method until the block ends; raise if it does not exist."""
+        self.replace(owner, attribute, self.timed(name, getattr(owner, attribute)))
 
     def replace(self, owner: Any, attribute: str, function: Callable[..., Any]) -> None:
-        """Put another function in the place of one, until the block ends."""
+        """Replace a function or method until the block ends."""
         if attribute in vars(owner):
             self._restore.callback(setattr, owner, attribute, getattr(owner, attribute))
-        else:  # a method: the class has it
+        else:  # a method: look it up on the class
             self._restore.callback(delattr, owner, attribute)
         setattr(owner, attribute, function)
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with a clock around it."""
+        """Return the function wrapped in a timer."""
         if inspect.iscoroutinefunction(function):
 
             async def awaited(*args: Any, **kwargs: Any) -> Any:
@@ -68,7 +66,7 @@ class Parts:
 
 
 def watch_search(parts: Parts, app: Any) -> None:
-    """Time the parts that every search has."""
+    """Time the parts of every search."""
     from athena.memory import recall, rows
 
     database = app.store.database

@@ -1,4 +1,4 @@
-"""Consolidation: does it find what was planted, and how long does it take."""
+"""Consolidation: the share of planted patterns that it finds, and its speed."""
 
 import resource
 import time
@@ -77,13 +77,13 @@ def _trials(first: int, count: int) -> Results:
 
 
 def _unseen(count: int) -> Results:
-    """Judge statements of families that nothing was tuned on, and of no others."""
+    """Score only statements of families that no rule was tuned on."""
     seeds = range(planted.FIRST_TEST_SEED, planted.FIRST_TEST_SEED + 2 * count, 2)
     return [planted.judge_statements(generate_statements(seed, unseen_only=True)) for seed in seeds]
 
 
 def _noise(count: int) -> tuple[int, int]:
-    """Return how many events of noise there were, and how many patterns were found in them."""
+    """Return the number of noise events and of patterns found in them."""
     events = found = 0
     for i in range(count):
         quiet = generate_noise(planted.FIRST_TEST_SEED + 100_000 + 2 * i, SIZES[i % 3])
@@ -106,10 +106,10 @@ def _row(kind: str, score: PatternScore) -> Row:
 
 
 def _speed(run: Run) -> tuple[Row, Table]:
-    """Time a run over many events, and a second one over the same."""
+    """Time a run over many events, and a second run over the same events."""
     home = run.folder / "patterns"
     home.mkdir()
-    with run.opened(home) as app:
+    with run.open_store(home) as app:
         scope = app.create_context(PROJECT, "bench").scope
         call = Call("consolidate", "bench", scope, app.store.clock())
         shift = app.store.clock() - START_TIME_S - (DAYS - 1) * 86_400
@@ -121,7 +121,7 @@ def _speed(run: Run) -> tuple[Row, Table]:
                 for e in planned.events[first : first + 1_000]
             ]  # fmt: skip
             run_sync(remember(app.store, drafts, call.with_kind("event"), read_first=False))
-        app.store.encoder.stop()  # so that what is timed does not share the processors with the model
+        app.store.encoder.stop()  # keep the model from competing for the CPU while timing
         lines: list[tuple[str, str, str]] = []
         last = began = time.perf_counter()
 

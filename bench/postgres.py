@@ -1,4 +1,4 @@
-"""The same searches on PostgreSQL, in turn with SQLite, and by several processes at once."""
+"""The same searches on PostgreSQL and SQLite, alternating, and from several processes."""
 
 import json
 import os
@@ -18,28 +18,28 @@ from athena.storage.postgres.store import Postgres
 from athena.storage.sqlite.store import Sqlite
 from bench import corpus
 from bench.machine import ROOT
-from bench.processes import converse
+from bench.processes import run_processes
 from bench.result import Result, Row, Table
 from bench.run import Run
 from bench.stores import FILE
-from bench.timing import clocked, ms, percentile
+from bench.timing import format_ms, percentile, time_call
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import postgres as throwaway  # it stands beside the package
+import postgres as throwaway  # scripts/postgres.py, not part of the package
 
 SLOWER, GROWTH, SCALING = 3.0, 2.0, 1.6
 READERS = 4
-PATIENCE = 600.0  # seconds for the graph
+PATIENCE = 600.0  # seconds to build the index
 
 
-class Measured(NamedTuple):
-    """Each question's least time over the rounds, on both engines."""
+class EngineTimes(NamedTuple):
+    """Least time of each query over the rounds, on both engines."""
 
     sqlite: list[float]
     postgres: list[float]
     copied: float
     graph: float | None
-    alike: float  # which part of SQLite's first five PostgreSQL found, too
+    alike: float  # share of SQLite's first five results that PostgreSQL also found
 
     @property
     def ratio(self) -> float:
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 
 def run(run: Run) -> Result:
-    queries = corpus.queries(20 if run.quick else 100, run.sizes[0])
+    queries = corpus.make_queries(20 if run.quick else 100, run.sizes[0])
     with throwaway.running() as server:
         measured = {size: _measure(run, server, size, queries) for size in (run.ordinary, run.large)}
         url = server.url(f"bench_{run.ordinary}")
@@ -59,7 +59,7 @@ def run(run: Run) -> Result:
         Row(
             f"`recall` of {size:,} memories on PostgreSQL",
             f"at most {SLOWER:.0f}x SQLite in-process",
-            f"{m.ratio:.2f}x: {ms(median(m.postgres))} against {ms(median(m.sqlite))}",
+            f"{m.ratio:.2f}x: {format_ms(median(m.postgres))} against {format_ms(median(m.sqlite))}",
             m.ratio <= SLOWER,
         )
         for size, m in measured.items()
@@ -77,7 +77,7 @@ def run(run: Run) -> Result:
             f"{several / one:.2f}x: {several:,.0f} searches a second against {one:,.0f}",
             several / one >= SCALING,
         ),
-        Row("`store` of one note on PostgreSQL", "stated", ms(stored), None),
+        Row("`store` of one note on PostgreSQL", "stated", format_ms(stored), None),
     ]
     return Result(
         "PostgreSQL",
@@ -94,7 +94,7 @@ def run(run: Run) -> Result:
     )
 
 
-def _measure(run: Run, server: throwaway.Server, size: int, queries: list[str]) -> Measured:
+def _measure(run: Run, server: throwaway.Server, size: int, queries: list[str]) -> EngineTimes:
     home = run.stores.copy(size)
     url = server.create(f"bench_{size}")
     began = time.perf_counter()
@@ -114,7 +114,7 @@ def _measure(run: Run, server: throwaway.Server, size: int, queries: list[str]) 
                 found = {}
                 for name in apps if number % 2 else reversed(apps):
                     with connect.use_app(apps[name]):
-                        taken = clocked(api.search, query)
+                        taken = time_call(api.search, query)
                         least[name][i] = min(least[name][i], taken if number >= 0 else float("inf"))
                         if number == 0:
                             found[name] = {memory.hash for memory in api.search(query, limit=5).memories}
@@ -123,11 +123,11 @@ def _measure(run: Run, server: throwaway.Server, size: int, queries: list[str]) 
     finally:
         for app in apps.values():
             app.close()
-    return Measured(least["sqlite"], least["postgres"], copied, graph, common / (5 * len(queries)))
+    return EngineTimes(least["sqlite"], least["postgres"], copied, graph, common / (5 * len(queries)))
 
 
 def _wait_for_graph(app: App, query: str, url: str) -> float:
-    """Search once, so that the graph is wanted, and return how long it took to be drawn."""
+    """Search once to trigger the index build, and return how long it took."""
     import psycopg
 
     began = time.perf_counter()
@@ -144,16 +144,16 @@ def _wait_for_graph(app: App, query: str, url: str) -> float:
 
 
 def _rate(run: Run, url: str, queries: list[str], readers: int) -> float:
-    """Return how many searches a second so many processes do together."""
+    """Return the searches per second of several processes together."""
     environment = run.environment(run.folder) | {"ATHENA_DATABASE_URL": url}
-    reports, _ = converse(environment, "bench.reader", [json.dumps((queries, 2 if run.quick else 8))] * readers)
+    reports, _ = run_processes(environment, "bench.reader", [json.dumps((queries, 2 if run.quick else 8))] * readers)
     return float(sum(report["searches"] / report["seconds"] for report in reports))
 
 
 def _store(run: Run, url: str) -> float:
-    texts = corpus.notes(run.ordinary + 200)[run.ordinary :]
+    texts = corpus.load_notes(run.ordinary + 200)[run.ordinary :]
     with _using(url):
-        times = [clocked(api.store, text) for text in texts[: 20 if run.quick else 200]]
+        times = [time_call(api.store, text) for text in texts[: 20 if run.quick else 200]]
     return median(times)
 
 
@@ -167,13 +167,13 @@ def _using(url: str) -> Generator[None]:
         del os.environ["ATHENA_DATABASE_URL"]
 
 
-def _table(measured: dict[int, Measured]) -> Table:
+def _table(measured: dict[int, EngineTimes]) -> Table:
     lines = [
         (
             f"{size:,}",
-            ms(median(m.sqlite)),
-            ms(median(m.postgres)),
-            ms(percentile(m.postgres, 0.95)),
+            format_ms(median(m.sqlite)),
+            format_ms(median(m.postgres)),
+            format_ms(percentile(m.postgres, 0.95)),
             f"{m.ratio:.2f}x",
             f"{m.alike:.0%}",
             f"{m.copied:.1f} s",

@@ -1,4 +1,4 @@
-"""One of several processes that search the same store; `bench.postgres` starts it and talks to it by lines."""
+"""A process that searches a shared store; `bench.postgres` starts it and exchanges lines with it."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from athena import api
 
 
 def main() -> None:
-    """Read questions and a time, say `ready`, wait for a line, search until the time is over, and report."""
+    """Read queries and a duration, print `ready`, wait for a line, search until the time is up, and print a report."""
     queries, seconds = json.loads(sys.stdin.readline())
     for query in queries[:10]:
         api.search(query)

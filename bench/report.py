@@ -1,4 +1,4 @@
-"""The results as a page: first what was promised and what was measured, then how."""
+"""Write the results as Markdown: first promises and measurements, then the methods."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,8 +20,8 @@ put together at random but always alike (`bench/corpus.py`). In a store of 100,0
 """
 
 
-def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterable[tuple[str, str]]) -> str:
-    """Write everything as Markdown."""
+def render_page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterable[tuple[str, str]]) -> str:
+    """Return the whole page as Markdown."""
     facts = list(facts)
     when = dict(facts).get("date", "").partition(" ")[0]
     promised = [
@@ -31,9 +31,9 @@ def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterabl
     ]
     pieces = [
         FOREWORD,
-        table(Table(("what", "bar", "measured", "met?", "details"), promised)),
+        render_table(Table(("what", "bar", "measured", "met?", "details"), promised)),
         "## Machine\n",
-        table(Table(("", ""), facts)),
+        render_table(Table(("", ""), facts)),
     ]
     for name, result in results.items():
         pieces.append(
@@ -41,12 +41,12 @@ def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterabl
             f"Run by `python -m bench --only {name}` on {when}; {loads[name]}.\n"
         )
         pieces += [f"![{_alt(image)}](images/{image})\n" for image in result.images]
-        pieces += [table(piece) if isinstance(piece, Table) else piece + "\n" for piece in result.details]
+        pieces += [render_table(piece) if isinstance(piece, Table) else piece + "\n" for piece in result.details]
     return "\n".join(pieces)
 
 
-def merged(old: str, new: str, order: Iterable[str]) -> str:
-    """Put what was measured now into a page in the place of what was measured before."""
+def merge_pages(old: str, new: str, order: Iterable[str]) -> str:
+    """Replace the sections of a page that were measured again."""
     before, now = _parts(old), _parts(new)
     names = [name for name in order if name in before.sections or name in now.sections]
     rows = [row for name in names for row in (now if name in now.sections else before).rows if f"(#{name})" in row]
@@ -67,8 +67,8 @@ def _parts(written: str) -> _Parts:
     return _Parts(head, [line for line in head.splitlines() if "(#" in line], sections)
 
 
-def table(content: Table) -> str:
-    """Write a table as Markdown."""
+def render_table(content: Table) -> str:
+    """Return a table as Markdown."""
     lines = [content.head, tuple("---" for _ in content.head), *content.lines]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 

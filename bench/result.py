@@ -1,11 +1,11 @@
-"""What a benchmark found, as plain values that the report writes down."""
+"""Results of a benchmark, as plain values for the report."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """One line of the first table: a promise and what was measured."""
+    """A row of the first table: a promise and its measurement."""
 
     what: str
     bar: str
@@ -20,7 +20,7 @@ class Table(NamedTuple):
 
 class Result(NamedTuple):
     title: str
-    definition: str  # what was done and timed
+    definition: str  # how it was measured
     rows: list[Row]
     details: Sequence[str | Table]
     images: Mapping[str, str] = {}  # SVG by file name

@@ -1,4 +1,4 @@
-"""Another memory server in a virtual environment of its own, to compare with."""
+"""Install another memory server in its own virtual environment, to compare with."""
 
 import subprocess
 import sys
@@ -10,11 +10,11 @@ PATIENCE = 180  # seconds
 
 
 class Unobtainable(Exception):
-    """It cannot be installed here."""
+    """The other server cannot be installed here."""
 
 
 def install(folder: Path) -> tuple[Path, str]:
-    """Install it below a folder and return its Python and its version."""
+    """Install the server below a folder and return its Python and its version."""
     where = folder / "rival"
     python = where / "bin" / "python"
     steps: list[list[str]] = [

@@ -1,4 +1,4 @@
-"""One run of the benchmarks: how thorough it is, and where it keeps its stores."""
+"""Settings of one benchmark run: how thorough it is, and where its stores are."""
 
 import os
 from collections.abc import Generator
@@ -28,7 +28,7 @@ class Run:
         self.stores = Stores(folder, self.ordinary)
 
     def environment(self, home: Path) -> dict[str, str]:
-        """Return the environment of a process that uses this store and nothing of the user's."""
+        """Return the environment of a process that uses this store and ignores the user's."""
         sources = [str(Path(athena.__file__).parent.parent), str(ROOT)]
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("ATHENA_", "PYTHON"))}
         return kept | {
@@ -39,8 +39,8 @@ class Run:
         }
 
     @contextmanager
-    def opened(self, home: Path) -> Generator["App"]:
-        """Let `athena.api` use this store in this process."""
+    def open_store(self, home: Path) -> Generator["App"]:
+        """Make `athena.api` use this store in this process."""
         os.environ["ATHENA_HOME"] = str(home)
         try:
             yield connect.shared_app()

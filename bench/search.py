@@ -1,4 +1,4 @@
-"""Searching in a process that is already running, from small stores to large ones."""
+"""Search time in a running process, from small stores to large ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from bench import chart, corpus
 from bench.parts import Parts, watch_search
 from bench.result import Result, Row, Table
 from bench.run import Run
-from bench.timing import clocked, ms, percentile
+from bench.timing import format_ms, percentile, time_call
 
 BARS = {10_000: 4.0, 100_000: 8.0}
 PARTS = {
@@ -24,25 +24,25 @@ PARTS = {
 }
 
 
-class Measured(NamedTuple):
-    """Each question's least time over the rounds."""
+class SearchTimes(NamedTuple):
+    """Least time of each query over the rounds."""
 
     model: list[float]
     search: list[float]
-    parts: dict[str, float]  # seconds a search, on average
-    whole: float  # the same for the whole search, in those rounds
+    parts: dict[str, float]  # mean seconds per search
+    whole: float  # mean seconds of whole searches in the same rounds
 
     @property
     def ratio(self) -> float:
-        """Searches are as many model passes as this, question by question, in the middle."""
+        """Return the median ratio of search time to one model pass."""
         return median(s / m for s, m in zip(self.search, self.model, strict=True))
 
     def shown(self) -> str:
-        return f"{self.ratio:.2f}x: {ms(median(self.search))} against {ms(median(self.model))}"
+        return f"{self.ratio:.2f}x: {format_ms(median(self.search))} against {format_ms(median(self.model))}"
 
 
 def run(run: Run) -> Result:
-    queries = corpus.queries(20 if run.quick else 100, run.sizes[0])
+    queries = corpus.make_queries(20 if run.quick else 100, run.sizes[0])
     rounds = 2 if run.quick else 4
     measured = {size: _measure(run, size, queries, rounds) for size in run.sizes}
     bars = {run.ordinary: 4.0, run.large: 8.0} if run.quick else BARS
@@ -56,7 +56,7 @@ def run(run: Run) -> Result:
         for size, bar in bars.items()
     ]
     growth = {size: (median(m.model), median(m.search), percentile(m.search, 0.95)) for size, m in measured.items()}
-    split = {size: {PARTS[n]: m.parts.get(n, 0.0) for n in PARTS} | _rest(m) for size, m in measured.items()}
+    split = {size: {PARTS[n]: m.parts.get(n, 0.0) for n in PARTS} | _other_time(m) for size, m in measured.items()}
     return Result(
         "Warm search",
         f"{len(queries)} questions of 3 to 8 words of stored notes, stop words and all. For each, "
@@ -70,13 +70,13 @@ def run(run: Run) -> Result:
             f"The vectors of the first {run.ordinary:,} notes are the model's own. Those of the rest are one of these "
             "with noise (cosine 0.96), since embedding them all would take too long; their words and rows are real.",
         ],
-        {"search-growth.svg": chart.growth(growth, bars), "search-parts.svg": chart.parts(split)},
+        {"search-growth.svg": chart.draw_growth(growth, bars), "search-parts.svg": chart.draw_parts(split)},
     )
 
 
-def _measure(run: Run, size: int, queries: list[str], rounds: int) -> Measured:
-    home = run.stores.copy(size)  # a search leaves a record of itself
-    with run.opened(home) as app:
+def _measure(run: Run, size: int, queries: list[str], rounds: int) -> SearchTimes:
+    home = run.stores.copy(size)  # searches write records, so use a copy
+    with run.open_store(home) as app:
         embedder = app.store.encoder.embedder
         model = [float("inf")] * len(queries)
         search = list(model)
@@ -86,28 +86,28 @@ def _measure(run: Run, size: int, queries: list[str], rounds: int) -> Measured:
                     "model": partial(embedder.embed, [query]),
                     "search": partial(api.search, query),
                 }
-                taken = {name: clocked(calls[name]) for name in (calls if number % 2 else reversed(calls))}
+                taken = {name: time_call(calls[name]) for name in (calls if number % 2 else reversed(calls))}
                 if number >= 0:
                     model[i], search[i] = min(model[i], taken["model"]), min(search[i], taken["search"])
         with Parts() as parts:
             watch_search(parts, app)
-            whole = sum(clocked(api.search, query) for query in queries * 2)
+            whole = sum(time_call(api.search, query) for query in queries * 2)
     count = 2 * len(queries)
-    return Measured(model, search, {name: spent / count for name, spent in parts.spent.items()}, whole / count)
+    return SearchTimes(model, search, {name: spent / count for name, spent in parts.spent.items()}, whole / count)
 
 
-def _rest(measured: Measured) -> dict[str, float]:
+def _other_time(measured: SearchTimes) -> dict[str, float]:
     return {"the rest": measured.whole - sum(measured.parts.values())}
 
 
-def _growth(measured: dict[int, Measured]) -> Table:
+def _growth(measured: dict[int, SearchTimes]) -> Table:
     lines = [
         (
             f"{size:,}",
-            ms(median(m.model)),
-            ms(median(m.search)),
-            ms(percentile(m.search, 0.95)),
-            ms(max(m.search)),
+            format_ms(median(m.model)),
+            format_ms(median(m.search)),
+            format_ms(percentile(m.search, 0.95)),
+            format_ms(max(m.search)),
             f"{m.ratio:.2f}x",
         )
         for size, m in measured.items()
@@ -115,9 +115,14 @@ def _growth(measured: dict[int, Measured]) -> Table:
     return Table(("memories", "model pass", "search, median", "95 %", "slowest", "ratio"), lines)
 
 
-def _parts(measured: dict[int, Measured]) -> Table:
+def _parts(measured: dict[int, SearchTimes]) -> Table:
     lines = [
-        (f"{size:,}", *(ms(m.parts.get(name, 0.0)) for name in PARTS), ms(_rest(m)["the rest"]), ms(m.whole))
+        (
+            f"{size:,}",
+            *(format_ms(m.parts.get(name, 0.0)) for name in PARTS),
+            format_ms(_other_time(m)["the rest"]),
+            format_ms(m.whole),
+        )
         for size, m in measured.items()
     ]
     return Table(("memories", *PARTS.values(), "the rest", "whole"), lines)

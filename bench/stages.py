@@ -1,4 +1,4 @@
-"""A fresh process that searches once and says where its time went; `bench.cold` starts it."""
+"""A fresh process that searches once and prints the time of each step; `bench.cold` starts it."""
 
 import time
 
@@ -6,7 +6,7 @@ BEGAN = time.monotonic()  # the same clock in all processes
 
 
 def main(query: str) -> None:
-    """Do what `api.search` does at its first call, with a mark between the steps."""
+    """Repeat the first call of `api.search`, with a timestamp between the steps."""
     from athena import api
     from athena.app import connect
 

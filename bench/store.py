@@ -1,4 +1,4 @@
-"""Keeping memories: one at a time, and many at once."""
+"""Time to store memories, one at a time and in batches."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from bench import corpus
 from bench.parts import Parts
 from bench.result import Result, Row, Table
 from bench.run import Run
-from bench.timing import clocked, ms, percentile
+from bench.timing import format_ms, percentile, time_call
 
 BAR = 2.0
 BATCH_BAR = 0.8
@@ -27,8 +27,8 @@ PARTS = {
 
 def run(run: Run) -> Result:
     singles, batch, rounds = (30, 200, 2) if run.quick else (300, 2_000, 4)
-    texts = corpus.notes(run.ordinary + 2 * singles + rounds * batch)[run.ordinary :]
-    with run.opened(run.stores.copy(run.ordinary)) as app:
+    texts = corpus.load_notes(run.ordinary + 2 * singles + rounds * batch)[run.ordinary :]
+    with run.open_store(run.stores.copy(run.ordinary)) as app:
         single, table = _singles(app, run.folder, texts[:singles])
         split = _split(app, texts[singles : 2 * singles])
         many, rates = _batches(app, texts[2 * singles :], batch)
@@ -54,7 +54,7 @@ def run(run: Run) -> Result:
 def _singles(app: Any, folder: Path, texts: list[str]) -> tuple[Row, Table]:
     embedder = app.store.encoder.embedder
     times: dict[str, list[float]] = {"model pass": [], "fsync": [], "store": []}
-    sync = getattr(os, "fdatasync", os.fsync)  # macOS has only one of them
+    sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
     with open(folder / "appended", "ab", buffering=0) as file:
 
         def append() -> None:
@@ -63,25 +63,28 @@ def _singles(app: Any, folder: Path, texts: list[str]) -> tuple[Row, Table]:
 
         api.store("A note that opens the connection of the writer and loads the model.")
         for text in texts:
-            times["model pass"].append(clocked(embedder.embed, [text]))
-            times["fsync"].append(clocked(append))
-            times["store"].append(clocked(api.store, text))
+            times["model pass"].append(time_call(embedder.embed, [text]))
+            times["fsync"].append(time_call(append))
+            times["store"].append(time_call(api.store, text))
     model, fsync, store = map(median, times.values())
     ratio = store / (model + fsync)
     least = min(times["store"]) / (min(times["model pass"]) + min(times["fsync"]))
     row = Row(
         "`store` of one note",
         f"acknowledged within {BAR:.0f}x (one model pass + one fsync)",
-        f"{ratio:.2f}x: {ms(store)} against {ms(model)} + {ms(fsync)}",
+        f"{ratio:.2f}x: {format_ms(store)} against {format_ms(model)} + {format_ms(fsync)}",
         ratio <= BAR,
     )
-    lines = [(n, ms(min(t)), ms(median(t)), ms(percentile(t, 0.95)), ms(max(t))) for n, t in times.items()]
+    lines = [
+        (n, format_ms(min(t)), format_ms(median(t)), format_ms(percentile(t, 0.95)), format_ms(max(t)))
+        for n, t in times.items()
+    ]
     lines.append(("ratio", f"{least:.2f}x", f"{ratio:.2f}x", "", ""))
     return row, Table(("single", "least", "median", "95 %", "slowest"), lines)
 
 
 def _split(app: Any, texts: list[str]) -> Table:
-    """Time the steps of single stores; the statements run on the writer's thread, inside the wait for it."""
+    """Time the steps of single stores; the SQL runs on the writer's thread while the caller waits for it."""
     database = app.store.database
     write = database.write
 
@@ -92,16 +95,18 @@ def _split(app: Any, texts: list[str]) -> Table:
         parts.watch("model", app.store.encoder.embedder, "encode_passages")
         parts.watch("known", database, "read")
         parts.replace(database, "write", parts.timed("wait", watched))
-        whole = sum(clocked(api.store, text) for text in texts)
+        whole = sum(time_call(api.store, text) for text in texts)
     spent = dict(parts.spent)
     spent["commit"] = spent.pop("wait", 0.0) - spent.get("statements", 0.0)
-    lines = [(label, ms(spent.get(name, 0.0) / len(texts))) for name, label in PARTS.items()]
+    lines = [(label, format_ms(spent.get(name, 0.0) / len(texts))) for name, label in PARTS.items()]
     rest = whole - sum(spent.values())
-    return Table(("step", "time"), [*lines, ("the rest", ms(rest / len(texts))), ("whole", ms(whole / len(texts)))])
+    return Table(
+        ("step", "time"), [*lines, ("the rest", format_ms(rest / len(texts))), ("whole", format_ms(whole / len(texts)))]
+    )
 
 
 def _batches(app: Any, texts: list[str], size: int) -> tuple[Row, Table]:
-    """Compare `store_batch` with the model, both inside the same call and by CPU time against the model alone."""
+    """Compare `store_batch` with the model: within the same call, and by CPU time with the model alone."""
     embedder = app.store.encoder.embedder
     lines: list[tuple[str, ...]] = []
     inside: list[float] = []
@@ -110,12 +115,12 @@ def _batches(app: Any, texts: list[str], size: int) -> tuple[Row, Table]:
         batch = texts[first : first + size]
         alone, alone_cpu = 0.0, 0.0
         if number % 2:
-            alone, alone_cpu = _taken(embedder.embed, batch)
+            alone, alone_cpu = _measure_call(embedder.embed, batch)
         with Parts() as parts:
             parts.watch("model", embedder, "encode_passages")
-            whole, whole_cpu = _taken(api.store_batch, batch)
+            whole, whole_cpu = _measure_call(api.store_batch, batch)
         if not alone:
-            alone, alone_cpu = _taken(embedder.embed, batch)
+            alone, alone_cpu = _measure_call(embedder.embed, batch)
         inside.append(parts.spent["model"] / whole)
         work.append(alone_cpu / whole_cpu)
         rates = (f"{size / seconds:,.0f} notes/s" for seconds in (alone, whole))
@@ -132,7 +137,7 @@ def _batches(app: Any, texts: list[str], size: int) -> tuple[Row, Table]:
     return row, Table(head, lines)
 
 
-def _taken(function: Callable[[list[str]], object], texts: list[str]) -> tuple[float, float]:
+def _measure_call(function: Callable[[list[str]], object], texts: list[str]) -> tuple[float, float]:
     """Return wall and CPU seconds of a call."""
     before = time.process_time()
-    return clocked(function, texts), time.process_time() - before
+    return time_call(function, texts), time.process_time() - before

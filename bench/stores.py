@@ -1,4 +1,4 @@
-"""Stores of every size that a benchmark asks for, each built once.
+"""Stores of every size that a benchmark needs, each built once.
 
 The first notes get their vectors from the model. A large store would take too long that way, so the notes
 behind them get the vector of one of the first with some noise: as long, as spread out, and as costly to search.
@@ -18,12 +18,12 @@ from athena.storage.sqlite.store import Sqlite
 from bench import corpus
 
 FILE = "athena.db"
-AT_ONCE = 1000
-NOISE = 0.3  # of the vector's length: a cosine of 0.96 to the original
+EMBED_BATCH_SIZE = 1000
+NOISE = 0.3  # relative to the vector's length: a cosine of 0.96 to the original
 
 
-class Imitation(MiniLM):
-    """Read the first texts with the model, and imitate it for the rest."""
+class ImitatingEmbedder(MiniLM):
+    """Embed the first texts with the model, and imitate it for the rest."""
 
     def __init__(self, real: int) -> None:
         super().__init__()
@@ -48,16 +48,16 @@ class Imitation(MiniLM):
 
 
 class Stores:
-    """Folders with a store of the first so many notes, under one temporary folder."""
+    """Folders with a store of the first n notes, under one temporary folder."""
 
     def __init__(self, folder: Path, real: int) -> None:
         self._folder = folder
-        self._embedder = Imitation(real)
+        self._embedder = ImitatingEmbedder(real)
         self._built: dict[int, Path] = {}
         self._copies = 0
 
     def home(self, size: int) -> Path:
-        """Return the home of a store with this many notes, for reading."""
+        """Return the home of a read-only store with this many notes."""
         if size not in self._built:
             smaller = max((known for known in self._built if known < size), default=0)
             home = self._folder / f"store-{size}"
@@ -68,18 +68,18 @@ class Stores:
         return self._built[size]
 
     def copy(self, size: int) -> Path:
-        """Return the home of such a store that may be changed."""
+        """Return the home of a writable copy of such a store."""
         self._copies += 1
         home = self._folder / f"copy-{self._copies}"
         shutil.copytree(self.home(size), home)
         return home
 
     def _grow(self, home: Path, smaller: int, size: int) -> None:
-        texts = corpus.notes(size)
+        texts = corpus.load_notes(size)
         app = App(Sqlite(home / FILE), self._embedder)
         try:
             with connect.use_app(app):
-                for first in range(smaller, size, AT_ONCE):
-                    api.store_batch(texts[first : min(size, first + AT_ONCE)])
+                for first in range(smaller, size, EMBED_BATCH_SIZE):
+                    api.store_batch(texts[first : min(size, first + EMBED_BATCH_SIZE)])
         finally:
             app.close()

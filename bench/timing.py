@@ -1,4 +1,4 @@
-"""Clocks, processes and the few statistics that the report uses."""
+"""Clocks, processes and the statistics that the report uses."""
 
 import os
 import subprocess
@@ -12,18 +12,18 @@ from typing import NamedTuple, ParamSpec
 P = ParamSpec("P")
 
 
-class Ran(NamedTuple):
-    """A process from start to end."""
+class FinishedProcess(NamedTuple):
+    """A finished process."""
 
     wall: float  # seconds
-    cpu: float  # user and system, all its threads
+    cpu: float  # user and system time of all threads
     output: str
     errors: str
 
 
-def process(command: Sequence[str], environment: Mapping[str, str], folder: str) -> Ran:
-    """Run a process and time all of it; its failure is ours."""
-    with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would stop a talkative child
+def run_process(command: Sequence[str], environment: Mapping[str, str], folder: str) -> FinishedProcess:
+    """Run a process and time it; raise if it fails."""
+    with tempfile.TemporaryFile() as errors:  # a file, since a full pipe that nobody reads would block the child
         began = time.perf_counter()
         child = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=errors)
         assert child.stdout is not None
@@ -36,42 +36,44 @@ def process(command: Sequence[str], environment: Mapping[str, str], folder: str)
         said = errors.read().decode(errors="replace")
     if child.returncode:
         raise SystemExit(f"{command[-1]!r} ended with {child.returncode}:\n{said}")
-    return Ran(wall, usage.ru_utime + usage.ru_stime, output.decode(), said)
+    return FinishedProcess(wall, usage.ru_utime + usage.ru_stime, output.decode(), said)
 
 
-def python(program: str) -> list[str]:
+def python_command(program: str) -> list[str]:
     return [sys.executable, "-c", program]
 
 
-def interleaved(contestants: Mapping[str, Callable[[], Ran]], rounds: int) -> dict[str, list[Ran]]:
-    """Run each in turn, round after round, so that what else the machine does falls on all alike."""
-    for run in contestants.values():  # the first fills the disk cache and writes the bytecode
+def run_interleaved(
+    contestants: Mapping[str, Callable[[], FinishedProcess]], rounds: int
+) -> dict[str, list[FinishedProcess]]:
+    """Run the contestants in turn, round after round, so that other load affects all alike."""
+    for run in contestants.values():  # the first run fills the disk cache and writes the bytecode
         run()
-    results: dict[str, list[Ran]] = {name: [] for name in contestants}
+    results: dict[str, list[FinishedProcess]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, run in contestants.items():
             results[name].append(run())
     return results
 
 
-def clocked(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> float:
-    """Return how many seconds a call takes."""
+def time_call(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> float:
+    """Return the seconds that a call takes."""
     began = time.perf_counter()
     function(*args, **kwargs)
     return time.perf_counter() - began
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the value that this share of all values does not exceed."""
+    """Return the value that this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def ms(seconds: float) -> str:
-    """Write a time in milliseconds, with as many digits as are worth reading."""
+def format_ms(seconds: float) -> str:
+    """Format seconds as milliseconds with significant digits only."""
     value = seconds * 1000
     return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
 
 
-def least_and_median(values: Sequence[float]) -> str:
-    return f"{ms(min(values))} (median {ms(median(values))})"
+def format_least_and_median(values: Sequence[float]) -> str:
+    return f"{format_ms(min(values))} (median {format_ms(median(values))})"

@@ -1,4 +1,4 @@
-"""How much an agent has to read, in o200k tokens."""
+"""Size of typical answers in o200k tokens."""
 
 import json
 from statistics import median
@@ -15,8 +15,8 @@ FIVE, HEALTH, A_TOOL = 280, 20, 18
 
 
 def run(run: Run) -> Result:
-    queries = corpus.queries(20, run.ordinary)
-    with run.opened(run.stores.copy(run.ordinary)):
+    queries = corpus.make_queries(20, run.ordinary)
+    with run.open_store(run.stores.copy(run.ordinary)):
         found = [str(api.search(query, limit=5)) for query in queries]
         health = str(api.health())
     counts = sorted(tokens.count_tokens_exactly(text) for text in found)

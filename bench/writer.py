@@ -1,4 +1,4 @@
-"""One of several processes that write to the same store; `bench.processes` starts it and talks to it by lines."""
+"""A process that writes to a shared store; `bench.processes` starts it and exchanges lines with it."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from athena.errors import AthenaError
 
 
 def main() -> None:
-    """Read notes, say `ready`, wait for a line, store them one by one, and report."""
+    """Read notes, print `ready`, wait for a line, store them one by one, and print a report."""
     texts: list[str] = json.loads(sys.stdin.readline())
     api.store(texts[0])
     print("ready", flush=True)

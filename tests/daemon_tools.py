@@ -1,4 +1,4 @@
-"""A home with a daemon of its own, and the hooks of sessions that go to it."""
+"""A data folder with its own daemon, and session hooks that use it."""
 
 import contextlib
 import json
@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 from athena.core.home import daemon, lock
 from athena.errors import Conflict
 from athena.hooks import launcher
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
-PATIENT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest; what is tried here is not how fast the machine is
-KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
-_ours: list[lock.ServerLock] = []  # homes that no daemon gets any more
+LONG_TIMEOUT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest timeout, so that a slow machine does not matter
+INHERITED = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
+_held_locks: list[lock.ServerLock] = []  # locks on homes that keep later daemons from starting
 
 
-class Said(NamedTuple):
-    """How a hook ended."""
+class HookResult(NamedTuple):
+    """Result of a hook process."""
 
     code: int
     out: bytes
@@ -29,26 +29,26 @@ class Said(NamedTuple):
 
     @property
     def context(self) -> str:
-        """What the client would put before the model."""
+        """Return the text that the client would add to the prompt."""
         return str(json.loads(self.out)["hookSpecificOutput"]["additionalContext"]) if self.out else ""
 
 
 class Home:
-    """A data folder; what runs in it is ended with it."""
+    """A data folder; its processes are stopped at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(mode=0o700, exist_ok=True)
 
-    def around(self, **more: str) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-        return kept | PATIENT | {"ATHENA_HOME": str(self.path)} | more
+    def environ(self, **more: str) -> dict[str, str]:
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        return inherited | LONG_TIMEOUT | {"ATHENA_HOME": str(self.path)} | more
 
-    def athena(self, *words: str, given: bytes = b"", project: str = "harbour") -> str:
-        """Run a command that must succeed."""
-        command = [sys.executable, "-m", "athena", *words]
+    def athena(self, *argv: str, stdin: bytes = b"", project: str = "harbour") -> str:
+        """Run a command and assert that it succeeds."""
+        command = [sys.executable, "-m", "athena", *argv]
         done = subprocess.run(
-            command, input=given, env=self.around(ATHENA_PROJECT=project), capture_output=True, timeout=100
+            command, input=stdin, env=self.environ(ATHENA_PROJECT=project), capture_output=True, timeout=100
         )
         assert done.returncode == 0, done
         return done.stdout.decode()
@@ -56,20 +56,20 @@ class Home:
     def install(self, python: str | None = None, timeout_ms: int = 5_000) -> None:
         launcher.install_launchers(str(self.path), python, timeout_ms)
 
-    def hook(self, event: str, given: bytes = b"{}", **more: str) -> Said:
-        """Run a hook as a client does, to its end."""
+    def hook(self, event: str, stdin: bytes = b"{}", **more: str) -> HookResult:
+        """Run a hook to its end, as a client does."""
         began = time.monotonic()
         command = [str(self.path / "bin" / "athena-hook"), event]
-        done = subprocess.run(command, input=given, env=self.around(**more), capture_output=True, timeout=100)
+        done = subprocess.run(command, input=stdin, env=self.environ(**more), capture_output=True, timeout=100)
         assert done.stderr == b"", done
-        return Said(done.returncode, done.stdout, time.monotonic() - began)
+        return HookResult(done.returncode, done.stdout, time.monotonic() - began)
 
     def settings(self, text: str) -> None:
         (self.path / "config.toml").write_text(text)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What hooks wrote down."""
+        """Return the lines of the hook log."""
         log = self.path / "logs" / "hooks.log"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -78,34 +78,34 @@ class Home:
         return [line["link"] for line in self.lines]
 
     @property
-    def served(self) -> dict[str, Any] | None:
+    def server_info(self) -> dict[str, Any] | None:
         return lock.find_server(str(self.path))
 
     @property
     def pid(self) -> int:
-        found = self.served
-        assert found is not None
-        return int(found["pid"])
+        info = self.server_info
+        assert info is not None
+        return int(info["pid"])
 
-    def starts(self) -> int:
-        """Return how many daemons there have been."""
+    def start_count(self) -> int:
+        """Return the number of daemon starts."""
         log = self.path / "logs" / daemon.DAEMON_LOG_FILE
         return log.read_text().count('"event": "serving"') if log.exists() else 0
 
     def start(self) -> int:
-        """Start its daemon, or find it, and return its process."""
+        """Start the daemon, or find it, and return its process id."""
         return int(daemon.start_daemon(str(self.path), LONG)["pid"])
 
-    def until(self, *, served: bool) -> None:
-        until(lambda: (self.served is not None) == served)
+    def wait_until(self, *, served: bool) -> None:
+        wait_until(lambda: (self.server_info is not None) == served)
 
-    def end(self) -> None:
-        """Leave no daemon behind: whoever still starts finds the home taken."""
-        until(self._taken)
+    def stop(self) -> None:
+        """Stop the daemon and hold its lock, so that no other can start."""
+        wait_until(self._take_lock)
 
-    def _taken(self) -> bool:
+    def _take_lock(self) -> bool:
         try:
-            _ours.append(lock.ServerLock(str(self.path)))
+            _held_locks.append(lock.ServerLock(str(self.path)))
         except Conflict:
             with contextlib.suppress(OSError, ValueError, KeyError):
                 os.kill(json.loads((self.path / lock.LOCK_FILE).read_text())["pid"], signal.SIGKILL)
@@ -115,10 +115,10 @@ class Home:
 
 def assert_gone(pid: int) -> None:
     """Wait until a process has ended."""
-    until(lambda: not _lives(pid))
+    wait_until(lambda: not _is_alive(pid))
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

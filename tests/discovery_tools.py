@@ -1,11 +1,11 @@
-"""What the tests of finding tools share: tools of other servers."""
+"""Tools of other servers, for tests of discovery."""
 
 from typing import Any
 
 from athena.core.foreign_operation import ForeignOperation, ToolDefinition
 
 
-def tool(path: str, summary: str, **parameters: str) -> ForeignOperation:
+def make_tool(path: str, summary: str, **parameters: str) -> ForeignOperation:
     async def run(ctx: Any, arguments: dict[str, Any]) -> Any:
         return arguments
 

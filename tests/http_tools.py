@@ -1,4 +1,4 @@
-"""A real server in a process of its own, and ways to talk to it that no library would allow."""
+"""A real HTTP server in its own process, and raw requests that no library would send."""
 
 import json
 import os
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
 SERVE = [sys.executable, "-m", "athena", "serve"]
-KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
-SECURE = {
+INHERITED = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
+SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
@@ -25,15 +25,15 @@ SECURE = {
 Headers = Sequence[tuple[str, str]]
 
 
-def serving_with(*changes: str) -> list[str]:
-    """Return the command of a server with other limits, so that a test need not wait as long as a caller might."""
+def serve_command(*changes: str) -> list[str]:
+    """Return the command of a server with shorter limits, so that tests do not wait long."""
     first = "import athena.server.serve, athena.server.guard"
     return [sys.executable, "-c", "; ".join((first, *changes, "from athena.cli import main", "main()")), "serve"]
 
 
 @dataclass
 class Reply:
-    """One answer as it came over the wire."""
+    """One reply as received."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -48,11 +48,11 @@ class Reply:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error, which must have the one shape that all errors have."""
-        made = self.json
-        assert set(made) == {"success", "error"}, made
-        assert made["success"] is False
-        error = made["error"]
+        """Return the error, and assert that it has the common shape."""
+        body = self.json
+        assert set(body) == {"success", "error"}, body
+        assert body["success"] is False
+        error = body["error"]
         assert set(error) == {"code", "message", "hint", "retry"}, error
         assert isinstance(error["code"], str)
         assert error["message"]
@@ -62,8 +62,8 @@ class Reply:
 
 
 @dataclass
-class Running:
-    """A server that runs."""
+class RunningServer:
+    """A running server."""
 
     process: subprocess.Popen[bytes]
     home: Path
@@ -73,35 +73,35 @@ class Running:
     replies: list[Reply] = field(default_factory=list)
 
     @property
-    def right(self) -> list[tuple[str, str]]:
+    def auth_headers(self) -> list[tuple[str, str]]:
         return [("Host", f"localhost:{self.port}"), ("Authorization", f"Bearer {self.token}")]
 
     def connect(self, timeout: float = LONG) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 
     def send(self, data: bytes, timeout: float = LONG) -> Reply:
-        """Send some bytes and read one answer."""
+        """Send bytes and read one reply."""
         with self.connect(timeout) as connection:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(data)
-            return read(connection)
+            return read_reply(connection)
 
     def ask(self, method: str, path: str, headers: Headers | None = None, body: bytes | None = None) -> Reply:
-        given = list(self.right if headers is None else headers)
+        given = list(self.auth_headers if headers is None else headers)
         if body is not None:
             given.append(("Content-Length", str(len(body))))
         return self.send(request(method, path, given, body or b""))
 
     def get(self, path: str, *headers: tuple[str, str]) -> Reply:
-        return self.ask("GET", path, [*self.right, *headers])
+        return self.ask("GET", path, [*self.auth_headers, *headers])
 
     def execute(self, name: str, arguments: Any, *headers: tuple[str, str]) -> Reply:
         body = arguments if isinstance(arguments, bytes) else json.dumps(arguments).encode()
-        given = [*self.right, ("Content-Type", "application/json"), *headers]
+        given = [*self.auth_headers, ("Content-Type", "application/json"), *headers]
         return self.ask("POST", f"/tools/{name}/execute", given, body)
 
     def call(self, name: str, /, *headers: tuple[str, str], **arguments: Any) -> Any:
-        """Run an operation that must succeed."""
+        """Run an operation and assert that it succeeds."""
         reply = self.execute(name, arguments, *headers)
         assert reply.status == 200, reply
         return reply.json["data"]
@@ -109,11 +109,11 @@ class Running:
     def count(self) -> int:
         return int(self.call("health")["count"])
 
-    def resident(self) -> int:
-        """Return how many MB of memory the server holds."""
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
-        assert found
-        return int(found[1]) >> 10
+    def resident_mb(self) -> int:
+        """Return the resident memory of the server in MB."""
+        match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        assert match
+        return int(match[1]) >> 10
 
 
 def request(method: str, path: str, headers: Headers, body: bytes = b"") -> bytes:
@@ -121,11 +121,11 @@ def request(method: str, path: str, headers: Headers, body: bytes = b"") -> byte
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
 
 
-def read(connection: socket.socket) -> Reply:
-    """Read one answer, whole; status 0 is a connection that was closed without one."""
+def read_reply(connection: socket.socket) -> Reply:
+    """Read one whole reply; status 0 means that the server closed the connection without one."""
     data = b""
     while b"\r\n\r\n" not in data:
-        piece = _some(connection)
+        piece = _receive(connection)
         if not piece:
             return Reply(0, [], data)
         data += piece
@@ -135,25 +135,25 @@ def read(connection: socket.socket) -> Reply:
     reply = Reply(int(first.split()[1]), headers, body)
     length = reply.header("content-length")
     if reply.header("transfer-encoding") == "chunked":
-        while not reply.body.endswith(b"0\r\n\r\n") and (piece := _some(connection)):
+        while not reply.body.endswith(b"0\r\n\r\n") and (piece := _receive(connection)):
             reply.body += piece
-        reply.body = _unchunked(reply.body)
+        reply.body = _decode_chunks(reply.body)
     elif length is None and reply.status not in (204, 304):
-        while piece := _some(connection):
+        while piece := _receive(connection):
             reply.body += piece
-    while length is not None and len(reply.body) < int(length) and (piece := _some(connection)):
+    while length is not None and len(reply.body) < int(length) and (piece := _receive(connection)):
         reply.body += piece
     return reply
 
 
-def _some(connection: socket.socket) -> bytes:
+def _receive(connection: socket.socket) -> bytes:
     try:
         return connection.recv(65_536)
     except ConnectionResetError:
         return b""
 
 
-def _unchunked(data: bytes) -> bytes:
+def _decode_chunks(data: bytes) -> bytes:
     made = b""
     while data:
         size, _, data = data.partition(b"\r\n")
@@ -161,42 +161,42 @@ def _unchunked(data: bytes) -> bytes:
     return made
 
 
-def surroundings(home: Path, **more: str) -> dict[str, str]:
-    """Return an environment that holds nothing of ours but this home."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return kept | {"ATHENA_HOME": str(home), "ATHENA_PROJECT": "test"} | more
+def server_environ(home: Path, **more: str) -> dict[str, str]:
+    """Return an environment that has this home and no other setting of ours."""
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return inherited | {"ATHENA_HOME": str(home), "ATHENA_PROJECT": "test"} | more
 
 
-def spawn(
-    home: Path, log: Path, *words: str, command: Sequence[str] = SERVE, **environment: str
+def spawn_server(
+    home: Path, log: Path, *argv: str, command: Sequence[str] = SERVE, **environment: str
 ) -> subprocess.Popen[bytes]:
     with log.open("ab") as errors:
         return subprocess.Popen(
-            [*command, *(words or ("--port", "0"))],
+            [*command, *(argv or ("--port", "0"))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=surroundings(home, **environment),
+            env=server_environ(home, **environment),
         )
 
 
 @contextmanager
-def running(
-    folder: Path, *words: str, home: Path | None = None, command: Sequence[str] = SERVE, **environment: str
-) -> Generator[Running]:
+def run_server(
+    folder: Path, *argv: str, home: Path | None = None, command: Sequence[str] = SERVE, **environment: str
+) -> Generator[RunningServer]:
     """Start a server, wait until it is ready, and stop it at the end."""
     folder.mkdir(exist_ok=True)
     where, log = home or folder / "home", folder / "server.log"
-    process = spawn(where, log, *words, command=command, **environment)
+    process = spawn_server(where, log, *argv, command=command, **environment)
     try:
         assert process.stdout is not None
         said = process.stdout.readline().decode()
-        found = re.search(r"http://[^:]+:(\d+)", said)
-        assert found, (said, log.read_text())
+        match = re.search(r"http://[^:]+:(\d+)", said)
+        assert match, (said, log.read_text())
         token = where / "token"
-        made = Running(process, where, int(found[1]), token.read_text().strip() if token.exists() else "", log)
-        until(lambda: made.get("/health").status == 200)
-        yield made
+        server = RunningServer(process, where, int(match[1]), token.read_text().strip() if token.exists() else "", log)
+        wait_until(lambda: server.get("/health").status == 200)
+        yield server
     finally:
         process.terminate()
         try:
@@ -208,9 +208,9 @@ def running(
                 process.stdout.close()
 
 
-def secured(reply: Reply) -> None:
-    """Check what every answer must have, and what none may have."""
-    for name, value in SECURE.items():
+def assert_secure_headers(reply: Reply) -> None:
+    """Assert the headers that every reply must have, and those that none may have."""
+    for name, value in SECURITY_HEADERS.items():
         assert reply.header(name) == value, (name, reply)
     assert reply.header("cache-control"), reply
     assert reply.header("x-request-id"), reply

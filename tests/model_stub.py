@@ -1,4 +1,4 @@
-"""A stand-in for the API of a model on this machine: it keeps what it was asked, and answers with given words."""
+"""A stub for the API of a model: it records requests and returns given answers."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ EVENTS = "text/event-stream"
 
 
 class Model(ThreadingHTTPServer):
-    """What a client asked, in its order; `says` is the next answer: a text, or the tool to use and its input."""
+    """Requests of a client in order; `says` is the next answer: a text, or a tool and its input."""
 
     daemon_threads = True
 
@@ -25,7 +25,7 @@ class Model(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def asked(self, words: str) -> dict[str, Any]:
-        """Return the one request for an answer to a prompt, of those that have tools."""
+        """Return the one request that has tools and answers a prompt."""
         found = [one for one in self.requests if one.get("tools") and words in json.dumps(one["messages"])]
         assert found, [json.dumps(one)[:2000] for one in self.requests]
         return found[0]
@@ -49,15 +49,15 @@ class _Asked(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        given = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        data = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
         for part, write in (("GenerateContent", _gemini), ("/responses", _openai)):
             if part in self.path:
-                self.server.requests.append(given)
+                self.server.requests.append(data)
                 return self._answer(write(self.server.says.pop(0) if self.server.says else "Very well."), EVENTS)
         if not self.path.startswith("/v1/messages") or "count_tokens" in self.path:
             return self._answer(b'{"input_tokens": 1}', "application/json")
-        self.server.requests.append(given)
-        with_tools = bool(given.get("tools"))
+        self.server.requests.append(data)
+        with_tools = bool(data.get("tools"))
         says = self.server.says.pop(0) if with_tools and self.server.says else "Very well."
         return self._answer(b"".join(_events(says)), EVENTS)
 
@@ -93,7 +93,7 @@ def _gemini(says: object) -> bytes:
 
 
 def _events(says: str | tuple[str, dict[str, Any]]) -> Generator[bytes]:
-    """The answer as a stream of events."""
+    """Return the answer as a stream of events."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "stub", "content": []}
     yield _event("message_start", message=head | {"stop_reason": None, "stop_sequence": None, "usage": usage})

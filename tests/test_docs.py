@@ -1,4 +1,4 @@
-"""The documents say what is true: their blocks run, their links lead somewhere, the reference is complete."""
+"""The documentation is correct: code blocks run, links resolve, and the reference is complete."""
 
 import importlib.util
 import json
@@ -30,7 +30,7 @@ COMMAND = re.compile(r"^(?:\.venv/bin/)?athena (.+)$", re.MULTILINE)
 
 
 def run(*command: str, folder: Path) -> str:
-    """Run a program to its end and return what it wrote."""
+    """Run a program to its end and return its output."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -46,7 +46,7 @@ def run(*command: str, folder: Path) -> str:
     return done.stdout
 
 
-def blocks(kind: str) -> list[str]:
+def readme_blocks(kind: str) -> list[str]:
     return [match["body"] for match in BLOCK.finditer(README) if match["kind"] == kind]
 
 
@@ -79,14 +79,14 @@ def test_schema_names_are_unique(reference: ModuleType) -> None:
 
 
 def test_readme_starts_with_setup_and_tests() -> None:
-    first = blocks("sh")[0]
+    first = readme_blocks("sh")[0]
     assert "make run" in first
     assert "make test" in first
     assert README.index("make run") < 200
 
 
 def test_readme_python_prints_its_comments(tmp_path: Path) -> None:
-    source = "\n".join(blocks("python"))
+    source = "\n".join(readme_blocks("python"))
     expected = re.findall(r"  # -> (.+)$", source, re.MULTILINE)
     printed = run(sys.executable, "-c", source, folder=tmp_path).splitlines()
     assert len(expected) >= 5
@@ -105,9 +105,9 @@ def test_pages_python_prints_its_comments(tmp_path: Path, name: str) -> None:
 
 
 def test_readme_commands_print_shown_output(tmp_path: Path) -> None:
-    shown = iter(blocks("text"))
+    shown = iter(readme_blocks("text"))
     ran = 0
-    for block in blocks("sh"):
+    for block in readme_blocks("sh"):
         if commands := COMMAND.findall(block):
             written = [run(sys.executable, "-m", "athena", *shlex.split(one), folder=tmp_path) for one in commands]
             assert without_scores_and_days("".join(written)) == without_scores_and_days(next(shown))
@@ -171,6 +171,8 @@ def test_reference_lists_operations_and_parameters() -> None:
 def test_reference_and_readme_list_settings(reference: ModuleType) -> None:
     variables = [setting.variable for setting in reference.read_settings()] + [*reference.OTHER_VARIABLES]
     keys = [setting.key for setting in reference.read_settings() if setting.key]
+    assert variables
+    assert keys
     for name in variables + keys:
         assert f"| `{name}` |" in REFERENCE, f"{name} is not in the reference"
         assert f"| `{name}` |" in README, f"{name} is not in the README"
@@ -184,7 +186,9 @@ def test_reference_lists_errors(reference: ModuleType) -> None:
 
 
 def test_reference_lists_commands_with_examples() -> None:
-    for path, command in commands(athena, "athena"):
+    every = dict(commands(athena, "athena"))
+    assert len(every) > 20
+    for path, command in every.items():
         assert f"\n### {path}\n" in REFERENCE, f"{path} is not in the reference"
         assert path in (command.help or ""), f"{path} --help has no example"
 
@@ -202,6 +206,7 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_resolve(page: Path) -> None:
     text = BLOCK.sub("", page.read_text("utf-8"))
+    assert text
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"[a-z]+:", target):
             continue
@@ -209,7 +214,7 @@ def test_links_resolve(page: Path) -> None:
         file = page.parent / name if name else page
         assert file.exists(), f"{page.name} links to {target}, which is not there"
         if place:
-            assert place in places(file), f"{page.name} links to {target}, which has no such heading"
+            assert place in heading_anchors(file), f"{page.name} links to {target}, which has no such heading"
 
 
 def test_pages_are_reachable_from_readme() -> None:
@@ -224,7 +229,7 @@ def test_pages_are_reachable_from_readme() -> None:
     assert [page.name for page in ROOT.glob("docs/**/*.md") if page.resolve() not in seen] == []
 
 
-def places(page: Path) -> set[str]:
+def heading_anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -239,16 +244,18 @@ def test_changelog_mentions_this_version() -> None:
 def test_index_lists_decisions() -> None:
     folder = ROOT / "docs" / "decisions"
     index = (folder / "README.md").read_text("utf-8")
-    for page in sorted(folder.glob("[0-9]*.md")):
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert pages
+    for page in pages:
         assert f"({page.name})" in index, f"{page.name} is not in the index"
 
 
 def test_registry_name_and_version_agree() -> None:
-    made = json.loads((ROOT / "server.json").read_text("utf-8"))
-    (package,) = made["packages"]
-    assert f"mcp-name: {made['name']} " in README
-    assert made["version"] == package["version"] == __version__
-    assert len(made["description"]) <= 100
+    data = json.loads((ROOT / "server.json").read_text("utf-8"))
+    (package,) = data["packages"]
+    assert f"mcp-name: {data['name']} " in README
+    assert data["version"] == package["version"] == __version__
+    assert len(data["description"]) <= 100
     assert [word["value"] for word in package["packageArguments"]] == ["mcp"]
     ours = json.loads((ROOT / ".mcp.json").read_text("utf-8"))["mcpServers"]["athena"]
     assert (ours["command"], ours["args"]) == (".venv/bin/athena", ["mcp"])

@@ -1,4 +1,4 @@
-"""Every example runs by itself, with an empty home folder, and leaves nothing behind."""
+"""Every example runs by itself with an empty home folder and leaves nothing behind."""
 
 import os
 import re
@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def run(name: str, home: Path) -> str:
-    """Run an example in a folder of its own and return what it printed."""
+    """Run an example in a folder of its own and return its output."""
     kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
     (home / "tmp").mkdir(parents=True)
     done = subprocess.run(
@@ -47,7 +47,7 @@ def test_example_runs_with_few_tokens(name: str, lines: list[str], tmp_path: Pat
     shown = run(name, tmp_path / "empty")
     for line in lines:
         assert line in shown
-    if name != "server_notes.py":  # which runs no program
+    if name != "server_notes.py":  # this one runs no program
         saved = re.search(r"saved: ([\d.]+)%", shown)
         assert saved is not None
         assert float(saved[1]) > 80

@@ -1,4 +1,4 @@
-"""A catalog of 338 tools, and requests in plain language with the tools that would do.
+"""A catalog of 338 tools, and requests in plain language with the tools that satisfy them.
 
 `data/tools.json` holds tools as typical MCP servers define them; our own operations join them. Of the requests in
 `data/tool_requests.json` the halves `dev` and `held_out` were written before the ranking was tuned, and `more`
@@ -23,7 +23,7 @@ async def _nothing(ctx: Any, arguments: dict[str, Any]) -> None:
 
 
 def catalog() -> Catalog:
-    """Return our operations and those of the other servers."""
+    """Return our operations and those of other servers."""
     made = CATALOG.copy()
     for server, held in json.loads((DATA / "tools.json").read_text("utf-8")).items():
         names = assign_identifiers([one["name"] for one in held["tools"]])
@@ -37,5 +37,5 @@ def _tool(server: str, name: str, tool: dict[str, Any]) -> ForeignOperation:
 
 
 def requests(part: str) -> list[tuple[str, list[str]]]:
-    """Return requests, each with the paths of the tools that would do."""
+    """Return requests, each with the paths of the tools that satisfy it."""
     return [(said, paths) for said, paths in json.loads((DATA / "tool_requests.json").read_text("utf-8"))[part]]

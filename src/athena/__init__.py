@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from athena.core.version import __version__
 
-TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
+TYPE_CHECKING = False  # importing typing is too slow for `athena mcp`
 if TYPE_CHECKING:
     from typing import Any
 
@@ -15,7 +15,7 @@ __all__ = ["AthenaClient", "__version__", "open"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the public names when they are asked for: importing `athena.api` should cost next to nothing."""
+    """Import the public names at their first use, so that `import athena` stays cheap."""
     if name == "open":
         from athena import api
 

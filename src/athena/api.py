@@ -5,11 +5,8 @@
 >>> print(api.search("when do we deploy"))
 """
 
-import json as json  # clients of the daemon need these; importing them here keeps their cost in one place
 import os
 import re
-import socket as socket
-import threading as threading
 import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -18,8 +15,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
 from athena.app import connect
-from athena.app.connect import AppConnection, OperationResult, close, shared_app
-from athena.core.threads import get_running_loop, run_sync
+from athena.app.connect import AppConnection, OperationResult, close
+from athena.core.threads import get_running_loop, run_in_thread, run_sync
 from athena.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -83,11 +80,11 @@ class CompactIngestResult(NamedTuple):
         return f"{self.documents} documents, {self.pieces} pieces{skipped}"
 
 
-def compact_memory(found: dict[str, Any]) -> CompactMemory:
+def _compact_memory(memory: dict[str, Any]) -> CompactMemory:
     """Shorten a memory to what a list of results needs."""
-    line = " ".join(found["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
+    line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
     preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
-    return CompactMemory(found["hash"], preview, tuple(found["tags"]), found["created"], found.get("score", 1.0))
+    return CompactMemory(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
 
 
 Tags = str | Sequence[str] | None
@@ -117,10 +114,10 @@ class MemoryApi:
     def __init__(self, connection: AppConnection) -> None:
         self._connection = connection
 
-    async def _call_operation(
-        self, operation: str, arguments: Mapping[str, Any], project: str | None, /, **names: str
+    async def _call(
+        self, operation: str, project: str | None, names: dict[str, str] | None = None, /, **arguments: Any
     ) -> OperationResult:
-        """Call an operation; what it says about an argument is told under the name that this API gives it."""
+        """Call an operation; in its errors, parameters have the names of this API (`names` adds to them)."""
         plain = {name: _format_date(value) for name, value in arguments.items()}
         try:
             return await self._connection.call(operation, plain, project)
@@ -128,10 +125,7 @@ class MemoryApi:
             text = str(error).removeprefix(f"{operation}: ")
             name, rest = re.match(r"(\w*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]  # matches all
             hint = None if error.hint and error.hint.startswith("memory.") else error.hint
-            raise InvalidInput((PARAMETER_NAMES | names).get(name, name) + rest, hint=hint) from None
-
-    async def _call_for_data(self, operation: str, project: str | None = None, /, **arguments: Any) -> Any:
-        return (await self._call_operation(operation, arguments, project)).data
+            raise InvalidInput((PARAMETER_NAMES | (names or {})).get(name, name) + rest, hint=hint) from None
 
     async def search(
         self,
@@ -147,39 +141,30 @@ class MemoryApi:
     ) -> CompactSearchResult:
         """Find memories by words and by meaning."""
         filters = {"tags": tags, "memory_type": memory_type, "since": since, "until": until, "min_score": min_score}
-        return await self._search_memories(query, {"query": query, "k": limit, **filters}, project)
-
-    async def _search_memories(
-        self, query: str, arguments: dict[str, Any], project: str | None, /, **names: str
-    ) -> CompactSearchResult:
-        answer = await self._call_operation("recall", arguments, project, **names)
-        found = tuple(map(compact_memory, answer.data))
-        return CompactSearchResult(found, len(found) if answer.total is None else answer.total, query)
+        return _compact_result(await self._call("recall", project, query=query, k=limit, **filters), query)
 
     async def search_batch(
         self, queries: Iterable[str], limit: int = 5, **filters: Unpack[Filters]
     ) -> list[CompactSearchResult]:
         """Answer several searches at once."""
-        found = []
+        results = []
         for i, query in enumerate(_require_list(queries, "queries")):
             arguments, project = _merge_filters(filters, query=query, k=limit)
-            found.append(await self._search_memories(query, arguments, project, query=f"queries[{i}]"))
-        return found
+            page = await self._call("recall", project, {"query": f"queries[{i}]"}, **arguments)
+            results.append(_compact_result(page, query))
+        return results
 
     async def search_by_tag(
         self, tags: Tags, limit: int = 10, match: str = "any", *, project: str | None = None
     ) -> CompactSearchResult:
         """List the memories that have any or all of some tags, the newest first."""
-        answer = await self._call_operation("search_by_tag", {"tags": tags, "k": limit, "match": match}, project)
-        found = tuple(map(compact_memory, answer.data))
-        shown = tags if isinstance(tags, str) else ", ".join(tags or ())
-        return CompactSearchResult(found, len(found) if answer.total is None else answer.total, shown)
+        page = await self._call("search_by_tag", project, tags=tags, k=limit, match=match)
+        return _compact_result(page, tags if isinstance(tags, str) else ", ".join(tags or ()))
 
     async def recall(self, phrase: str, limit: int = 5, *, project: str | None = None) -> CompactSearchResult:
         """Find memories; time in plain words ("what we decided about auth last week") is a filter."""
-        return await self._search_memories(
-            phrase, {"query": phrase, "k": limit, "understand_time": True}, project, query="phrase"
-        )
+        page = await self._call("recall", project, {"query": "phrase"}, query=phrase, k=limit, understand_time=True)
+        return _compact_result(page, phrase)
 
     async def search_iter(
         self, query: str, batch_size: int = 100, **filters: Unpack[Filters]
@@ -197,10 +182,8 @@ class MemoryApi:
         """Return one part of a search over the whole store; from a page of this size on, all of it is ranked."""
         size = max(batch_size, SEARCH_PAGE_SIZE) if type(batch_size) is int and batch_size > 0 else batch_size
         arguments, project = _merge_filters(filters, query=query, k=size, offset=offset)
-        return [
-            compact_memory(found)
-            for found in (await self._call_operation("recall", arguments, project, k="batch_size")).data
-        ]
+        page = await self._call("recall", project, {"k": "batch_size"}, **arguments)
+        return [_compact_memory(hit) for hit in page.data]
 
     async def store(
         self,
@@ -212,15 +195,17 @@ class MemoryApi:
         project: str | None = None,
     ) -> str:
         """Keep a text and return its hash."""
-        stored = await self._call_for_data(
-            "remember", project, content=content, tags=tags, memory_type=memory_type, metadata=metadata
-        )
+        stored = (
+            await self._call(
+                "remember", project, content=content, tags=tags, memory_type=memory_type, metadata=metadata
+            )
+        ).data
         return _get_hash_and_warn(stored)
 
     async def store_batch(self, items: Iterable[str | Mapping[str, Any]], *, project: str | None = None) -> list[str]:
         """Keep many texts at once and return their hashes, in order."""
         hashes = []
-        for stored in await self._call_for_data("remember_batch", project, items=_require_list(items, "items")):
+        for stored in (await self._call("remember_batch", project, items=_require_list(items, "items"))).data:
             hashes.append(_get_hash_and_warn(stored))  # noqa: PERF401  # a comprehension has a frame of its own, and warnings count
         return hashes
 
@@ -228,7 +213,7 @@ class MemoryApi:
         """Return one memory whole."""
         from athena.memory.values import Memory  # dataclasses are slow to import
 
-        found = await self._call_for_data("get_memory", project, memory_id=hash)
+        found = (await self._call("get_memory", project, memory_id=hash)).data
         fields = {name: found[name] for name in Memory.__dataclass_fields__}
         return Memory(**fields | {"tags": tuple(found["tags"])})
 
@@ -244,32 +229,34 @@ class MemoryApi:
     ) -> str:
         """Change a memory and return its hash, which follows its text."""
         changes = {"content": content, "tags": tags, "memory_type": memory_type, "metadata": metadata}
-        return _get_hash_and_warn(await self._call_for_data("update_memory", project, memory_id=hash, **changes))
+        return _get_hash_and_warn((await self._call("update_memory", project, memory_id=hash, **changes)).data)
 
     async def delete(self, hash: str | int, *, project: str | None = None) -> bool:  # noqa: A002
         """Forget a memory; False if there was none. `restore` brings it back."""
-        return bool(await self._call_for_data("forget", project, memory_id=hash))
+        return bool((await self._call("forget", project, memory_id=hash)).data)
 
     async def delete_batch(self, hashes: Iterable[str | int], *, project: str | None = None) -> int:
         """Forget several memories and return how many there were."""
         chosen = _require_list(hashes, "hashes")
-        return int(await self._call_for_data("forget_batch", project, memory_ids=chosen)) if chosen else 0
+        return int((await self._call("forget_batch", project, memory_ids=chosen)).data) if chosen else 0
 
     async def delete_by_tag(self, tags: Tags, expect: int | None = None, *, project: str | None = None) -> int:
         """Forget all memories that have any of some tags, if they are exactly `expect`."""
-        return int(await self._call_for_data("forget_by_tag", project, tags=tags, expect=expect))
+        return int((await self._call("forget_by_tag", project, tags=tags, expect=expect)).data)
 
     async def restore(self, hash: str | int, *, project: str | None = None) -> bool:  # noqa: A002
         """Bring a forgotten memory back; False if it was not forgotten."""
-        return bool(await self._call_for_data("restore_memory", project, memory_id=hash))
+        return bool((await self._call("restore_memory", project, memory_id=hash)).data)
 
     async def ingest(
         self, path: str | os.PathLike[str], tags: Tags = None, *, project: str | None = None
     ) -> CompactIngestResult:
         """Keep a text file, or every text file below a folder, as pieces that searches find."""
-        found = await self._call_for_data(
-            "ingest_document", project, path=os.fsdecode(path) if isinstance(path, os.PathLike) else path, tags=tags
-        )
+        found = (
+            await self._call(
+                "ingest_document", project, path=os.fsdecode(path) if isinstance(path, os.PathLike) else path, tags=tags
+            )
+        ).data
         if found["redacted"]:
             _warn_secret_removed(f"secrets were taken out of what was ingested: {', '.join(found['redacted'])}")
         return CompactIngestResult(found["documents"], found["pieces"], tuple(found["skipped"]))
@@ -279,11 +266,11 @@ class MemoryApi:
     ) -> dict[str, Any]:
         """Merge memories that say the same and name what recurs: `{"patterns": [...], "merged": n, ...}`."""
         arguments = {"strategy": strategy, "days_back": days_back, "dry_run": dry_run}
-        return dict(await self._call_for_data("consolidate", project, **arguments))
+        return dict((await self._call("consolidate", project, **arguments)).data)
 
     async def call(self, operation: str, /, *, project: str | None = None, **arguments: Any) -> Any:
         """Run any operation of the catalog by its name, and return plain values."""
-        return await self._call_for_data(operation, project, **arguments)
+        return (await self._call(operation, project, **arguments)).data
 
     async def execute_code(
         self,
@@ -296,13 +283,18 @@ class MemoryApi:
     ) -> dict[str, Any]:
         """Run a program in the sandbox; what went wrong in it is under `error`, not raised."""
         more = {"timeout_s": timeout_s, "workspace": workspace, "engine": engine}
-        done: dict[str, Any] = await self._call_for_data("execute_code", project, code=code, **more)
+        done: dict[str, Any] = (await self._call("execute_code", project, code=code, **more)).data
         return done
 
     async def health(self) -> CompactHealthInfo:
         """Say whether the store works."""
-        found = await self._call_for_data("health")
+        found = (await self._call("health", None)).data
         return CompactHealthInfo(found["status"], found["count"], found["backend"])
+
+
+def _compact_result(page: OperationResult, query: str) -> CompactSearchResult:
+    memories = tuple(map(_compact_memory, page.data))
+    return CompactSearchResult(memories, len(memories) if page.total is None else page.total, query)
 
 
 def _get_hash_and_warn(stored: Mapping[str, Any]) -> str:
@@ -313,7 +305,7 @@ def _get_hash_and_warn(stored: Mapping[str, Any]) -> str:
 
 
 def _warn_secret_removed(message: str) -> None:
-    """Warn at the caller's own line: below it stand `drive` and its wrapper, or nothing in asynchronous code."""
+    """Warn at the line of our caller: a blocking function has two frames more, `run_blocking` and `run_sync`."""
     warnings.warn(message, SecretRemoved, stacklevel=6 if get_running_loop() is None else 4)
 
 
@@ -368,7 +360,7 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_default_api = MemoryApi(connect.AppConnection(connect.shared_app, None, "python"))
+_default_api = MemoryApi(AppConnection(connect.shared_app, None, "python"))
 
 
 def _make_blocking(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
@@ -411,10 +403,7 @@ def search_iter(query: str, batch_size: int = 100, **filters: Unpack[Filters]) -
 @asynccontextmanager
 async def open(  # noqa: A001  # read as `athena.open`
     project: str | None = None,
-) -> AsyncGenerator["MemoryApi"]:
+) -> AsyncGenerator[MemoryApi]:
     """Open the store for asynchronous code: `async with athena.open() as memory: await memory.search(...)`."""
-    from athena.api import MemoryApi
-    from athena.core.threads import run_in_thread
-
-    app = await run_in_thread(shared_app)
+    app = await run_in_thread(connect.shared_app)
     yield MemoryApi(AppConnection(lambda: app, project, "python"))

@@ -1,4 +1,4 @@
-"""Every failure a caller may see.
+"""The errors that a caller may see.
 
     AthenaError              code             http  exit
     ├─ InvalidInput          invalid_input     422     2   also a ValueError
@@ -11,12 +11,12 @@
     ├─ Unavailable           unavailable       503     7   trying again may help
     └─ Misconfigured         misconfigured     503     8   mostly at start
 
-A program of the agent's that fails is a result, not one of these. Anything else that escapes is a bug.
+A program that fails in the sandbox is a result, not an error. Any other exception that escapes is a bug.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
+TYPE_CHECKING = False  # importing typing is too slow for `athena mcp`
 if TYPE_CHECKING:
     from typing import ClassVar
 

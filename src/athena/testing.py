@@ -1,6 +1,6 @@
-"""A store of its own for each test: in memory, gone at the end.
+"""An isolated store for tests: in memory, gone at the end.
 
-Wrap whatever uses `athena.api`:
+Wrap the code that uses `athena.api`:
 
     with testing.isolated():
         my_agent.run()
@@ -19,7 +19,7 @@ from athena.storage.database import Database
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
-_shared_embedder = MiniLM()  # loaded once, at the first text that needs it
+_shared_embedder = MiniLM()  # loads its model at the first text
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Files, folders and disks that do not work: a clear error, and nothing is harmed."""
+"""Broken files, folders and disks: a clear error, and no data is lost."""
 
 import os
 import shutil
@@ -24,16 +24,16 @@ NOBODY = 65_534
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where the store would be."""
+    """Return the path where the store would be."""
     (tmp_path / "home").mkdir()
     return tmp_path / "home" / "athena.db"
 
 
-def is_sound() -> bool:
+def verify_passes() -> bool:
     return bool(run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data["ok"])
 
 
-def foreign(file: Path, version: int) -> None:
+def write_foreign_database(file: Path, version: int) -> None:
     database = sqlite3.connect(file)
     database.execute("CREATE TABLE invoices (number INTEGER, amount REAL)")
     database.execute("INSERT INTO invoices VALUES (1, 9.5)")
@@ -42,7 +42,7 @@ def foreign(file: Path, version: int) -> None:
     database.close()
 
 
-def newer(file: Path) -> None:
+def write_newer_store(file: Path) -> None:
     api.store("kept by a newer version")
     api.close()
     database = apsw.Connection(str(file))
@@ -57,11 +57,11 @@ def newer(file: Path) -> None:
         (lambda file: file.write_text("Dear diary"), "not an Athena database"),
         (lambda file: file.write_bytes(os.urandom(100_000)), "not an Athena database"),
         (lambda file: file.write_text("{}\n" * 10_000), "not an Athena database"),
-        (lambda file: foreign(file, 0), "another program"),
-        (lambda file: foreign(file, len(migrations.STEPS)), "another program"),
-        (lambda file: foreign(file, -1), "another program"),
-        (newer, "newer"),
-        (lambda file: foreign(file, 2_000), "athena.db"),
+        (lambda file: write_foreign_database(file, 0), "another program"),
+        (lambda file: write_foreign_database(file, len(migrations.STEPS)), "another program"),
+        (lambda file: write_foreign_database(file, -1), "another program"),
+        (write_newer_store, "newer"),
+        (lambda file: write_foreign_database(file, 2_000), "athena.db"),
     ],
     ids=["a word", "noise", "text", "another program", "same version", "below nought", "newer", "far version"],
 )
@@ -122,14 +122,14 @@ def test_verify_reports_damaged_file(file: Path) -> None:
         raw.seek(size // 2)
         raw.write(os.urandom(size // 4))
     try:
-        assert not is_sound()
+        assert not verify_passes()
     except (Unavailable, Misconfigured) as error:
         assert error.hint  # noqa: PT017  # an error is one of two right answers
 
 
 @pytest.fixture
-def reachable(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """A home that other users can reach, which a test's own folder is not."""
+def shared_home(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """Return a home that other users can reach, unlike pytest's own folders."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     monkeypatch.setenv("ATHENA_HOME", str(folder / "home"))
@@ -140,8 +140,8 @@ def reachable(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
     shutil.rmtree(folder)
 
 
-def without_rights(script: str) -> list[str]:
-    """Run a script as a user who is not root; what it needs is imported before, for only root may be able to."""
+def run_as_nobody(script: str) -> list[str]:
+    """Run a script as a user other than root; modules are imported first, since only root may be able to read them."""
     drop = f"""
         import os
         from athena import api, testing
@@ -160,13 +160,13 @@ def without_rights(script: str) -> list[str]:
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
-def test_unwritable_folder_raises_clear_error(reachable: Path, is_empty: bool) -> None:
+def test_unwritable_folder_raises_clear_error(shared_home: Path, is_empty: bool) -> None:
     if not is_empty:
         api.store("kept")
         api.close()
-        (reachable / "athena.db").chmod(0o644)
-    reachable.chmod(0o555)
-    lines = without_rights(
+        (shared_home / "athena.db").chmod(0o644)
+    shared_home.chmod(0o555)
+    lines = run_as_nobody(
         """
         for attempt in (lambda: api.store("new"), lambda: api.search("kept"), api.health):
             try:
@@ -178,19 +178,19 @@ def test_unwritable_folder_raises_clear_error(reachable: Path, is_empty: bool) -
     assert len(lines) == 3
     for line in lines:
         assert line.startswith(("misconfigured", "unavailable")), line
-        assert str(reachable) in line
+        assert str(shared_home) in line
         assert not line.endswith("None")
-    reachable.chmod(0o755)
+    shared_home.chmod(0o755)
     assert [m.preview for m in api.search("kept").memories] == ([] if is_empty else ["kept"])
-    assert is_sound()
+    assert verify_passes()
 
 
-def test_store_of_other_user_raises_error(reachable: Path) -> None:
+def test_store_of_other_user_raises_error(shared_home: Path) -> None:
     api.store("private")
     api.close()
     if os.getuid() != 0:
-        (reachable / "athena.db").chmod(0)
-    lines = without_rights(
+        (shared_home / "athena.db").chmod(0)
+    lines = run_as_nobody(
         """
         try:
             print("done", api.search("private"))
@@ -198,10 +198,10 @@ def test_store_of_other_user_raises_error(reachable: Path) -> None:
             print(error.code, error, "|", error.hint)
         """
     )
-    (reachable / "athena.db").chmod(0o600)
+    (shared_home / "athena.db").chmod(0o600)
     assert len(lines) == 1
     assert lines[0].startswith("misconfigured no right to use")
-    assert str(reachable) in lines[0]
+    assert str(shared_home) in lines[0]
 
 
 def test_full_disk_error_loses_nothing() -> None:
@@ -229,7 +229,7 @@ def test_full_disk_error_loses_nothing() -> None:
     assert len(stored) >= 3
     assert int(count) == len(stored)
     assert {m.hash for m in api.search_iter("number")} == {*stored, last}
-    assert is_sound()
+    assert verify_passes()
 
 
 def test_full_file_system_error_loses_nothing(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_full_file_system_error_loses_nothing(tmp_path: Path) -> None:
         assert {m.hash for m in api.search("number", limit=100).memories} == set(stored)
         api.close()
         assert {m.hash for m in api.search("number", limit=100).memories} == set(stored)
-        assert is_sound()
+        assert verify_passes()
     finally:
         api.close()
         del os.environ["ATHENA_DB_PATH"]

@@ -1,4 +1,4 @@
-"""`athena.api` from threads, event loops, forks and several processes at once: what is acknowledged is kept."""
+"""`athena.api` from threads, event loops, forks and several processes: acknowledged writes are never lost."""
 
 import asyncio
 import subprocess
@@ -16,14 +16,14 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 
 
-def begin(script: str, *arguments: str) -> subprocess.Popen[str]:
+def start_script(script: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a script in a process of its own, with this test's home."""
     command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def end(process: subprocess.Popen[str], timeout: float = 60) -> list[str]:
-    """Wait for a script, which must end well, and return the lines that it printed."""
+def finish_script(process: subprocess.Popen[str], timeout: float = 60) -> list[str]:
+    """Wait for a script, assert that it succeeded, and return the lines that it printed."""
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -35,10 +35,10 @@ def end(process: subprocess.Popen[str], timeout: float = 60) -> list[str]:
 
 
 def run(script: str) -> list[str]:
-    return end(begin(script))
+    return finish_script(start_script(script))
 
 
-def verdict() -> Any:
+def verify() -> Any:
     return run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data
 
 
@@ -87,7 +87,7 @@ def test_event_loop_runs_while_operations_wait() -> None:
 
 @pytest.mark.sqlite_only("the lock of a file")
 def test_cancelled_store_does_not_block_next() -> None:
-    # In a process of its own, as the next: where they fail, what they need is gone for good.
+    # In their own processes: when one of these tests fails, its threads stay blocked for good.
     lines = run(
         """
         import asyncio, os, threading, apsw, athena
@@ -155,7 +155,7 @@ def test_threads_store_and_search_concurrently() -> None:
     assert api.health().count == 200
     assert {m.hash for m in api.search_iter("thread")} == set(hashes)
     assert all(api.search_by_tag(f"t{n}").total == 25 for n in range(8))
-    assert verdict()["ok"]
+    assert verify()["ok"]
 
 
 def test_threads_storing_same_text_share_memory() -> None:
@@ -164,7 +164,7 @@ def test_threads_storing_same_text_share_memory() -> None:
     assert len(hashes) == 1
     assert api.health().count == 1
     assert len(api.get(hashes.pop()).tags) == 40
-    assert verdict()["ok"]
+    assert verify()["ok"]
 
 
 def test_threads_share_in_memory_store(isolated: App) -> None:
@@ -187,13 +187,13 @@ STORING = """
 
 
 def test_concurrent_processes_lose_nothing() -> None:
-    processes = [begin(STORING, str(number)) for number in range(4)]
-    hashes = [short for process in processes for short in end(process)]
+    processes = [start_script(STORING, str(number)) for number in range(4)]
+    hashes = [short for process in processes for short in finish_script(process)]
     assert len(set(hashes)) == 200
     assert api.health().count == 201
     assert {m.hash for m in api.search_by_tag("all", limit=500).memories} == set(hashes)
     assert [api.search_by_tag(f"p{n}").total for n in range(4)] == [51] * 4
-    assert verdict()["ok"]
+    assert verify()["ok"]
 
 
 def test_processes_see_each_others_changes() -> None:
@@ -235,7 +235,7 @@ def test_exit_while_embedding_is_clean(leaving: str) -> None:
 
 
 def test_exit_while_threads_search_is_clean() -> None:
-    for _ in range(4):  # it depends on the moment
+    for _ in range(4):  # several tries, since the outcome depends on timing
         assert run(
             """
             import threading
@@ -258,7 +258,7 @@ def test_exit_while_threads_search_is_clean() -> None:
 
 
 def test_killed_process_loses_nothing_acknowledged() -> None:
-    process = begin(
+    process = start_script(
         """
         from athena import api
         for i in range(10_000):
@@ -271,4 +271,4 @@ def test_killed_process_loses_nothing_acknowledged() -> None:
     stored += process.communicate(timeout=60)[0].split()
     assert len(stored) >= 40
     assert {m.hash for m in api.search_iter("item", batch_size=5_000)} >= {one for one in stored if len(one) == 8}
-    assert verdict()["ok"]
+    assert verify()["ok"]

@@ -1,4 +1,4 @@
-"""A process that forks: parent and child go on, each with the store, and neither takes anything from the other."""
+"""A process that forks: parent and child both keep using the store, independently."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ def run(script: str, timeout: float = 60) -> list[str]:
     return done.stdout.split()
 
 
-def kept() -> set[str]:
+def stored_hashes() -> set[str]:
     assert run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data["ok"]
     return {memory.hash for memory in api.search_iter("anything")}
 
@@ -64,7 +64,7 @@ def test_forked_child_and_parent_both_work() -> None:
         """
     )
     assert len(stored) == 3
-    assert kept() == set(stored)
+    assert stored_hashes() == set(stored)
 
 
 def test_parent_and_children_store_concurrently() -> None:
@@ -83,11 +83,11 @@ def test_parent_and_children_store_concurrently() -> None:
         """
     )
     assert len(set(stored)) == 80
-    assert kept() > set(stored)
+    assert stored_hashes() > set(stored)
 
 
 def test_child_works_after_parent_closes() -> None:
-    """As a daemon does, whose parent ends."""
+    """A daemon's parent exits like this."""
     stored = run(
         """
         print(api.store("from the parent"), flush=True)
@@ -109,7 +109,7 @@ def test_child_works_after_parent_closes() -> None:
         """
     )
     assert len(stored) == 7
-    assert kept() == set(stored)
+    assert stored_hashes() == set(stored)
 
 
 def test_parent_works_after_child_closes() -> None:
@@ -127,14 +127,14 @@ def test_parent_works_after_child_closes() -> None:
         assert api.health().count == 7
         """
     )
-    assert kept() == set(stored)
+    assert stored_hashes() == set(stored)
 
 
 def test_child_forked_during_write_can_store() -> None:
     stored = run(
         """
         from athena.app import connect
-        from athena.core.threads import run_sync as drive
+        from athena.core.threads import run_sync
         print(api.store("from the parent"), flush=True)
         inside, leave = threading.Event(), threading.Event()
 
@@ -144,7 +144,7 @@ def test_child_forked_during_write_can_store() -> None:
             leave.wait(1)  # a file is not forked in the middle: there the fork waits for this
 
         database = connect.shared_app().store.database
-        writing = threading.Thread(target=lambda: drive(database.write(work)), daemon=True)
+        writing = threading.Thread(target=lambda: run_sync(database.write(work)), daemon=True)
         writing.start()
         inside.wait(60)
         started, told = os.pipe()
@@ -162,7 +162,7 @@ def test_child_forked_during_write_can_store() -> None:
         """
     )
     assert len(stored) == 3
-    assert kept() == set(stored)
+    assert stored_hashes() == set(stored)
 
 
 def test_child_forked_during_call_log_works() -> None:
@@ -170,7 +170,7 @@ def test_child_forked_during_call_log_works() -> None:
         """
         from athena.app import connect
         from athena.errors import Unavailable
-        from athena.core.threads import run_sync as drive
+        from athena.core.threads import run_sync
         api.store("from the parent")
         app = connect.shared_app()
 
@@ -178,7 +178,7 @@ def test_child_forked_during_call_log_works() -> None:
             import signal
             signal.alarm(20)
             try:  # with the parent's store, which is not the child's
-                drive(app.catalog.get_operation("health")(app.create_context("test", "test")))
+                run_sync(app.catalog.get_operation("health")(app.create_context("test", "test")))
             except Unavailable:
                 pass
 

@@ -1,4 +1,4 @@
-"""`athena.api` keeps, changes and forgets as the contract says, line by line."""
+"""`athena.api` stores, changes and deletes memories as its contract says."""
 
 import asyncio
 import contextlib
@@ -58,8 +58,8 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def sharing(digits: int) -> tuple[str, str]:
-    """Find two texts whose digests begin alike."""
+def find_prefix_collision(digits: int) -> tuple[str, str]:
+    """Find two texts whose digests share a prefix."""
     seen: dict[str, str] = {}
     for number in itertools.count():
         text = f"note number {number}"
@@ -100,21 +100,21 @@ def test_health_counts_memories(isolated: App, engine: Engine) -> None:
 
 def test_memory_fields_match_contract(isolated: App) -> None:
     before = time.time()
-    kept = api.get(api.store("Deploys run on Fridays", ["deploy", "ops"], "decision", {"by": "Ann"}))
-    assert isinstance(kept.id, int)
-    assert kept.hash == digest("Deploys run on Fridays")[:8]
-    assert kept.content == "Deploys run on Fridays"
-    assert list(kept.tags) == ["deploy", "ops"]
-    assert kept.memory_type == "decision"
-    assert kept.metadata == {"by": "Ann"}
-    assert before <= kept.created <= time.time()
-    assert kept.updated >= kept.created
-    assert 0 <= kept.importance <= 1
+    memory = api.get(api.store("Deploys run on Fridays", ["deploy", "ops"], "decision", {"by": "Ann"}))
+    assert isinstance(memory.id, int)
+    assert memory.hash == digest("Deploys run on Fridays")[:8]
+    assert memory.content == "Deploys run on Fridays"
+    assert list(memory.tags) == ["deploy", "ops"]
+    assert memory.memory_type == "decision"
+    assert memory.metadata == {"by": "Ann"}
+    assert before <= memory.created <= time.time()
+    assert memory.updated >= memory.created
+    assert 0 <= memory.importance <= 1
 
 
 def test_defaults_are_note_without_tags(isolated: App) -> None:
-    kept = api.get(api.store("plain"))
-    assert (list(kept.tags), kept.memory_type, kept.metadata) == ([], "note", {})
+    memory = api.get(api.store("plain"))
+    assert (list(memory.tags), memory.memory_type, memory.metadata) == ([], "note", {})
 
 
 @pytest.mark.parametrize("tags", ["a, b", ["a", "b"], ("a", "b"), ["a ", " b", "A"]])
@@ -136,9 +136,9 @@ def test_storing_twice_merges_tags_and_metadata(isolated: App) -> None:
     first = api.store("known", ["a", "b"], metadata={"x": 1, "y": 1})
     second = api.store("known", ["B", "c"], metadata={"y": 2, "z": 2})
     assert first == second
-    kept = api.get(first)
-    assert sorted(tag.lower() for tag in kept.tags) == ["a", "b", "c"]
-    assert kept.metadata == {"x": 1, "y": 2, "z": 2}
+    memory = api.get(first)
+    assert sorted(tag.lower() for tag in memory.tags) == ["a", "b", "c"]
+    assert memory.metadata == {"x": 1, "y": 2, "z": 2}
     assert api.health().count == 1
     assert operation("stats")["occurrences"] == 2
 
@@ -153,8 +153,8 @@ def test_batch_accepts_texts_and_objects(isolated: App) -> None:
     item = {"content": "two", "tags": ["t"], "memory_type": "fact", "metadata": {"source": "book"}}
     hashes = api.store_batch(["one", item, "three"])
     assert hashes == [digest(text)[:8] for text in ("one", "two", "three")]
-    kept = api.get(hashes[1])
-    assert (list(kept.tags), kept.memory_type, kept.metadata) == (["t"], "fact", {"source": "book"})
+    memory = api.get(hashes[1])
+    assert (list(memory.tags), memory.memory_type, memory.metadata) == (["t"], "fact", {"source": "book"})
     assert api.store_batch([]) == []
 
 
@@ -163,8 +163,8 @@ def test_storing_deleted_text_restores_history(isolated: App) -> None:
     number, created = api.get(first).id, api.get(first).created
     assert api.delete(first)
     assert api.store("old friend", ["b"]) == first
-    kept = api.get(first)
-    assert (kept.id, kept.created, sorted(kept.tags)) == (number, created, ["a", "b"])
+    memory = api.get(first)
+    assert (memory.id, memory.created, sorted(memory.tags)) == (number, created, ["a", "b"])
     assert [step["action"] for step in operation("memory_history", memory_id=first)] == [
         "remembered",
         "forgotten",
@@ -181,7 +181,7 @@ def test_prefix_or_id_finds_memory(isolated: App) -> None:
 
 
 def test_ambiguous_prefix_error_lists_candidates(isolated: App) -> None:
-    first, second = sharing(4)
+    first, second = find_prefix_collision(4)
     hashes = api.store_batch([first, second])
     with pytest.raises(Conflict) as caught:
         api.get(hashes[0][:4])
@@ -192,7 +192,7 @@ def test_ambiguous_prefix_error_lists_candidates(isolated: App) -> None:
 
 
 def test_hash_grows_only_when_ambiguous(isolated: App) -> None:
-    texts = sharing(8)
+    texts = find_prefix_collision(8)
     first, second = (api.store(text) for text in texts)
     assert len(second) > 8
     assert second == digest(texts[1])[: len(second)]
@@ -208,10 +208,10 @@ def test_old_hash_finds_updated_memory(isolated: App) -> None:
     number, created = api.get(old).id, api.get(old).created
     new = api.update(old, content="Deploys run on Mondays")
     assert new == digest("Deploys run on Mondays")[:8]
-    kept = api.get(old)
-    assert (kept.id, kept.hash, kept.content, kept.created) == (number, new, "Deploys run on Mondays", created)
-    assert (list(kept.tags), kept.metadata) == (["deploy"], {"a": 1})
-    assert api.get(new) == kept
+    memory = api.get(old)
+    assert (memory.id, memory.hash, memory.content, memory.created) == (number, new, "Deploys run on Mondays", created)
+    assert (list(memory.tags), memory.metadata) == (["deploy"], {"a": 1})
+    assert api.get(new) == memory
     assert [m.hash for m in api.search("Fridays", min_score=0.9).memories] == []
     assert api.health().count == 1
 
@@ -221,8 +221,8 @@ def test_update_changes_only_given_fields(isolated: App) -> None:
     assert api.update(short, tags=["b"]) == short
     assert api.update(short, memory_type="fact") == short
     assert api.update(short, metadata={"y": 2}) == short
-    kept = api.get(short)
-    assert (list(kept.tags), kept.memory_type, kept.metadata) == (["b"], "fact", {"x": 1, "y": 2})
+    memory = api.get(short)
+    assert (list(memory.tags), memory.memory_type, memory.metadata) == (["b"], "fact", {"x": 1, "y": 2})
     assert [m.hash for m in api.search_by_tag("b").memories] == [short]
     assert not api.search_by_tag("a").memories
 

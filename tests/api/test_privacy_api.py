@@ -1,4 +1,4 @@
-"""Secrets never reach the store through `athena.api`; each is put together at run time here."""
+"""Secrets never reach the store through `athena.api`. The test builds each secret at run time."""
 
 import warnings
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_secret_in_text_is_redacted(engine: Engine, tmp_path: Path) -> None:
     assert SECRET not in str(told[0].message)
     assert api.get(short).content == "the key is [SECRET:aws-key], keep it"
     assert api.store("the key is [SECRET:aws-key], keep it") == short
-    assert SECRET.encode() not in engine.written(tmp_path / "home")
+    assert SECRET.encode() not in engine.read_all_bytes(tmp_path / "home")
 
 
 @pytest.mark.parametrize("arguments", PLACES, ids=lambda place: str(place).replace(SECRET, "SECRET"))
@@ -40,7 +40,7 @@ def test_secret_in_fields_is_redacted(engine: Engine, tmp_path: Path, arguments:
     assert SECRET not in repr(api.get(short))
     with pytest.warns(SecretRemoved, match="aws-key"):
         api.update(api.store("another text"), **arguments)
-    assert SECRET.encode() not in engine.written(tmp_path / "home")
+    assert SECRET.encode() not in engine.read_all_bytes(tmp_path / "home")
 
 
 def test_secret_in_update_is_redacted(engine: Engine, tmp_path: Path) -> None:
@@ -48,14 +48,14 @@ def test_secret_in_update_is_redacted(engine: Engine, tmp_path: Path) -> None:
     with pytest.warns(SecretRemoved):
         short = api.update(old, content=f"new {SECRET}")
     assert api.get(short).content == "new [SECRET:aws-key]"
-    assert SECRET.encode() not in engine.written(tmp_path / "home")
+    assert SECRET.encode() not in engine.read_all_bytes(tmp_path / "home")
 
 
 def test_batch_warns_for_each_secret(engine: Engine, tmp_path: Path) -> None:
     with pytest.warns(SecretRemoved) as told:
         hashes = api.store_batch([f"one {SECRET}", "two", {"content": f"three {SECRET}", "metadata": {"a": SECRET}}])
     assert [[short in str(one.message) for short in hashes] for one in told] == [[1, 0, 0], [0, 0, 1]]
-    assert SECRET.encode() not in engine.written(tmp_path / "home")
+    assert SECRET.encode() not in engine.read_all_bytes(tmp_path / "home")
 
 
 def test_warning_names_callers_line() -> None:
@@ -73,21 +73,23 @@ def test_secret_in_document_is_redacted(engine: Engine, tmp_path: Path) -> None:
         warnings.simplefilter("ignore", SecretRemoved)
         assert api.ingest(tmp_path / "notes.md").pieces == 1
     assert "[SECRET:aws-key]" in api.search("key").memories[0].preview
-    assert SECRET.encode() not in engine.written(tmp_path / "home")
+    assert SECRET.encode() not in engine.read_all_bytes(tmp_path / "home")
 
 
 def test_secret_in_query_is_not_logged(engine: Engine, tmp_path: Path) -> None:
     api.store("something")
     api.search(SECRET)
     api.recall(SECRET)
-    assert SECRET.encode() not in engine.written(tmp_path / "home")
+    assert SECRET.encode() not in engine.read_all_bytes(tmp_path / "home")
 
 
 @pytest.mark.sqlite_only("files")
 def test_store_is_private_to_owner(tmp_path: Path) -> None:
     api.store("something")
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
-    for file in (tmp_path / "home").iterdir():
+    files = list((tmp_path / "home").iterdir())
+    assert files
+    for file in files:
         assert file.stat().st_mode & 0o077 == 0, file
 
 

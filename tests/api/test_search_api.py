@@ -1,4 +1,4 @@
-"""Searching through `athena.api`: what is found, in which order, and what filters leave."""
+"""Search through `athena.api`: results, their order, and filters."""
 
 import math
 import random
@@ -35,7 +35,7 @@ WORDS = [
 
 @pytest.fixture
 def wednesday(engine: Engine) -> Generator[None]:
-    """An empty store on a Wednesday."""
+    """Return an empty store whose clock shows a Wednesday."""
     with testing.isolated(time=NOON.timestamp, database=engine.in_memory()):
         yield
 
@@ -93,7 +93,7 @@ def test_scores_are_sorted_within_range(isolated: App) -> None:
 
 
 def test_search_returns_requested_count(isolated: App) -> None:
-    many = rounds(120, 300)  # more than can be found without ranking everything
+    many = rounds(120, 300)  # more than a search ranks at once
     fill(many)
     asked = (1, 5, many - 1, many, 1_000)
     assert [len(api.search("quantum physics", limit=n).memories) for n in asked] == [1, 5, many - 1, many, many]
@@ -101,29 +101,30 @@ def test_search_returns_requested_count(isolated: App) -> None:
 
 
 def test_long_memory_does_not_crowd_results(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall, "MAX_CANDIDATES", rounds(recall.MAX_CANDIDATES // 10, recall.MAX_CANDIDATES))  # smaller
+    # smaller, to be quick
+    monkeypatch.setattr(recall, "MAX_CANDIDATES", rounds(recall.MAX_CANDIDATES // 10, recall.MAX_CANDIDATES))
     days = range(rounds(145, 1_450))
     api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in days))
     api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea", "Invoices are due monthly"])
     wait_for_vectors()
-    found = api.search("how was the weather", limit=5)
-    assert found.total == 5
-    assert len(found.memories) == 5
+    results = api.search("how was the weather", limit=5)
+    assert results.total == 5
+    assert len(results.memories) == 5
     assert len(list(api.search_iter("how was the weather"))) == 5
 
 
 def test_search_without_match_returns_nothing(isolated: App) -> None:
-    found = api.search("anything")
-    assert found == ((), 0, "anything")
-    assert str(found) == "nothing found"
+    results = api.search("anything")
+    assert results == ((), 0, "anything")
+    assert str(results) == "nothing found"
 
 
 def test_filters_apply_before_ranking(isolated: App) -> None:
     fill(rounds(115, 295))
     rare = api.store_batch([{"content": f"rare bird {i}", "tags": ["ornithology", "misc"]} for i in range(5)])
-    found = api.search("deploy the database on friday", limit=5, tags="Ornithology")
-    assert set(hashes(found.memories)) == set(rare)
-    assert found.total == 5
+    results = api.search("deploy the database on friday", limit=5, tags="Ornithology")
+    assert set(hashes(results.memories)) == set(rare)
+    assert results.total == 5
     api.update(rare[0], memory_type="sighting")
     assert hashes(api.search("deploy the database", limit=5, memory_type="sighting").memories) == [rare[0]]
 
@@ -138,16 +139,17 @@ def test_search_matches_any_tag(isolated: App) -> None:
 def test_min_score_drops_weak_hits(isolated: App) -> None:
     fill(50)
     best = api.store("The zyzzyva is a tropical weevil")
-    found = api.search("zyzzyva weevil", limit=51, min_score=0.8)
-    assert hashes(found.memories) == [best]
-    assert found.total == 1
+    results = api.search("zyzzyva weevil", limit=51, min_score=0.8)
+    assert hashes(results.memories) == [best]
+    assert results.total == 1
 
 
 def test_min_score_agrees_with_shown_score(isolated: App) -> None:
     fill(20)
-    every = api.search("deploy on friday", limit=20).memories
-    for place, memory in enumerate(every):
-        assert len(api.search("deploy on friday", limit=20, min_score=memory.score).memories) > place
+    memories = api.search("deploy on friday", limit=20).memories
+    assert len(memories) == 20
+    for index, memory in enumerate(memories):
+        assert len(api.search("deploy on friday", limit=20, min_score=memory.score).memories) > index
 
 
 def test_tag_search_matches_any_or_all(isolated: App) -> None:
@@ -162,8 +164,8 @@ def test_tag_search_matches_any_or_all(isolated: App) -> None:
 
 def test_tag_search_pages_and_counts(isolated: App) -> None:
     fill(30, tags=["t"])
-    found = api.search_by_tag("t")
-    assert (len(found.memories), found.total, found.query) == (10, 30, "t")
+    results = api.search_by_tag("t")
+    assert (len(results.memories), results.total, results.query) == (10, 30, "t")
     assert len(api.search_by_tag("t", limit=30).memories) == 30
 
 
@@ -215,10 +217,10 @@ def test_time_in_query_filters(wednesday: None) -> None:
         ("lunch with Bob", "2026-03-11"),
     ):
         api.store(text, metadata={"date": day})
-    found = api.recall("what we decided about auth last week")
-    assert found.memories[0].preview == "we decided to use tokens for auth"
-    assert texts(found.memories) == {"we decided to use tokens for auth", "lunch with Bob"}
-    assert found.query == "what we decided about auth last week"
+    results = api.recall("what we decided about auth last week")
+    assert results.memories[0].preview == "we decided to use tokens for auth"
+    assert texts(results.memories) == {"we decided to use tokens for auth", "lunch with Bob"}
+    assert results.query == "what we decided about auth last week"
     assert texts(api.recall("last week").memories) == {"we decided to use tokens for auth", "lunch with Bob"}
     assert len(api.recall("auth", limit=2).memories) == 2
     assert len(api.search("auth last week").memories) == 3
@@ -227,9 +229,9 @@ def test_time_in_query_filters(wednesday: None) -> None:
 def test_search_batch_answers_in_order(isolated: App) -> None:
     fill(50)
     queries = ["piano music", "friday deploy", "nothing like it"]
-    found = api.search_batch(queries, limit=3)
-    assert [one.query for one in found] == queries
-    assert found == [api.search(query, limit=3) for query in queries]
+    batches = api.search_batch(queries, limit=3)
+    assert [one.query for one in batches] == queries
+    assert batches == [api.search(query, limit=3) for query in queries]
     assert api.search_batch([]) == []
     api.store("tagged", "t")
     assert [one.total for one in api.search_batch(queries, tags="t", min_score=0.0)] == [1, 1, 1]
@@ -264,5 +266,5 @@ def test_forgotten_scores_do_not_linger(isolated: App) -> None:
     fill(100)
     for memory in api.search("piano", limit=40).memories:
         api.delete(memory.hash)
-    found = api.search("piano", limit=100)
-    assert (len(found.memories), found.total) == (60, 60)
+    results = api.search("piano", limit=100)
+    assert (len(results.memories), results.total) == (60, 60)

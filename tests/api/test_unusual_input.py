@@ -1,4 +1,4 @@
-"""Odd input that has a right answer: it is kept as it is, or mended, and found again."""
+"""Unusual but valid input is stored unchanged or cleaned, and is found again."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from athena.core.threads import run_sync
 from athena.memory.values import MAX_CONTENT_BYTES
 
 
-def is_sound() -> bool:
+def verify_passes() -> bool:
     verdict = run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data
     return bool(verdict["ok"])
 
@@ -50,16 +50,21 @@ def test_text_round_trips_unchanged(isolated: App, text: str) -> None:
     assert api.get(short).content == text
     assert short == hashlib.sha256(text.encode()).hexdigest()[:8]
     assert short in {m.hash for m in api.search(text[:1_000]).memories}
-    assert is_sound()
+    assert verify_passes()
 
 
 def test_nul_is_removed(isolated: App) -> None:
     short = api.store("a\0b\0", tags=["t\0ag"], memory_type="no\0te", metadata={"key": "val\0ue"})
-    kept = api.get(short)
-    assert (kept.content, list(kept.tags), kept.memory_type, kept.metadata) == ("ab", ["tag"], "note", {"key": "value"})
+    memory = api.get(short)
+    assert (memory.content, list(memory.tags), memory.memory_type, memory.metadata) == (
+        "ab",
+        ["tag"],
+        "note",
+        {"key": "value"},
+    )
     assert short == api.store("ab")
     assert api.search("a\0b").memories[0].hash == short
-    assert is_sound()
+    assert verify_passes()
 
 
 @pytest.mark.parametrize("value", [r"C:\u0000", r"a\u0000b", "\\", r"\\u0000", '"', "\\u0041", "\n"])
@@ -73,7 +78,7 @@ def test_lone_surrogates_are_replaced(isolated: App) -> None:
     assert api.get(short).content == "half \ufffd and \ufffd"
     assert api.search("half \ud83d").memories[0].hash == short
     assert api.get(api.store("whole \ud83d\ude00")).content == "whole 😀"
-    assert is_sound()
+    assert verify_passes()
 
 
 def test_empty_tags_are_dropped(isolated: App) -> None:
@@ -113,10 +118,10 @@ def test_empty_tags_are_dropped(isolated: App) -> None:
 def test_query_is_never_search_syntax(isolated: App, query: str) -> None:
     short = api.store("We deploy every week", tags="release")
     api.store_batch(["The cat sleeps in the sun", "Ann likes green tea"])
-    found = api.search(query)
-    assert found.memories[0].hash == short
-    assert found.memories[0].score > 0.1
-    assert found.query == query
+    results = api.search(query)
+    assert results.memories[0].hash == short
+    assert results.memories[0].score > 0.1
+    assert results.query == query
 
 
 @pytest.mark.parametrize(
@@ -124,9 +129,9 @@ def test_query_is_never_search_syntax(isolated: App, query: str) -> None:
 )
 def test_unusual_query_gets_answer(isolated: App, query: str) -> None:
     api.store_batch(["We deploy every week", "The cat sleeps in the sun"])
-    found = api.search(query, limit=5)
-    assert (len(found.memories), found.total) == (2, 2)
-    assert all(0 <= m.score <= 1 for m in found.memories)
+    results = api.search(query, limit=5)
+    assert (len(results.memories), results.total) == (2, 2)
+    assert all(0 <= m.score <= 1 for m in results.memories)
     assert len(api.recall(query).memories) == 2
 
 
@@ -148,9 +153,9 @@ def test_words_of_any_script_are_found(isolated: App, text: str, query: str) -> 
         ["今天天气很好", "猫が寝ています", "Кошка спит", "고양이가 잔다", "The cat sleeps", "แมวนอน", "बिल्ली सोती है"]
     )
     short = api.store(text)
-    found = api.search(query).memories[0]
-    assert found.hash == short
-    assert found.score > 0.5
+    memory = api.search(query).memories[0]
+    assert memory.hash == short
+    assert memory.score > 0.5
 
 
 def test_reversed_time_range_finds_nothing(isolated: App) -> None:
@@ -165,11 +170,11 @@ def test_longest_text_is_stored_whole(isolated: App) -> None:
         assert api.get(short).content == text
     assert api.delete(short)
     assert api.restore(short)
-    assert is_sound()
+    assert verify_passes()
 
 
 def test_update_of_long_memory_saves_ram() -> None:
-    """A text of half a megabyte has 800 passages; each must not carry the whole text with it."""
+    """A text of half a megabyte has 800 passages; none of them may hold a copy of the whole text."""
     script = """
         import os, resource, sys
         from athena import api
@@ -212,7 +217,7 @@ def test_ingest_accepts_undecodable_file_name(isolated: App, tmp_path: Path) -> 
     found = api.ingest(folder)
     assert found.documents + len(found.skipped) == 2
     assert found.documents >= 1
-    assert is_sound()
+    assert verify_passes()
 
 
 def test_undecodable_folder_name_is_project(isolated: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,5 +235,5 @@ def test_undecodable_folder_name_is_project(isolated: App, tmp_path: Path, monke
 
 
 def test_surrogate_in_metadata_is_replaced(isolated: App) -> None:
-    found = api.get(api.store("odd \ud800 text", metadata={"a\ud800": ["b\ud800"]}))
-    assert (found.content, found.metadata) == ("odd \ufffd text", {"a\ufffd": ["b\ufffd"]})
+    memory = api.get(api.store("odd \ud800 text", metadata={"a\ud800": ["b\ud800"]}))
+    assert (memory.content, memory.metadata) == ("odd \ufffd text", {"a\ufffd": ["b\ufffd"]})

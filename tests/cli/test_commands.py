@@ -1,4 +1,4 @@
-"""The commands, called as `athena` calls them: what they print, where, and with which exit code."""
+"""CLI commands run in process: their output, streams and exit codes."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from athena.core.version import __version__
 from athena.hooks import client
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -29,15 +29,15 @@ class Said(NamedTuple):
 
 
 class Terminal:
-    """Gives commands and hears what they say. It is no terminal to them, so there is no colour."""
+    """Run commands and return their output; it is no terminal, so the output has no color."""
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
 
-    def __call__(self, *words: str) -> Said:
+    def __call__(self, *words: str) -> CommandResult:
         self._capture.readouterr()
         code = athena(args=list(words), prog_name="athena", standalone_mode=False)
-        return Said(code, *self._capture.readouterr())
+        return CommandResult(code, *self._capture.readouterr())
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def run(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
 def commands(
     group: click.Group = athena, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Walk over all commands and groups of commands."""
+    """Yield all commands and groups of commands."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -66,12 +66,12 @@ BARE = {
     ("serve",),
     ("shell",),
     ("token",),
-}  # JSON anyway, or no result
+}  # these always print JSON, or no result
 PRINTING = [path for path, c in commands() if not isinstance(c, click.Group) and path not in BARE]
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_subcommand_table_has_the_summary_of_the_help(name: str) -> None:
+def test_subcommand_table_matches_help(name: str) -> None:
     command = athena.get_command(click.Context(athena), name)
     assert command is not None
     assert command.name == name
@@ -80,11 +80,11 @@ def test_subcommand_table_has_the_summary_of_the_help(name: str) -> None:
 
 @pytest.mark.parametrize("path", [(), *PATHS], ids=" ".join)
 def test_help_of_every_command_has_example(run: Terminal, path: tuple[str, ...]) -> None:
-    said = run(*path, "--help")
-    assert (said.code, said.err) == (0, "")
-    usage, _, rest = said.out.partition("\n\n")
+    result = run(*path, "--help")
+    assert (result.code, result.err) == (0, "")
+    usage, _, rest = result.out.partition("\n\n")
     assert usage.startswith(" ".join(["Usage: athena", *path]))
-    assert re.search(" ".join(["athena", *path]) + r" ?\S*", rest), said.out
+    assert re.search(" ".join(["athena", *path]) + r" ?\S*", rest), result.out
 
 
 @pytest.mark.parametrize("path", PRINTING, ids=" ".join)
@@ -98,11 +98,11 @@ def test_version_is_printed(run: Terminal) -> None:
 
 
 def test_remember_stores_text(run: Terminal) -> None:
-    said = run("remember", "Deploys run on Fridays", "--tags", "deploy, ops", "--type", "decision")
-    short = said.out.split()[0]
-    assert said == (0, f"{short} kept\n", "")
-    kept = api.get(short)
-    assert (kept.content, list(kept.tags), kept.memory_type) == (
+    result = run("remember", "Deploys run on Fridays", "--tags", "deploy, ops", "--type", "decision")
+    short = result.out.split()[0]
+    assert result == (0, f"{short} kept\n", "")
+    memory = api.get(short)
+    assert (memory.content, list(memory.tags), memory.memory_type) == (
         "Deploys run on Fridays",
         ["deploy", "ops"],
         "decision",
@@ -118,9 +118,9 @@ def test_remember_reports_redaction(run: Terminal) -> None:
     assert said.code == 0
     assert "aws-key" in said.err
     assert secret not in said.out + said.err
-    found = run("remember", f"another key is {secret}", "--json").json
-    assert found["redacted"] == ["aws-key"]
-    assert found["content"] == "another key is [SECRET:aws-key]"
+    result = run("remember", f"another key is {secret}", "--json").json
+    assert result["redacted"] == ["aws-key"]
+    assert result["content"] == "another key is [SECRET:aws-key]"
 
 
 def test_remember_global_is_seen_everywhere(run: Terminal) -> None:
@@ -137,9 +137,9 @@ def test_recall_prints_best_memory_first(run: Terminal) -> None:
     first, second = said.out.splitlines()
     assert re.fullmatch(r"[0-9a-f]{8} \d\.\d\d \d{4}-\d\d-\d\d \[deploy\] Deploys run on Fridays", first)
     assert re.fullmatch(r"[0-9a-f]{8} \d\.\d\d \d{4}-\d\d-\d\d \S.*", second)
-    found = run("recall", "when do we deploy", "--json").json
-    assert found[0]["content"] == "Deploys run on\nFridays"
-    assert {"id", "hash", "content", "tags", "score", "created"} <= found[0].keys()
+    result = run("recall", "when do we deploy", "--json").json
+    assert result[0]["content"] == "Deploys run on\nFridays"
+    assert {"id", "hash", "content", "tags", "score", "created"} <= result[0].keys()
 
 
 def test_recall_accepts_filters_and_time(run: Terminal) -> None:
@@ -170,20 +170,20 @@ def test_list_pages_newest_first(run: Terminal) -> None:
 def test_show_prints_whole_memory(run: Terminal) -> None:
     text = "first line\nsecond line " + "long " * 100 + "end"
     short = api.store(text, ["a", "b"], metadata={"source": "book"})
-    said = run("show", short[:6])
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith(short)
-    assert said.out.endswith(text + "\n")
-    assert "a, b" in said.out
-    assert "book" in said.out
+    result = run("show", short[:6])
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(short)
+    assert result.out.endswith(text + "\n")
+    assert "a, b" in result.out
+    assert "book" in result.out
     assert run("show", str(api.get(short).id), "--json").json["content"] == text
 
 
 def test_history_lists_changes(run: Terminal) -> None:
     short = api.update(api.store("first version"), content="second version")
-    said = run("show", short, "--history")
-    assert [line.split()[1] for line in said.out.splitlines()] == ["remembered", "updated"]
-    assert "first version" in said.out
+    result = run("show", short, "--history")
+    assert [line.split()[1] for line in result.out.splitlines()] == ["remembered", "updated"]
+    assert "first version" in result.out
     steps = run("show", short, "--history", "--json").json
     assert [step["action"] for step in steps] == ["remembered", "updated"]
     assert steps[1]["before"]["content"] == "first version"
@@ -191,19 +191,19 @@ def test_history_lists_changes(run: Terminal) -> None:
 
 def test_edit_changes_given_fields(run: Terminal) -> None:
     short = api.store("before", "a")
-    said = run("edit", short, "--content", "after")
-    assert (said.code, said.err) == (0, "")
-    assert said.out.endswith("after\n")
-    new = said.out.split()[0]
+    result = run("edit", short, "--content", "after")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.endswith("after\n")
+    new = result.out.split()[0]
     assert run("edit", new, "--tags", "b,c", "--type", "fact", "--json").json["tags"] == ["b", "c"]
     assert (api.get(new).content, api.get(new).memory_type) == ("after", "fact")
 
 
 def test_forget_and_undo(run: Terminal) -> None:
     hashes = api.store_batch(["one", "two", "three"])
-    said = run("forget", hashes[0], hashes[1])
-    assert said.code == 0
-    assert said.out.count("forgotten: ") == 2
+    result = run("forget", hashes[0], hashes[1])
+    assert result.code == 0
+    assert result.out.count("forgotten: ") == 2
     assert api.health().count == 1
     undone = run("undo")
     assert undone.code == 0
@@ -216,9 +216,9 @@ def test_forget_and_undo(run: Terminal) -> None:
 
 def test_forget_unknown_memory_forgets_none(run: Terminal) -> None:
     short = api.store("one")
-    said = run("forget", short, "deadbeef")
-    assert (said.code, said.out) == (3, "")
-    assert "deadbeef" in said.err
+    result = run("forget", short, "deadbeef")
+    assert (result.code, result.out) == (3, "")
+    assert "deadbeef" in result.err
     assert api.health().count == 1
 
 
@@ -228,8 +228,8 @@ def test_undo_steps_back_one_change(run: Terminal) -> None:
     api.store("first")
     assert run("undo").code == 0
     assert {m.preview for m in api.search("any").memories} == {"second"}
-    said = run("undo")
-    assert (said.code, said.err) == (0, "")
+    result = run("undo")
+    assert (result.code, result.err) == (0, "")
     assert {m.preview for m in api.search("any").memories} == {"first"}
     assert run("undo").code == 0
     assert api.health().count == 0
@@ -239,8 +239,8 @@ def test_undo_steps_back_one_change(run: Terminal) -> None:
 def test_undo_stays_within_project(run: Terminal) -> None:
     api.store("true everywhere", project="user")
     api.store("in another project", project="other")
-    said = run("undo", "--project", "new")
-    assert (said.code, said.out) == (3, "")
+    result = run("undo", "--project", "new")
+    assert (result.code, result.out) == (3, "")
     assert api.search("true", project="other").total == 2
 
 
@@ -257,10 +257,10 @@ def test_call_runs_any_operation(run: Terminal) -> None:
 
 @pytest.mark.parametrize("text", ["{", "", "nonsense", "[1]", '"text"', "5", "null", '{"query": }'])
 def test_invalid_json_error_is_clear(run: Terminal, text: str) -> None:
-    said = run("call", "recall", "--json", text)
-    assert (said.code, said.out) == (2, "")
-    assert "--json" in said.err
-    assert "Traceback" not in said.err
+    result = run("call", "recall", "--json", text)
+    assert (result.code, result.out) == (2, "")
+    assert "--json" in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -277,18 +277,18 @@ def test_invalid_json_error_is_clear(run: Terminal, text: str) -> None:
     ids=str,
 )
 def test_wrong_argument_error_names_argument(run: Terminal, given: dict[str, Any], name: str) -> None:
-    said = run("call", "recall", "--json", json.dumps(given))
-    assert (said.code, said.out) == (2, "")
-    assert name in said.err.splitlines()[0]
-    assert "hint:" in said.err
+    result = run("call", "recall", "--json", json.dumps(given))
+    assert (result.code, result.out) == (2, "")
+    assert name in result.err.splitlines()[0]
+    assert "hint:" in result.err
 
 
 @pytest.mark.parametrize(("name", "near"), [("remembr", "remember"), ("recal", "recall"), ("delete_memory", "memory")])
 def test_unknown_operation_error_suggests_names(run: Terminal, name: str, near: str) -> None:
-    said = run("call", name)
-    assert (said.code, said.out) == (3, "")
-    assert name in said.err
-    assert re.search(rf"hint:.*{near}", said.err)
+    result = run("call", name)
+    assert (result.code, result.out) == (3, "")
+    assert name in result.err
+    assert re.search(rf"hint:.*{near}", result.err)
 
 
 def test_tools_lists_searches_and_shows(run: Terminal) -> None:
@@ -298,20 +298,20 @@ def test_tools_lists_searches_and_shows(run: Terminal) -> None:
     assert "health" not in run("tools", "list", "memory").out.split()
     assert "find_duplicates" in run("tools", "search", "memories that say the same, duplicates").out
     assert len(run("tools", "search", "memory", "-k", "2").out.splitlines()) == 2
-    shown = run("tools", "show", "recall").out
-    assert "def recall(" in shown
-    assert ">>> " in shown
+    output = run("tools", "show", "recall").out
+    assert "def recall(" in output
+    assert ">>> " in output
     assert run("tools", "show", "nothing_like_it").code == 3
-    said = run("tools", "list", "colours")
-    assert (said.code, said.out) == (3, "")
-    assert "memory" in said.err
+    result = run("tools", "list", "colours")
+    assert (result.code, result.out) == (3, "")
+    assert "memory" in result.err
 
 
 def test_reembed_reports_nothing_to_do(run: Terminal) -> None:
     api.store("something")
-    said = run("reembed")
-    assert said.code == 0
-    assert said.out == "nothing to do\n"
+    result = run("reembed")
+    assert result.code == 0
+    assert result.out == "nothing to do\n"
 
 
 def test_purge_removes_memory(run: Terminal) -> None:
@@ -339,35 +339,37 @@ def test_purge_counts_memory_once(run: Terminal) -> None:
     assert run("purge", short, short[:6], "--yes").out.startswith("1 ")
 
 
-def checked(run: Terminal) -> dict[str, Any]:
+def doctor_rows(run: Terminal) -> dict[str, Any]:
     return {row["check"]: row for row in json.loads(run("doctor", "--json").out)}
 
 
 def test_doctor_explains_silent_hooks(run: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
     client.log_hook(str(tmp_path), "stop", "nothing", time.monotonic(), "the moon is full")
-    assert "the moon is full" in checked(run)["hooks"]["detail"]
-    said = run("daemon", "status").out
-    assert "the moon is full" in said
-    assert str(tmp_path / "logs" / "hooks.log") in said
+    assert "the moon is full" in doctor_rows(run)["hooks"]["detail"]
+    output = run("daemon", "status").out
+    assert "the moon is full" in output
+    assert str(tmp_path / "logs" / "hooks.log") in output
     config = tmp_path / "config.toml"
     config.write_text(f'[hooks.projects]\n"{tmp_path}/" = "*"\n"{tmp_path}/clientB" = "*"\n')
-    rows = checked(run)
+    rows = doctor_rows(run)
     assert rows["hooks"]["ok"] is False
     assert "clientB'" in rows["hooks"]["detail"]
     assert f"{tmp_path}'" not in rows["hooks"]["detail"]
     config.write_text("[hooks]\nbudget_tokens = 90000\n")
-    rows = checked(run)
+    rows = doctor_rows(run)
     assert rows["config"]["ok"] is False
     assert "50 to 9000" in rows["config"]["detail"]
 
 
 def test_doctor_finds_no_problem(run: Terminal) -> None:
-    said = run("doctor")
-    assert (said.code, said.err) == (0, "")
-    assert "FAIL" not in said.out
-    assert {"store", "model", "integrity"} <= {line.split()[1] for line in said.out.splitlines()}
-    assert all(row["ok"] for row in run("doctor", "--json").json)
+    result = run("doctor")
+    assert (result.code, result.err) == (0, "")
+    assert "FAIL" not in result.out
+    assert {"store", "model", "integrity"} <= {line.split()[1] for line in result.out.splitlines()}
+    rows = run("doctor", "--json").json
+    assert rows
+    assert all(row["ok"] for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -412,9 +414,9 @@ def test_terminal_control_characters_are_escaped(run: Terminal, words: list[str]
     nasty = "red \x1b[31m \x9b2J \x07 \r \u202e rtl \u200b hidden \x00"
     short = api.store(nasty, tags=["t\x1b[0m\u202e"], memory_type="k\x1b[1m", metadata={"key\x1b": "value\x9b\r"})
     api.update(short, content=nasty + "2")
-    found = run("list", "--json")
-    assert found.json[0]["content"] == nasty.replace("\0", "") + "2"
-    assert "\x1b" not in found.out
+    result = run("list", "--json")
+    assert result.json[0]["content"] == nasty.replace("\0", "") + "2"
+    assert "\x1b" not in result.out
     said = run(*words)
     assert said.code == 0
     assert r"\x1b[31m" in said.out
@@ -423,10 +425,10 @@ def test_terminal_control_characters_are_escaped(run: Terminal, words: list[str]
 
 def test_call_runs_events_and_tasks(run: Terminal) -> None:
     said = {"event_type": "action", "content": "deployed the shop", "outcome": "failure", "session_id": "s1"}
-    made = run("call", "record_event", "--json", json.dumps(said)).json
-    assert (made["content"], made["outcome"], made["redacted"]) == ("deployed the shop", "failure", [])
-    found = run("call", "recall_events", "--json", json.dumps({"query": "what failed today"})).json
-    assert [one["id"] for one in found] == [made["id"]]
+    result = run("call", "record_event", "--json", json.dumps(said)).json
+    assert (result["content"], result["outcome"], result["redacted"]) == ("deployed the shop", "failure", [])
+    events = run("call", "recall_events", "--json", json.dumps({"query": "what failed today"})).json
+    assert [one["id"] for one in events] == [result["id"]]
     assert run("call", "list_sessions").json[0]["id"] == "s1"
     first = run("call", "create_task", "--json", json.dumps({"title": "dig", "due": "tomorrow"})).json
     run("call", "create_task", "--json", json.dumps({"title": "sow", "depends_on": [first["id"]]}))
@@ -439,13 +441,13 @@ def test_call_runs_events_and_tasks(run: Terminal) -> None:
 
 def test_briefing_log_shows_reasons(run: Terminal) -> None:
     assert "no session" in run("hook", "log").err
-    kept = api.store("Deploys run on Fridays", tags=["important"])
+    stored_hash = api.store("Deploys run on Fridays", tags=["important"])
     assert "Fridays" in api.call("briefing", session_id="one")["text"]
     assert "Fridays" in api.call("briefing", session_id="two")["text"]
-    said = run("hook", "log")
-    assert re.search(rf"one  {kept}  Deploys run on Fridays  .*important.* tokens\)", said.out), said
+    result = run("hook", "log")
+    assert re.search(rf"one  {stored_hash}  Deploys run on Fridays  .*important.* tokens\)", result.out), result
     assert [one["session_id"] for one in run("hook", "log", "-n", "1", "--json").json] == ["two"]
     for name in ("one", "on"):
-        assert [one["hash"] for one in run("hook", "log", "--session", name, "--json").json] == [kept]
-    run("forget", kept)
+        assert [one["hash"] for one in run("hook", "log", "--session", name, "--json").json] == [stored_hash]
+    run("forget", stored_hash)
     assert "one  forgotten  " in run("hook", "log").out

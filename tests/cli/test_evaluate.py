@@ -1,3 +1,5 @@
+"""`athena eval` on a dataset of the user."""
+
 import json
 from pathlib import Path
 
@@ -17,14 +19,14 @@ LINES: list[dict[str, object]] = [
 ]
 
 
-def written(tmp_path: Path, lines: list[object]) -> Path:
+def write_dataset(tmp_path: Path, lines: list[object]) -> Path:
     file = tmp_path / "set.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
     return file
 
 
 def test_own_dataset_leaves_store_untouched(tmp_path: Path) -> None:
-    file = written(tmp_path, list(LINES))
+    file = write_dataset(tmp_path, list(LINES))
     done = CliRunner().invoke(athena, ["eval", "--set", str(file), "--ablate", "--json"], standalone_mode=False)
     assert done.exception is None
     figures = json.loads(done.stdout)["set"]
@@ -40,9 +42,9 @@ def test_own_dataset_leaves_store_untouched(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", [{"text": "no id"}, {"question": "no gold"}, ["no object"]])
 def test_invalid_dataset_line_is_named(tmp_path: Path, line: object) -> None:
     with pytest.raises(InvalidInput, match="line 2"):
-        evaluate.load_jsonl(written(tmp_path, [LINES[0], line]))
+        evaluate.load_jsonl(write_dataset(tmp_path, [LINES[0], line]))
 
 
 def test_stores_are_separate(tmp_path: Path) -> None:
     lines: list[object] = [{**line, "store": name} for name in ("a", "b") for line in LINES]
-    assert [len(one.items) for one in evaluate.load_jsonl(written(tmp_path, lines))] == [3, 3]
+    assert [len(one.items) for one in evaluate.load_jsonl(write_dataset(tmp_path, lines))] == [3, 3]

@@ -1,4 +1,4 @@
-"""`athena import` takes over the file of the reference graph server, once."""
+"""`athena import` reads the file of the reference graph server, once."""
 
 import json
 from pathlib import Path
@@ -22,14 +22,14 @@ def run(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
     return Terminal(capsys)
 
 
-def written(folder: Path, *lines: object) -> str:
+def write_memory_file(folder: Path, *lines: object) -> str:
     file = folder / "memory.jsonl"
     file.write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
     return str(file)
 
 
 def test_memory_file_becomes_graph(run: Terminal, tmp_path: Path) -> None:
-    file = written(tmp_path, *LINES)
+    file = write_memory_file(tmp_path, *LINES)
     assert run("import", file, "--from", "server-memory").out == "new: 2 entities, 1 observations, 1 relations\n"
     graph = api.call("read_graph")
     assert graph["entities"][0] == {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
@@ -39,9 +39,9 @@ def test_memory_file_becomes_graph(run: Terminal, tmp_path: Path) -> None:
 
 
 def test_import_adds_only_new_lines(run: Terminal, tmp_path: Path) -> None:
-    run("import", written(tmp_path, *LINES))
+    run("import", write_memory_file(tmp_path, *LINES))
     more = {**LINES[0], "observations": ["likes tea", "moved to Oslo"]}
-    assert run("import", written(tmp_path, more, *LINES[1:]), "--json").json == {
+    assert run("import", write_memory_file(tmp_path, more, *LINES[1:]), "--json").json == {
         "entities": 0,
         "observations": 1,
         "relations": 0,
@@ -50,13 +50,13 @@ def test_import_adds_only_new_lines(run: Terminal, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["just text", ["a", "list"], {"type": "entity"}, {**LINES[0], "observations": "tea"}])
 def test_invalid_line_imports_nothing(run: Terminal, tmp_path: Path, line: object) -> None:
-    said = run("import", written(tmp_path, *LINES, line))
-    assert said.code != 0
-    assert "line 4" in said.err
+    result = run("import", write_memory_file(tmp_path, *LINES, line))
+    assert result.code != 0
+    assert "line 4" in result.err
     assert api.call("read_graph")["entities"] == []
 
 
 def test_missing_file_is_reported(run: Terminal, tmp_path: Path) -> None:
-    said = run("import", str(tmp_path / "none.jsonl"))
-    assert said.code != 0
-    assert "none.jsonl" in said.err
+    result = run("import", str(tmp_path / "none.jsonl"))
+    assert result.code != 0
+    assert "none.jsonl" in result.err

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -16,9 +17,9 @@ from typing import Any
 import pytest
 
 from athena import AthenaClient
-from athena.cli.mcp_proxy import McpProxy
 from athena.core.home import daemon, lock
-from patience import LONG, held, until
+from athena.core.home.paths import MCP_SOCKET, socket_path
+from wait_tools import LONG, pausing_code, wait_until
 
 pytestmark = pytest.mark.sqlite_only("each has a file of its own")
 
@@ -35,8 +36,8 @@ def call(number: Any, tool: str, **arguments: Any) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
 
 
-def piped(*lines: str, words: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
-    """Give a process all its lines at once, as a shell does."""
+def run_proxy(*lines: str, words: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a process with all its lines on standard input at once, as a shell pipe does."""
     return subprocess.run(
         [*ATHENA, *words],
         input="\n".join(lines) + "\n",
@@ -54,7 +55,7 @@ def answers(done: subprocess.CompletedProcess[str]) -> dict[Any, str]:
 
 
 class Client:
-    """A process that is talked to."""
+    """A running proxy process that a test writes to and reads from."""
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(
@@ -79,11 +80,11 @@ class Client:
 
 @pytest.fixture
 def home() -> Generator[Path]:
-    """A home whose server, if one was started, is ended."""
+    """Yield a home, and stop its server at the end."""
     path = Path(os.environ["ATHENA_HOME"])
     yield path
-    if found := lock.find_server(str(path)):
-        lock.stop_server(str(path), found, 20)
+    if info := lock.find_server(str(path)):
+        lock.stop_server(str(path), info, 20)
 
 
 @pytest.fixture
@@ -94,28 +95,28 @@ def client() -> Generator[Client]:
 
 
 def test_proxy_starts_daemon_and_shares_it(home: Path) -> None:
-    first = piped(*BEGIN, call(1, "remember", content="Tea is at four"), call(2, "execute_code", code="6 * 7"))
+    first = run_proxy(*BEGIN, call(1, "remember", content="Tea is at four"), call(2, "execute_code", code="6 * 7"))
     assert (first.returncode, first.stderr) == (0, "")
     assert answers(first)[1].endswith(" kept")
     assert answers(first)[2] == "42"
     server = lock.find_server(str(home))
     assert server
-    second = piped(*BEGIN, call(1, "recall", query="When is tea?"))
+    second = run_proxy(*BEGIN, call(1, "recall", query="When is tea?"))
     assert answers(second)[1].endswith("Tea is at four")
     assert lock.find_server(str(home)) == server
     other = home.parent / "other.db"
-    third = piped(*BEGIN, call(1, "recall", query="When is tea?"), ATHENA_DB_PATH=str(other))
+    third = run_proxy(*BEGIN, call(1, "recall", query="When is tea?"), ATHENA_DB_PATH=str(other))
     assert answers(third) == {1: "nothing found"}
     assert "another store" in third.stderr
     assert other.exists()
-    everything = piped(
+    everything = run_proxy(
         *BEGIN, '{"jsonrpc":"2.0","id":1,"method":"tools/list"}', words=("--tools", "all", "--project=x")
     )
     assert "forget_by_tag" in everything.stdout
 
 
 def test_in_memory_store_needs_no_daemon(home: Path) -> None:
-    done = piped(*BEGIN, call(1, "remember", content="Kept nowhere"), ATHENA_DB_PATH=":memory:")
+    done = run_proxy(*BEGIN, call(1, "remember", content="Kept nowhere"), ATHENA_DB_PATH=":memory:")
     assert answers(done)[1].endswith(" kept")
     assert done.returncode == 0
     assert lock.find_server(str(home)) is None
@@ -127,9 +128,9 @@ def test_client_survives_killed_server(home: Path, client: Client) -> None:
     assert not client.read()["result"]["isError"]
     server = lock.find_server(str(home))
     assert server
-    client.send(call(2, "execute_code", code=held()), call("three", "execute_code", code="1"))
+    client.send(call(2, "execute_code", code=pausing_code()), call("three", "execute_code", code="1"))
     with AthenaClient(server["url"]) as looking:
-        until(lambda: looking.call_tool("list_files", workspace="signals"))
+        wait_until(lambda: looking.call_tool("list_files", workspace="signals"))
     time.sleep(0.3)
     os.kill(server["pid"], signal.SIGKILL)
     lost = [client.read(), client.read()]
@@ -154,13 +155,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 
 @pytest.fixture
-def warm(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with a server that is shared."""
+def warm_home(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a home with a running server that the tests share."""
     monkeypatch.setenv("ATHENA_HOME", str(server))
     return server
 
 
-def test_proxy_exits_when_client_stops_reading(warm: Path) -> None:
+def test_proxy_exits_when_client_stops_reading(warm_home: Path) -> None:
     client = Client()
     client.send(*BEGIN)
     assert client.read()["id"] == "first"
@@ -170,12 +171,12 @@ def test_proxy_exits_when_client_stops_reading(warm: Path) -> None:
     client.close()
 
 
-def test_long_lines_pass_and_oversized_fail(warm: Path) -> None:
+def test_long_lines_pass_and_oversized_fail(warm_home: Path) -> None:
     long = "word " * 40_000
     odd = [json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in (1.5, True, None)]
     tell, run = call(1, "remember", content=long), call(2, "execute_code", code="len('ab')")
-    done = piped(*BEGIN, tell, "x" * (17 << 20), *odd, run)
-    assert done.returncode == 0, done.stderr  # it waits for no answer that never comes
+    done = run_proxy(*BEGIN, tell, "x" * (17 << 20), *odd, run)
+    assert done.returncode == 0, done.stderr  # it does not wait for an answer that never comes
     assert answers(done)[1].endswith(" kept")
     assert answers(done)[2] == "2"
     assert "a message may have 16 MB" in done.stdout
@@ -184,37 +185,37 @@ def test_long_lines_pass_and_oversized_fail(warm: Path) -> None:
 def test_settings_error_is_reported(home: Path) -> None:
     home.mkdir(parents=True)
     (home / "config.toml").write_text("nonsense = 1")
-    done = piped(*BEGIN)
+    done = run_proxy(*BEGIN)
     assert done.returncode == 8
     assert "there is no setting 'nonsense'" in done.stderr
 
 
 def test_unknown_options_are_refused() -> None:
     for words in (("--tools", "most"), ("--nonsense",), ("more",)):
-        done = piped(words=words)
+        done = run_proxy(words=words)
         assert (done.returncode, done.stdout) == (2, ""), words
 
 
 def test_help_has_example() -> None:
-    done = piped(words=("--help",))
+    done = run_proxy(words=("--help",))
     assert "claude mcp add athena -- athena mcp" in done.stdout
     assert "--folder" in done.stdout
 
 
-def test_project_is_that_of_folder(warm: Path, tmp_path: Path) -> None:
+def test_project_is_that_of_folder(warm_home: Path, tmp_path: Path) -> None:
     (tmp_path / "quay" / ".git").mkdir(parents=True)
     no = {"ATHENA_PROJECT": ""}
     tell = call(1, "remember", content="The quay has two cranes")
-    inside = piped(*BEGIN, tell, words=("--tools", "default", "--folder", str(tmp_path / "quay")), **no)
+    inside = run_proxy(*BEGIN, tell, words=("--tools", "default", "--folder", str(tmp_path / "quay")), **no)
     assert (answers(inside)[1][-4:], inside.stderr) == ("kept", "")
-    found = piped(*BEGIN, call(1, "recall", query="cranes"), words=("--project", str(tmp_path / "quay")))
+    found = run_proxy(*BEGIN, call(1, "recall", query="cranes"), words=("--project", str(tmp_path / "quay")))
     assert "two cranes" in answers(found)[1]
-    nowhere = piped(*BEGIN, call(1, "recall", query="cranes"), words=("--folder=${workspaceFolder}",), **no)
+    nowhere = run_proxy(*BEGIN, call(1, "recall", query="cranes"), words=("--folder=${workspaceFolder}",), **no)
     assert "two cranes" not in answers(nowhere)[1]
     assert "there is no folder ${workspaceFolder}; memories are those of the project" in nowhere.stderr
 
 
-def test_proxy_imports_little(warm: Path) -> None:
+def test_proxy_imports_little(warm_home: Path) -> None:
     command = [
         sys.executable,
         "-X",
@@ -223,7 +224,9 @@ def test_proxy_imports_little(warm: Path) -> None:
         "import sys; sys.argv[1:] = ['mcp']; from athena.cli import main; main()",
     ]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True)
-    before = subprocess.run([sys.executable, "-X", "importtime", "-c", ""], capture_output=True, text=True, check=True)
+    before = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "import json"], capture_output=True, text=True, check=True
+    )
     names = [set(re.findall(r"\| +([\w.]+)$", one.stderr, re.MULTILINE)) for one in (done, before)]
     ours = {
         "__future__",
@@ -236,65 +239,120 @@ def test_proxy_imports_little(warm: Path) -> None:
         "athena.core.home.paths",
         "athena.errors",
     }
-    assert names[0] - names[1] <= ours | {"select", "_json", "_socket", "time"}
+    assert names[0] - names[1] <= ours | {"select", "_socket", "time"}
 
 
-def met(home: Path) -> tuple[McpProxy, socket.socket]:
-    """A pump with the other end of its connection to a server."""
-    pump = McpProxy("default", "test")
-    pump._server, theirs = socket.socketpair()
-    pump._server.setblocking(False)
-    return pump, theirs
+class FakeServer:
+    """Listens where the proxy of a home looks for its server; the test reads and answers each connection."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(socket_path(str(home), MCP_SOCKET))
+        self._listener.listen()
+        self._listener.settimeout(LONG)
+        self._connections: list[FakeConnection] = []
+
+    def accept(self) -> "FakeConnection":
+        self._connections.append(FakeConnection(self._listener.accept()[0]))
+        return self._connections[-1]
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._listener.close()
 
 
-def test_replies_before_disconnect_are_delivered(home: Path) -> None:
-    pump, theirs = met(home)
-    pump._pending_ids = {1, 2}
-    theirs.sendall(b'{"id":1,"result":{}}\n')
-    theirs.close()
-    pump._receive_from_client(b'{"id":3,"method":"ping"}\n')
-    pump._exchange_with_server(select.POLLOUT | select.POLLIN)
-    first, second = (json.loads(line) for line in pump._client_output.splitlines())
-    assert first == {"id": 1, "result": {}}
-    assert (second["id"], second["error"]["code"]) == (2, -32000)
-    assert pump._server is None
-    assert len(pump._outgoing) == 1  # which goes to the next server
+class FakeConnection:
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(LONG)
+        self.socket = connection
+        self._file = connection.makefile("rb")
+        self.read()  # the proxy's greeting
+        connection.sendall(b'{"workspace":"w"}\n')
+
+    def read(self) -> Any:
+        return json.loads(self._file.readline())
+
+    def drain(self) -> None:
+        while self.socket.recv(1 << 20):
+            pass
+
+    def reply(self, *ids: object) -> None:
+        self.socket.sendall(b"".join(json.dumps({"id": one, "result": {}}).encode() + b"\n" for one in ids))
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
 
 
-def test_repeated_handshake_is_answered_once(home: Path) -> None:
-    opening = BEGIN[0].encode() + b"\n"
-    for sent in (0, 1):
-        pump, theirs = met(home)
-        pump._handshake_lines, pump._suppressed_ids = opening, ["first"]
-        pump._queue_line(opening, 0)
-        for _ in range(sent):
-            pump._exchange_with_server(select.POLLOUT)
-        theirs.close()
-        pump._exchange_with_server(select.POLLIN)
-        assert pump._client_output == b""
-        assert (pump._outgoing, pump._outgoing_bytes) == ([], 0)  # another server is greeted anew
+@pytest.fixture
+def fake_server() -> Generator[FakeServer]:
+    server = FakeServer(Path(os.environ["ATHENA_HOME"]))
+    yield server
+    server.close()
 
 
-def test_pending_requests_are_limited_by_bytes(home: Path) -> None:
-    pump, theirs = met(home)
-    line = json.dumps({"method": "x" * (6 << 20)}).encode() + b"\n"
-    for _ in range(3):
-        pump._receive_from_client(line)
-    reading, writing = os.pipe()
-    kept = os.dup(0)
-    os.dup2(reading, 0)
-    os.write(writing, b"{}\n")
-    try:
-        pump._poll_once(0)
-        assert len(pump._outgoing) == 3  # no more is read until some of it has gone
-        pump._pop_line(0)
-        pump._poll_once(0)
-        assert len(pump._outgoing) == 3
-        assert pump._outgoing[2] == b"{}\n"
-    finally:
-        os.dup2(kept, 0)
-        for one in (reading, writing, kept):
-            os.close(one)
-        theirs.close()
-        assert pump._server is not None
-        pump._server.close()
+def ping(number: int) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"})
+
+
+def test_replies_before_disconnect_are_delivered(fake_server: FakeServer, client: Client) -> None:
+    client.send(*BEGIN, ping(1), ping(2))
+    first = fake_server.accept()
+    assert [first.read().get("id") for _ in range(4)] == ["first", None, 1, 2]
+    first.reply("first", 1)
+    first.close()
+    assert [client.read()["id"] for _ in range(2)] == ["first", 1]
+    lost = client.read()
+    assert (lost["id"], lost["error"]["code"]) == (2, -32000)
+    client.send(ping(3))
+    second = fake_server.accept()
+    assert [second.read().get("id") for _ in range(3)] == ["first", None, 3]
+    second.reply("first", 3)
+    assert client.read() == {"id": 3, "result": {}}
+
+
+@pytest.mark.parametrize("lines_read", [0, 1, 2])
+def test_repeated_handshake_is_answered_once(fake_server: FakeServer, client: Client, lines_read: int) -> None:
+    client.send(*BEGIN)
+    first = fake_server.accept()
+    assert [first.read().get("id") for _ in range(2)] == ["first", None]
+    first.reply("first")
+    assert client.read()["id"] == "first"
+    first.close()
+    client.send(ping(1))
+    second = fake_server.accept()
+    for _ in range(lines_read):
+        second.read()
+    second.close()  # without an answer to the repeated handshake
+    client.send(ping(2))
+    third = fake_server.accept()
+    ids: list[Any] = []
+    while 2 not in ids:
+        ids.append(third.read().get("id"))
+    third.reply(*[one for one in ids if one is not None])
+    assert ids.count("first") == 1
+    assert sorted(client.read()["id"] for _ in range(2)) == [1, 2]  # 1 with an error if the second server got it
+
+
+def test_pending_requests_are_limited_by_bytes(fake_server: FakeServer, client: Client) -> None:
+    data = (json.dumps({"method": "x" * (6 << 20)}).encode() + b"\n") * 8
+    connection = fake_server.accept()
+    assert client.process.stdin is not None
+    pipe = client.process.stdin.fileno()
+    os.set_blocking(pipe, False)
+
+    def write(data: bytes) -> int:
+        sent = 0
+        while select.select([], [pipe], [], 2)[1] and sent < len(data):
+            sent += os.write(pipe, data[sent : sent + 65_536])
+        return sent
+
+    sent = write(data)
+    assert (12 << 20) < sent < (20 << 20)  # reading pauses until the server takes some of it
+    reader = threading.Thread(target=connection.drain)
+    reader.start()
+    assert sent + write(data[sent:]) == len(data)
+    client.process.kill()
+    reader.join()

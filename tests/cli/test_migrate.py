@@ -1,4 +1,4 @@
-"""`athena migrate`, as it is called: what it says, and what it never says."""
+"""`athena migrate`: its output, and what it must not print."""
 
 import hashlib
 import itertools
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import postgres
 import pytest
-from test_process import on_a_terminal
+from test_process import run_on_terminal
 
 from athena import api
 from athena.app import connect
@@ -23,14 +23,14 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def url(server: postgres.Server) -> str:
-    """An empty database; the server takes any password."""
+    """Return the URL of an empty database; the server accepts any password."""
     made = server.create(f"migrate{next(_numbers)}")
     return made.replace("postgres@", f"postgres:{PASSWORD}@")
 
 
 @pytest.fixture
 def store() -> Path:
-    """The store in use, with three memories."""
+    """Return the path of the store in use, with three memories."""
     api.store_batch([{"content": "Deploys run on Fridays", "tags": ["ops"]}, "Ann drinks tea", "The parrot is green"])
     connect.close()
     return Path(os.environ["ATHENA_HOME"]) / "athena.db"
@@ -44,9 +44,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def give(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = athena(args=["migrate", *words], prog_name="athena", standalone_mode=False)
-        said = capsys.readouterr()
-        assert PASSWORD not in said.out + said.err
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        assert PASSWORD not in captured.out + captured.err
+        return code, captured.out, captured.err
 
     return give
 
@@ -79,15 +79,15 @@ def test_migrate_copies_to_postgres_and_back(
 def test_migrate_prints_json(run: Run, store: Path, tmp_path: Path) -> None:
     code, out, err = run("--to", str(tmp_path / "b.db"), "--from", str(store), "--json")
     assert (code, err) == (0, "")
-    said = json.loads(out)
-    assert (said["from"], said["to"]) == (str(store), str(tmp_path / "b.db"))
-    assert said["rows"]["memories"] == 3
-    assert said["use"].startswith("export ATHENA_DB_PATH=")
+    data = json.loads(out)
+    assert (data["from"], data["to"]) == (str(store), str(tmp_path / "b.db"))
+    assert data["rows"]["memories"] == 3
+    assert data["use"].startswith("export ATHENA_DB_PATH=")
 
 
 @pytest.mark.usefixtures("store")
 def test_migrate_shows_progress_on_terminal(tmp_path: Path) -> None:
-    code, shown = on_a_terminal("migrate", "--to", str(tmp_path / "b.db"))
+    code, shown = run_on_terminal("migrate", "--to", str(tmp_path / "b.db"))
     assert code == 0
     assert "Copying  [" in shown
     assert "100%" in shown

@@ -1,4 +1,4 @@
-"""The command as a process of its own: exit codes, pipes, standard input, terminals and editors."""
+"""The `athena` command as a process: exit codes, pipes, standard input, terminals and editors."""
 
 import json
 import os
@@ -24,8 +24,8 @@ def run(*words: str, given: str | bytes = "", **environment: str) -> subprocess.
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def on_a_terminal(*words: str, typed: str = "") -> tuple[int, str]:
-    """Run a command on a terminal of its own and return its exit code and all that it showed there."""
+def run_on_terminal(*words: str, typed: str = "") -> tuple[int, str]:
+    """Run a command on a pseudo-terminal and return its exit code and its output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*ATHENA, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"}
@@ -38,7 +38,7 @@ def on_a_terminal(*words: str, typed: str = "") -> tuple[int, str]:
             continue
         try:
             piece = os.read(ours, 65_536)
-        except OSError:  # Linux says so where the other side is closed
+        except OSError:  # Linux raises EIO when the other side is closed
             break
         if not piece:
             break
@@ -50,10 +50,10 @@ def on_a_terminal(*words: str, typed: str = "") -> tuple[int, str]:
 def test_next_command_finds_stored_memory() -> None:
     kept = run("remember", "Deploys run on Fridays", "--tags", "deploy")
     assert (kept.returncode, kept.stderr) == (0, "")
-    found = run("recall", "when do we deploy")
-    assert found.returncode == 0
-    assert found.stdout.startswith(kept.stdout.split()[0])
-    assert "\x1b" not in kept.stdout + found.stdout
+    result = run("recall", "when do we deploy")
+    assert result.returncode == 0
+    assert result.stdout.startswith(kept.stdout.split()[0])
+    assert "\x1b" not in kept.stdout + result.stdout
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_debug_prints_traceback_and_timings() -> None:
 
 def test_color_only_on_terminal() -> None:
     short = api.store("text with \x1b[5m blinking \x9b31m \r hidden", tags="t")
-    code, shown = on_a_terminal("recall", "text")
+    code, shown = run_on_terminal("recall", "text")
     assert code == 0
     assert f"\x1b[33m{short}\x1b[0m" in shown
     assert "\x1b[5m" not in shown
@@ -167,11 +167,11 @@ def test_color_only_on_terminal() -> None:
 def test_purge_asks_on_terminal() -> None:
     api.delete(api.store("gone"))
     api.close()
-    assert on_a_terminal("purge", typed="n\n")[0] == 130
+    assert run_on_terminal("purge", typed="n\n")[0] == 130
     assert api.restore(1)
     api.delete(1)
     api.close()
-    code, shown = on_a_terminal("purge", typed="y\n")
+    code, shown = run_on_terminal("purge", typed="y\n")
     assert code == 0
     assert "Remove 1" in shown
 

@@ -28,7 +28,7 @@ from athena.errors import (
     Unauthenticated,
     Unavailable,
 )
-from patience import LONG
+from wait_tools import LONG
 
 pytestmark = pytest.mark.sqlite_only("the client knows no engine")
 TOKEN = "0123456789abcdef"
@@ -36,8 +36,8 @@ SERVE = [sys.executable, "-m", "athena", "serve", "--port"]
 Talk = Callable[[socket.socket, int], None]
 
 
-class Started:
-    """A server process with a data folder of its own."""
+class ServerProcess:
+    """A server process with its own data folder."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -61,23 +61,23 @@ class Started:
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Started]:
-    made = Started(tmp_path_factory.mktemp("served"))
-    yield made
-    made.stop()
+def server_process(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
+    server = ServerProcess(tmp_path_factory.mktemp("served"))
+    yield server
+    server.stop()
 
 
 @pytest.fixture
-def client(started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[AthenaClient]:
-    """A client that found the token by itself, in a project of the test's own."""
-    monkeypatch.setenv("ATHENA_HOME", str(started.home))
-    with AthenaClient(started.url, project=tmp_path.name) as made:
+def client(server_process: ServerProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[AthenaClient]:
+    """Return a client that found the token itself, in a project of its own."""
+    monkeypatch.setenv("ATHENA_HOME", str(server_process.home))
+    with AthenaClient(server_process.url, project=tmp_path.name) as made:
         yield made
 
 
 @contextlib.contextmanager
-def listening(talk: Talk, host: str = "127.0.0.1") -> Iterator[str]:
-    """Serve each connection with `talk`, which is told its number from 0 on."""
+def serve_connections(talk: Talk, host: str = "127.0.0.1") -> Iterator[str]:
+    """Serve each connection with `talk`, which gets its number, starting at 0."""
     listener = socket.create_server((host, 0))
     threads: list[threading.Thread] = []
 
@@ -106,7 +106,7 @@ def listening(talk: Talk, host: str = "127.0.0.1") -> Iterator[str]:
 
 
 def request(connection: socket.socket) -> bytes:
-    """Read one request; nothing where the other side has closed."""
+    """Read one request; return nothing if the other side has closed."""
     data = b""
     while b"\r\n\r\n" not in data:
         if not (piece := connection.recv(65_536)):
@@ -125,11 +125,11 @@ def answer(status: int, body: object, *headers: str) -> bytes:
     return head.encode() + b"\r\n" + raw
 
 
-def refusal(code: str, *, retry: bool = False) -> dict[str, object]:
+def error_body(code: str, *, retry: bool = False) -> dict[str, object]:
     return {"success": False, "error": {"code": code, "message": "no", "hint": "do this", "retry": retry}}
 
 
-def always(raw: bytes) -> Talk:
+def always_reply(raw: bytes) -> Talk:
     def talk(connection: socket.socket, _: int) -> None:
         while request(connection):
             connection.sendall(raw)
@@ -137,8 +137,8 @@ def always(raw: bytes) -> Talk:
     return talk
 
 
-def proxy(started: Started, lost: Callable[[bytes], bool]) -> Talk:
-    """Pass everything on to a server, but lose the answers that `lost` picks by their request."""
+def proxy(started: ServerProcess, lost: Callable[[bytes], bool]) -> Talk:
+    """Forward everything to a server, but drop the replies for which `lost` returns true."""
 
     def talk(connection: socket.socket, _: int) -> None:
         host, port = started.url.removeprefix("http://").split(":")
@@ -147,7 +147,7 @@ def proxy(started: Started, lost: Callable[[bytes], bool]) -> Talk:
                 head, _gap, body = asked.partition(b"\r\n\r\n")
                 lines = [f"Host: {host}:{port}".encode() if x.startswith(b"Host:") else x for x in head.split(b"\r\n")]
                 other.sendall(b"\r\n".join(lines) + b"\r\n\r\n" + body)
-                answered = request(other)  # an answer has the shape of a request
+                answered = request(other)  # a reply has the same framing as a request
                 if lost(asked):
                     return
                 connection.sendall(answered)
@@ -156,24 +156,24 @@ def proxy(started: Started, lost: Callable[[bytes], bool]) -> Talk:
 
 
 def test_client_stores_finds_edits_and_forgets(client: AthenaClient) -> None:
-    made = client.remember(content="Deploys run on Fridays", tags=["deploy"])
-    assert client.recall(query="when do we deploy?", k=3)[0]["hash"] == made["hash"]
-    assert client.update_memory(made["id"], content="Deploys run on Mondays")
-    assert "Mondays" in client.get_memory(made["id"])["content"]
-    assert client.forget(memory_id=made["id"]) is True
-    assert client.forget(memory_id=made["id"]) is False
+    memory = client.remember(content="Deploys run on Fridays", tags=["deploy"])
+    assert client.recall(query="when do we deploy?", k=3)[0]["hash"] == memory["hash"]
+    assert client.update_memory(memory["id"], content="Deploys run on Mondays")
+    assert "Mondays" in client.get_memory(memory["id"])["content"]
+    assert client.forget(memory_id=memory["id"]) is True
+    assert client.forget(memory_id=memory["id"]) is False
     assert client.call_tool("recall", query="deploys", k=5) == []
 
 
 def test_client_records_and_recalls_events(client: AthenaClient) -> None:
-    made = client.record_event(event_type="action", content="ran the tests", outcome="success", session_id="s1")
+    event = client.record_event(event_type="action", content="ran the tests", outcome="success", session_id="s1")
     client.record_event("action", "deployed the shop", outcome="failure", session_id="s1", duration_ms=5)
     assert [one["content"] for one in client.recall_events(session_id="s1", limit=50)] == [
         "deployed the shop", "ran the tests",
     ]  # fmt: skip
     (failed,) = client.recall_events(query="what failed today")
     assert (failed["outcome"], failed["duration_ms"], failed["session_id"]) == ("failure", 5, "s1")
-    assert client.recall_events("tests", limit=1)[0]["id"] == made["id"]
+    assert client.recall_events("tests", limit=1)[0]["id"] == event["id"]
     assert client.call_tool("list_sessions")[0]["events"] == 2
     assert client.call_tool("session_summary", session_id="s1")["by_outcome"] == {"success": 1, "failure": 1}
     assert [day["entries"][0]["text"] for day in client.call_tool("timeline")] == ["ran the tests"]
@@ -182,10 +182,10 @@ def test_client_records_and_recalls_events(client: AthenaClient) -> None:
     assert client.call_tool("stats")["events"] == 2
 
 
-def test_event_with_lost_reply_recorded_once(started: Started, client: AthenaClient) -> None:
+def test_event_with_lost_reply_recorded_once(server_process: ServerProcess, client: AthenaClient) -> None:
     lost = iter([True, False])
     with (
-        listening(proxy(started, lambda asked: b"/execute" in asked and next(lost, False))) as url,
+        serve_connections(proxy(server_process, lambda asked: b"/execute" in asked and next(lost, False))) as url,
         AthenaClient(url, project=client.project) as unlucky,
     ):
         unlucky.record_event("action", "paid the invoice", session_id="s1")
@@ -234,8 +234,8 @@ def test_project_may_have_any_name(client: AthenaClient, name: str) -> None:
 
 def test_text_round_trips_unchanged(client: AthenaClient) -> None:
     for text in ("größer 日本語 🦉", 'quotes " and \\ and \u2028', "half a pair: \ud83d end"):
-        made = client.remember(content=text)
-        assert client.get_memory(made["id"])["content"].replace("\ufffd", "\ud83d") == text
+        memory = client.remember(content=text)
+        assert client.get_memory(memory["id"])["content"].replace("\ufffd", "\ud83d") == text
 
 
 def test_token_is_found_or_given(client: AthenaClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,30 +289,30 @@ def test_errors_have_library_types(client: AthenaClient) -> None:
     ],
 )
 def test_every_status_has_exception(status: int, code: str, kind: type[AthenaError]) -> None:
-    with listening(always(answer(status, refusal(code)))) as url, AthenaClient(url, TOKEN) as client:
+    with serve_connections(always_reply(answer(status, error_body(code)))) as url, AthenaClient(url, TOKEN) as client:
         with pytest.raises(AthenaError, match="no") as caught:
             client.info()
         assert type(caught.value) is kind
         assert (caught.value.hint, caught.value.retry) == ("do this", False)
 
 
-def test_write_with_lost_reply_happens_once(started: Started, client: AthenaClient) -> None:
+def test_write_with_lost_reply_happens_once(server_process: ServerProcess, client: AthenaClient) -> None:
     asked: list[bytes] = []
 
     def lost(raw: bytes) -> bool:
         asked.append(raw)
         return len(asked) in (1, 2)
 
-    with listening(proxy(started, lost)) as url, AthenaClient(url, project=client.project) as other:
-        made = other.remember(content="stored, and nobody heard of it")
+    with serve_connections(proxy(server_process, lost)) as url, AthenaClient(url, project=client.project) as other:
+        memory = other.remember(content="stored, and nobody heard of it")
     keys = {line for raw in asked for line in raw.split(b"\r\n") if line.startswith(b"Idempotency-Key")}
     assert len(asked) == 3
     assert len(keys) == 1
-    assert [one["id"] for one in client.call_tool("list_memories")] == [made["id"]]
-    assert len(client.call_tool("memory_history", memory_id=made["id"])) == 1
+    assert [one["id"] for one in client.call_tool("list_memories")] == [memory["id"]]
+    assert len(client.call_tool("memory_history", memory_id=memory["id"])) == 1
     asked.clear()
-    with listening(proxy(started, lost)) as url, AthenaClient(url, project=client.project) as other:
-        assert other.forget(made["id"]) is True  # the last attempt alone would have found nothing to forget
+    with serve_connections(proxy(server_process, lost)) as url, AthenaClient(url, project=client.project) as other:
+        assert other.forget(memory["id"]) is True  # the last attempt alone would have found nothing to forget
 
 
 def test_busy_server_is_retried_after_delay() -> None:
@@ -321,12 +321,12 @@ def test_busy_server_is_retried_after_delay() -> None:
     def talk(connection: socket.socket, _: int) -> None:
         while request(connection):
             times.append(time.monotonic())
-            busy = answer(503, refusal("unavailable", retry=True), "Retry-After: 1")
+            busy = answer(503, error_body("unavailable", retry=True), "Retry-After: 1")
             connection.sendall(busy if len(times) == 1 else answer(200, {"name": "athena"}))
 
-    with listening(talk) as url, AthenaClient(url, TOKEN) as client:
+    with serve_connections(talk) as url, AthenaClient(url, TOKEN) as client:
         assert client.info() == {"name": "athena"}
-    assert times[1] - times[0] >= 1.0  # by itself it would have waited a tenth of that
+    assert times[1] - times[0] >= 1.0  # without the header the client would have waited a tenth of that
 
 
 def test_busy_server_is_retried_five_times() -> None:
@@ -337,7 +337,7 @@ def test_busy_server_is_retried_five_times() -> None:
             times.append(time.monotonic())
             connection.sendall(answer(502, b"<html>bad gateway</html>"))
 
-    with listening(talk) as url, AthenaClient(url, TOKEN) as client, pytest.raises(Unavailable, match="502"):
+    with serve_connections(talk) as url, AthenaClient(url, TOKEN) as client, pytest.raises(Unavailable, match="502"):
         client.info()
     assert len(times) == 5
     for number, (one, next_one) in enumerate(itertools.pairwise(times)):
@@ -352,12 +352,13 @@ def test_closed_idle_connection_is_replaced() -> None:
         served.append(number)
         connection.sendall(answer(200, {"number": number}))
 
-    with listening(talk) as url, AthenaClient(url, TOKEN) as client:
+    with serve_connections(talk) as url, AthenaClient(url, TOKEN) as client:
         times = []
         for number in range(20):
             times.append(time.monotonic())
             assert client.info()["number"] == number
-    assert min(later - one for one, later in itertools.pairwise(times)) < RETRY_DELAY_S / 2  # at once, without a pause
+    # immediately, without a pause
+    assert min(later - one for one, later in itertools.pairwise(times)) < RETRY_DELAY_S / 2
     assert served == list(range(20))
 
 
@@ -366,12 +367,12 @@ def test_connections_are_reused() -> None:
         while request(connection):
             connection.sendall(answer(200, {"number": number}))
 
-    with listening(talk) as url, AthenaClient(url, TOKEN) as client:
+    with serve_connections(talk) as url, AthenaClient(url, TOKEN) as client:
         assert {client.info()["number"] for _ in range(50)} == {0}
 
 
 def test_restarted_server_is_found(tmp_path: Path) -> None:
-    first = Started(tmp_path / "served")
+    first = ServerProcess(tmp_path / "served")
     with AthenaClient(first.url, first.token) as client:
         try:
             assert client.info()
@@ -413,7 +414,7 @@ def test_foreign_server_raises_athena_error(raw: bytes) -> None:
         request(connection)
         connection.sendall(raw)
 
-    with listening(talk) as url, AthenaClient(url, TOKEN, timeout=3) as client:
+    with serve_connections(talk) as url, AthenaClient(url, TOKEN, timeout=3) as client:
         with pytest.raises(AthenaError) as caught:
             client.recall(query="x")
         assert caught.value.hint
@@ -440,7 +441,7 @@ def test_slow_server_times_out() -> None:
 
     for talk in (silent, dripping, dripping_from_the_start):
         done.clear()
-        with listening(talk) as url, AthenaClient(url, TOKEN, timeout=0.6) as client:
+        with serve_connections(talk) as url, AthenaClient(url, TOKEN, timeout=0.6) as client:
             began = time.monotonic()
             try:
                 with pytest.raises(Unavailable, match=r"within 0\.6 s"):
@@ -464,8 +465,8 @@ def test_threads_share_client(client: AthenaClient) -> None:
     def work(number: int) -> None:
         for turn in range(5):
             text = f"thread {number} wrote this in turn {turn}"
-            made = client.remember(content=text)
-            assert client.get_memory(made["id"])["content"] == text
+            memory = client.remember(content=text)
+            assert client.get_memory(memory["id"])["content"] == text
             assert client.get_tool("forget")["name"] == "forget"
 
     with ThreadPoolExecutor(20) as pool:
@@ -492,12 +493,12 @@ _, status = os.waitpid(child, 0)
 assert client.info()["number"] == 0
 sys.exit(status)
 """
-    with listening(talk) as url:
+    with serve_connections(talk) as url:
         assert subprocess.run([sys.executable, "-c", program, url], timeout=LONG).returncode == 0
 
 
 def test_closed_client_raises_error() -> None:
-    with listening(always(answer(200, {"a": 1}))) as url:
+    with serve_connections(always_reply(answer(200, {"a": 1}))) as url:
         client = AthenaClient(url, TOKEN)
         assert client.info()
         client.close()
@@ -514,9 +515,9 @@ def test_close_lets_running_call_finish() -> None:
         arrived.set()
         closed.wait(LONG)
         connection.sendall(answer(200, {"a": 1}))
-        assert request(connection) == b""  # and then the connection is closed
+        assert request(connection) == b""  # then the client closes the connection
 
-    with listening(talk) as url, ThreadPoolExecutor(1) as pool:
+    with serve_connections(talk) as url, ThreadPoolExecutor(1) as pool:
         client = AthenaClient(url, TOKEN)
         under_way = pool.submit(client.info)
         assert arrived.wait(LONG)
@@ -566,7 +567,10 @@ def test_local_token_stays_on_machine(tmp_path: Path, monkeypatch: pytest.Monkey
         heard.append(request(connection))
         connection.sendall(answer(200, {"name": "athena"}))
 
-    with listening(talk) as here, listening(talk, "127.0.0.2") as elsewhere:  # which stands for another machine
+    with (
+        serve_connections(talk) as here,
+        serve_connections(talk, "127.0.0.2") as elsewhere,
+    ):  # stands for another machine
         for url in (here, elsewhere):
             with AthenaClient(url) as client:
                 client.info()

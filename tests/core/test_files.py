@@ -14,7 +14,7 @@ def mode_of(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_write_is_private_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_write_is_private_and_atomic(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     assert write_file_atomically(path, b"old")
     assert write_file_atomically(path, b"new" * 100_000)
@@ -23,7 +23,7 @@ def test_write_is_private_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["state.json"]
 
 
-def test_write_goes_on_after_a_short_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
     write_file_atomically(tmp_path / "a", b"twelve bytes")
@@ -47,7 +47,7 @@ def test_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.
         assert os.listdir(tmp_path) == ["a"]
 
 
-def test_check_before_replace_can_stop_the_write(tmp_path: Path) -> None:
+def test_check_can_stop_replace(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
 
@@ -60,7 +60,7 @@ def test_check_before_replace_can_stop_the_write(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_write_replaces_a_link_and_leaves_its_target(tmp_path: Path) -> None:
+def test_write_replaces_symlink(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"theirs")
     (tmp_path / "link").symlink_to("target")
     write_file_atomically(tmp_path / "link", b"ours", skip_same=True)
@@ -69,7 +69,7 @@ def test_write_replaces_a_link_and_leaves_its_target(tmp_path: Path) -> None:
     assert (tmp_path / "link").read_bytes() == b"ours"
 
 
-def test_same_content_and_mode_is_left_alone(tmp_path: Path) -> None:
+def test_same_content_is_not_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "a"
     assert write_file_atomically(path, b"text", 0o700, skip_same=True)
     first = path.stat().st_ino
@@ -81,7 +81,7 @@ def test_same_content_and_mode_is_left_alone(tmp_path: Path) -> None:
     assert mode_of(path) == 0o700
 
 
-def test_a_pipe_in_the_way_does_not_block(tmp_path: Path) -> None:
+def test_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert write_file_atomically(tmp_path / "pipe", b"text", skip_same=True)
     assert (tmp_path / "pipe").read_bytes() == b"text"
@@ -110,7 +110,7 @@ def test_create_never_overwrites(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_of_many_creators_one_wins(tmp_path: Path) -> None:
+def test_only_one_creator_wins(tmp_path: Path) -> None:
     wins: list[int] = []
 
     def create(index: int) -> None:
@@ -149,7 +149,7 @@ def test_lock_waits_until_it_is_free(tmp_path: Path) -> None:
         pass
 
 
-def test_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
+def test_lock_of_dead_process_is_free(tmp_path: Path) -> None:
     program = "import os, sys; from athena.core.files import lock_file; a = lock_file(sys.argv[1]); os._exit(1)"
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.lock")], check=False)
     with lock_file(tmp_path / "a.lock", timeout_s=0):

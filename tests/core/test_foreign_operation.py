@@ -1,11 +1,11 @@
-"""Operations that somebody else defined, by JSON Schema alone."""
+"""Operations that other servers define by JSON Schema."""
 
 import sys
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from test_operation import Visitor
+from test_operation import FakeContext
 
 from athena.core import stubs
 from athena.core.catalog import invoke
@@ -56,12 +56,14 @@ def test_call_uses_owners_parameter_names() -> None:
     catalog = CATALOG.copy()
     catalog.replace_category("github", "Issues.", [create_issue()])
     sent = run_sync(
-        invoke(catalog, "github.create_issue", {"title": "x", "file_path": "a", "class_": 1}, Visitor(Effect.EXECUTE))
+        invoke(
+            catalog, "github.create_issue", {"title": "x", "file_path": "a", "class_": 1}, FakeContext(Effect.EXECUTE)
+        )
     )
     assert sent == {"title": "x", "file-path": "a", "class": 1}
-    assert run_sync(create_issue()(Visitor(Effect.EXECUTE), title="x", labels=None, assignee=None)) == {
+    assert run_sync(create_issue()(FakeContext(Effect.EXECUTE), title="x", labels=None, assignee=None)) == {
         "title": "x",
-        "assignee": None,  # which it takes; None for the labels means that there are none
+        "assignee": None,  # the schema allows None: no labels
     }
 
 
@@ -175,28 +177,30 @@ def test_stub_has_valid_python_types() -> None:
     head, _, rest = written.partition("\n")
     assert "author: dict[str, Any]" in head
     assert "{" not in head
-    assert "author: {name: str" in rest  # what stands in it is said beside
+    assert "author: {name: str" in rest  # the fields are listed inline
 
 
 def test_catalog_refreshes_before_lookup() -> None:
     catalog = CATALOG.copy()
 
-    def watch() -> None:
+    def add_server() -> None:
         catalog.refresh_hook = None
         catalog.replace_category("github", "Issues.", [create_issue()])
 
-    catalog.refresh_hook = watch
+    catalog.refresh_hook = add_server
+    assert "github.create_issue" not in catalog  # looking has no side effect
+    run_sync(invoke(catalog, "github.create_issue", {"title": "x", "file_path": "a"}, FakeContext(Effect.EXECUTE)))
     assert catalog.get_operation("github.create_issue").effect is Effect.EXECUTE
 
 
-def looping(count: int) -> ForeignOperation:
-    """A tool each parameter of which is all of it again."""
+def recursive_tool(count: int) -> ForeignOperation:
+    """Return a tool whose parameters all refer to the whole schema."""
     schema = {"type": "object", "properties": {f"p{n}": {"$ref": "#"} for n in range(count)}}
     return ForeignOperation(ToolDefinition("odd", "loop", "Loop.", arguments=schema), echo)
 
 
-def steps_of(work: Any) -> int:
-    """Count the calls of functions that some work takes: what it costs, on any machine."""
+def count_calls(work: Any) -> int:
+    """Count the function calls of some work: a cost that does not depend on the machine."""
     count = 0
 
     def counted(frame: Any, event: str, argument: Any) -> None:
@@ -215,11 +219,11 @@ def steps_of(work: Any) -> int:
 
 @pytest.mark.parametrize("count", [3, 30, 1_000])
 def test_schema_rendering_cost_is_bounded(count: int) -> None:
-    operation = looping(count)
-    assert steps_of(lambda: operation.signature) < 150_000
+    operation = recursive_tool(count)
+    assert count_calls(lambda: operation.signature) < 150_000
     assert len(operation.signature) < 60_000
     assert operation.signature.startswith("odd.loop(p0: ")
-    assert steps_of(lambda: stubs.format_call_line(operation)) < 20 * count + 1_000  # each is written once
+    assert count_calls(lambda: stubs.format_call_line(operation)) < 20 * count + 1_000  # each is rendered once
     assert operation.result_type is operation.result_type
 
 
@@ -260,4 +264,4 @@ def test_arguments_share_check_budget() -> None:
             operation.check_arguments(dict.fromkeys(operation.parameter_names, "nothing of these"))
         operation.check_arguments(dict.fromkeys(operation.parameter_names))
 
-    assert steps_of(check) < 500_000
+    assert count_calls(check) < 500_000

@@ -1,3 +1,5 @@
+"""Operations: checks, permissions, schemas, stubs and the catalog."""
+
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal, TypedDict
@@ -13,7 +15,7 @@ from athena.errors import Denied, InvalidInput, NotFound
 from athena.operations import CATALOG
 
 
-class Visitor:
+class FakeContext:
     surface = "test"
 
     def __init__(self, *effects: Effect) -> None:
@@ -21,7 +23,9 @@ class Visitor:
         self.calls: list[str] = []
 
     @asynccontextmanager
-    async def record_call(self, name: str, effect: Effect, arguments: Mapping[str, Any]) -> AsyncGenerator["Visitor"]:
+    async def record_call(
+        self, name: str, effect: Effect, arguments: Mapping[str, Any]
+    ) -> AsyncGenerator["FakeContext"]:
         self.calls.append(name)
         yield self
 
@@ -39,7 +43,7 @@ Count = Annotated[int, Param("How many.", least=1, most=10)]
 
 @operation(Effect.READ, short="add")
 async def add_points(
-    ctx: Visitor,
+    ctx: FakeContext,
     points: list[Point],
     count: Count = 3,
     mode: Literal["fast", "slow"] = "fast",
@@ -54,19 +58,19 @@ async def add_points(
     return {"points": points, "count": count, "mode": mode, "weight": weight}
 
 
-def call(raw: dict[str, Any], visitor: Visitor | None = None) -> Any:
-    return run_sync(add_points(visitor or Visitor(Effect.READ), **raw))
+def call(raw: dict[str, Any], visitor: FakeContext | None = None) -> Any:
+    return run_sync(add_points(visitor or FakeContext(Effect.READ), **raw))
 
 
 def test_call_is_checked_recorded_and_run() -> None:
-    visitor = Visitor(Effect.READ)
+    visitor = FakeContext(Effect.READ)
     result = call({"points": [{"x": 1, "label": "a"}], "count": 4, "weight": 2}, visitor)
     assert result == {"points": [{"x": 1, "label": "a"}], "count": 4, "mode": "fast", "weight": 2.0}
     assert visitor.calls == ["add_points"]
 
 
 def test_caller_without_permission_is_denied() -> None:
-    visitor = Visitor(Effect.WRITE)
+    visitor = FakeContext(Effect.WRITE)
     with pytest.raises(Denied, match="may not read"):
         call({"points": []}, visitor)
     assert visitor.calls == []
@@ -127,17 +131,23 @@ def test_misspelled_name_gets_suggestion() -> None:
     assert "remember" in (caught.value.hint or "")
     with pytest.raises(NotFound) as caught:
         CATALOG.get_operation("nothing_here")
-    assert caught.value.hint == "search_tools finds one by what it does"  # nothing is like it
+    assert caught.value.hint == "search_tools finds one by what it does"  # no name is similar
 
 
-def test_operations_are_found_by_purpose() -> None:
-    found = {
-        query: [o.name for o in CATALOG.search(query, 3)]
-        for query in ("delete a memory", "store something", "which tags exist", "is it healthy", "duplicates")
-    }
-    assert "find_duplicates" in found["duplicates"]
-    assert "list_tags" in found["which tags exist"]
-    assert "health" in found["is it healthy"]
+@pytest.mark.parametrize(
+    ("typo", "name"),
+    [
+        ("memory.recal", "recall"),
+        ("find_duplicate", "find_duplicates"),
+        ("list_tag", "list_tags"),
+        ("tools.serch", "search_tools"),
+        ("helth", "health"),
+    ],
+)
+def test_operations_are_found_by_purpose(typo: str, name: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        CATALOG.get_operation(typo)
+    assert name in (caught.value.hint or "")
 
 
 def test_short_name_works_in_category() -> None:
@@ -154,7 +164,7 @@ def test_duplicate_operation_name_is_refused() -> None:
 def test_invoke_returns_plain_values() -> None:
     catalog = Catalog()
     catalog.add(add_points)
-    assert run_sync(invoke(catalog, "add_points", {"points": []}, Visitor(Effect.READ)))["points"] == []
+    assert run_sync(invoke(catalog, "add_points", {"points": []}, FakeContext(Effect.READ)))["points"] == []
 
 
 @pytest.mark.parametrize("one", list(CATALOG), ids=lambda o: o.name)

@@ -1,4 +1,4 @@
-"""Redaction of secrets. Every example is put together at run time, so that no scanner mistakes this file for a leak."""
+"""Redaction of secrets. The tests build every secret at run time, so that no scanner reports this file."""
 
 import base64
 import re
@@ -12,15 +12,15 @@ from athena.core.redaction import RedactedText, SecretMatch, redact
 from conftest import rounds
 
 
-def mixed(length: int) -> str:
+def mixed_chars(length: int) -> str:
     return ("a1B2c3D4e5F6g7H8j9K0" * 20)[:length]
 
 
-def hexa(length: int) -> str:
+def hex_chars(length: int) -> str:
     return (("0f1e2d3c" + "4b5a6978") * 20)[:length]
 
 
-def upper(length: int) -> str:
+def upper_chars(length: int) -> str:
     return ("A2B3C4D5E6F7G2H3" * 10)[:length]
 
 
@@ -29,100 +29,105 @@ def pem(label: str, body: str, newline: str = "\n") -> str:
     return newline.join([f"{dashes}BEGIN {label}{dashes}", body, f"{dashes}END {label}{dashes}"])
 
 
-UUID = "-".join((hexa(8), hexa(4), hexa(4), hexa(4), hexa(12)))
-JWT = ".".join(("eyJ" + mixed(30), "eyJ" + mixed(60), mixed(43)))
-AWS_OTHER_HALF = "wJal/" + mixed(30) + "+x9Zq"
+UUID = "-".join((hex_chars(8), hex_chars(4), hex_chars(4), hex_chars(4), hex_chars(12)))
+JWT = ".".join(("eyJ" + mixed_chars(30), "eyJ" + mixed_chars(60), mixed_chars(43)))
+AWS_OTHER_HALF = "wJal/" + mixed_chars(30) + "+x9Zq"
 SNOWFLAKE = base64.b64encode(b"123456789012345678").decode()
-KEY_LINES = "\n".join([mixed(64)] * 4 + ["Zm9v=="])
+KEY_LINES = "\n".join([mixed_chars(64)] * 4 + ["Zm9v=="])
 
-# before, kind, secret, after
+# text before, kind, secret, text after
 FOUND: list[tuple[str, str, str, str]] = [
-    ("key id ", "aws-key", "AKIA" + upper(16), " in use"),
-    ("", "aws-key", "ASIA" + upper(16), ""),
+    ("key id ", "aws-key", "AKIA" + upper_chars(16), " in use"),
+    ("", "aws-key", "ASIA" + upper_chars(16), ""),
     ("aws_secret_access_key = ", "aws-secret-key", AWS_OTHER_HALF, "\nregion = eu-west-1"),
     ("export AWS_SECRET_ACCESS_KEY=", "aws-secret-key", AWS_OTHER_HALF, "\n"),
     ('"SecretAccessKey": "', "aws-secret-key", AWS_OTHER_HALF, '",'),
-    ("AWS_SESSION_TOKEN=", "aws-session-token", "IQoJb3JpZ2luX2VjE" + mixed(120) + "/+==", "\n"),
-    *[("use ", "github-token", f"gh{letter}_" + mixed(36), " for the clone") for letter in "pousr"],
-    ("", "github-token", "github_pat_" + mixed(22) + "_" + mixed(59), "."),
+    ("AWS_SESSION_TOKEN=", "aws-session-token", "IQoJb3JpZ2luX2VjE" + mixed_chars(120) + "/+==", "\n"),
+    *[("use ", "github-token", f"gh{letter}_" + mixed_chars(36), " for the clone") for letter in "pousr"],
+    ("", "github-token", "github_pat_" + mixed_chars(22) + "_" + mixed_chars(59), "."),
     ("remote: ", "github-token", "ghp_" + "a1B2" * 9, ""),
-    ("", "gitlab-token", "glpat-" + mixed(20), ", expires in May"),
-    ("", "gitlab-token", "gldt-" + mixed(20), ""),
-    ("", "slack-token", "xoxb-" + "123456789012-" + mixed(24), ""),
-    ("", "slack-token", "xoxp-" + mixed(40), ""),
-    ("", "slack-token", "xapp-1-" + upper(10) + "-123-" + hexa(32), ""),
-    ("https://hooks.slack.com/services/", "slack-webhook", f"T{upper(8)}/B{upper(8)}/{mixed(24)}", " posts"),
-    ("", "stripe-key", "sk_live_" + mixed(24), ""),
-    ("", "stripe-key", "rk_live_" + mixed(24), ""),
-    ("", "stripe-key", "sk_test_" + mixed(24), ""),
-    ("", "stripe-key", "whsec_" + mixed(32), ""),
-    ("", "openai-key", "sk-" + mixed(48), ""),
-    ("", "openai-key", "sk-proj-" + mixed(40) + "_" + mixed(40) + "-x", ""),
-    ("", "anthropic-key", "sk-ant-" + "api03-" + mixed(80) + "-AA", ""),
-    ("maps?key=", "google-api-key", "AIza" + mixed(35), "&v=3"),
-    ("", "google-oauth", "GOCSPX-" + mixed(28), ""),
-    ("", "google-oauth", "ya29." + mixed(60), ""),
-    ("AccountName=x;AccountKey=", "azure-key", mixed(86) + "==", ";EndpointSuffix=core.windows.net"),
-    ("Endpoint=sb://x/;SharedAccessKey=", "azure-key", mixed(43) + "=", ";EntityPath=y"),
-    ("https://x.blob.core.windows.net/c?sv=2022-11-02&sig=", "azure-sas", mixed(43) + "%3D", "&se=2030"),
-    ("", "sendgrid-key", "SG." + mixed(22) + "." + mixed(43), ""),
-    ("twilio: ", "twilio-key", "SK" + hexa(32), ""),
-    ("", "mailgun-key", "key-" + hexa(32), ""),
-    ("Mailgun sends with ", "mailgun-key", f"{hexa(32)}-{hexa(8)}-{hexa(8)}", ""),
-    ("//registry.example.org/:_authToken=", "npm-token", "npm_" + mixed(36), "\n"),
-    ("", "pypi-token", "pypi-AgE" + "IcHlwaS5vcmc" + mixed(100), ""),
-    ("docker login with ", "docker-token", "dckr_pat_" + mixed(27), ""),
-    ("", "hugging-face-token", "hf_" + mixed(34), ""),
-    ("", "digitalocean-token", "dop_v1_" + hexa(64), ""),
+    ("", "gitlab-token", "glpat-" + mixed_chars(20), ", expires in May"),
+    ("", "gitlab-token", "gldt-" + mixed_chars(20), ""),
+    ("", "slack-token", "xoxb-" + "123456789012-" + mixed_chars(24), ""),
+    ("", "slack-token", "xoxp-" + mixed_chars(40), ""),
+    ("", "slack-token", "xapp-1-" + upper_chars(10) + "-123-" + hex_chars(32), ""),
+    (
+        "https://hooks.slack.com/services/",
+        "slack-webhook",
+        f"T{upper_chars(8)}/B{upper_chars(8)}/{mixed_chars(24)}",
+        " posts",
+    ),
+    ("", "stripe-key", "sk_live_" + mixed_chars(24), ""),
+    ("", "stripe-key", "rk_live_" + mixed_chars(24), ""),
+    ("", "stripe-key", "sk_test_" + mixed_chars(24), ""),
+    ("", "stripe-key", "whsec_" + mixed_chars(32), ""),
+    ("", "openai-key", "sk-" + mixed_chars(48), ""),
+    ("", "openai-key", "sk-proj-" + mixed_chars(40) + "_" + mixed_chars(40) + "-x", ""),
+    ("", "anthropic-key", "sk-ant-" + "api03-" + mixed_chars(80) + "-AA", ""),
+    ("maps?key=", "google-api-key", "AIza" + mixed_chars(35), "&v=3"),
+    ("", "google-oauth", "GOCSPX-" + mixed_chars(28), ""),
+    ("", "google-oauth", "ya29." + mixed_chars(60), ""),
+    ("AccountName=x;AccountKey=", "azure-key", mixed_chars(86) + "==", ";EndpointSuffix=core.windows.net"),
+    ("Endpoint=sb://x/;SharedAccessKey=", "azure-key", mixed_chars(43) + "=", ";EntityPath=y"),
+    ("https://x.blob.core.windows.net/c?sv=2022-11-02&sig=", "azure-sas", mixed_chars(43) + "%3D", "&se=2030"),
+    ("", "sendgrid-key", "SG." + mixed_chars(22) + "." + mixed_chars(43), ""),
+    ("twilio: ", "twilio-key", "SK" + hex_chars(32), ""),
+    ("", "mailgun-key", "key-" + hex_chars(32), ""),
+    ("Mailgun sends with ", "mailgun-key", f"{hex_chars(32)}-{hex_chars(8)}-{hex_chars(8)}", ""),
+    ("//registry.example.org/:_authToken=", "npm-token", "npm_" + mixed_chars(36), "\n"),
+    ("", "pypi-token", "pypi-AgE" + "IcHlwaS5vcmc" + mixed_chars(100), ""),
+    ("docker login with ", "docker-token", "dckr_pat_" + mixed_chars(27), ""),
+    ("", "hugging-face-token", "hf_" + mixed_chars(34), ""),
+    ("", "digitalocean-token", "dop_v1_" + hex_chars(64), ""),
     ("HEROKU_API_KEY=", "heroku-key", UUID, ""),
     ("heroku auth: ", "heroku-key", UUID, " works"),
-    ("Cloudflare token ", "cloudflare-token", mixed(19) + "_" + mixed(20), ""),
-    ("", "databricks-token", "dapi" + hexa(32), ""),
-    ("", "linear-key", "lin_api_" + mixed(40), ""),
-    ("", "notion-token", "secret_" + mixed(43), ""),
-    ("", "notion-token", "ntn_" + mixed(46), ""),
-    ("bot ", "telegram-token", "1234567890" + ":AA" + mixed(33), " runs"),
-    ("client.login('", "discord-token", f"{SNOWFLAKE}.{mixed(6)}.{mixed(38)}", "')"),
-    ("https://discord.com/api/webhooks/", "discord-webhook", "123456789012345678/" + mixed(68), ""),
-    ("", "shopify-token", "shpat_" + hexa(32), ""),
-    ("", "square-token", "sq0atp-" + mixed(22), ""),
-    ("", "vault-token", "hvs." + mixed(90), ""),
-    ("", "age-key", "AGE-SECRET-KEY-" + "1" + upper(58), ""),
-    ("", "onepassword-token", "ops_" + "eyJ" + mixed(300), ""),
-    ("", "service-token", "glsa_" + mixed(32) + "_" + hexa(8), ""),
+    ("Cloudflare token ", "cloudflare-token", mixed_chars(19) + "_" + mixed_chars(20), ""),
+    ("", "databricks-token", "dapi" + hex_chars(32), ""),
+    ("", "linear-key", "lin_api_" + mixed_chars(40), ""),
+    ("", "notion-token", "secret_" + mixed_chars(43), ""),
+    ("", "notion-token", "ntn_" + mixed_chars(46), ""),
+    ("bot ", "telegram-token", "1234567890" + ":AA" + mixed_chars(33), " runs"),
+    ("client.login('", "discord-token", f"{SNOWFLAKE}.{mixed_chars(6)}.{mixed_chars(38)}", "')"),
+    ("https://discord.com/api/webhooks/", "discord-webhook", "123456789012345678/" + mixed_chars(68), ""),
+    ("", "shopify-token", "shpat_" + hex_chars(32), ""),
+    ("", "square-token", "sq0atp-" + mixed_chars(22), ""),
+    ("", "vault-token", "hvs." + mixed_chars(90), ""),
+    ("", "age-key", "AGE-SECRET-KEY-" + "1" + upper_chars(58), ""),
+    ("", "onepassword-token", "ops_" + "eyJ" + mixed_chars(300), ""),
+    ("", "service-token", "glsa_" + mixed_chars(32) + "_" + hex_chars(8), ""),
     ("cookie ", "jwt", JWT, " ends"),
     ("Authorization: Bearer ", "jwt", JWT, "\r\nAccept: */*"),
     ("before\n", "private-key", pem("RSA PRIVATE KEY", KEY_LINES), "\nafter"),
     ("", "private-key", pem("OPENSSH PRIVATE KEY", KEY_LINES), ""),
-    ("", "private-key", pem("EC PRIVATE KEY", mixed(64)), ""),
+    ("", "private-key", pem("EC PRIVATE KEY", mixed_chars(64)), ""),
     ("", "private-key", pem("ENCRYPTED PRIVATE KEY", KEY_LINES), ""),
     ("", "private-key", pem("PGP PRIVATE KEY BLOCK", "Version: GnuPG v2\n\n" + KEY_LINES), ""),
     (
         '{"type": "service_account", "private_key": "',
         "private-key",
-        pem("PRIVATE KEY", mixed(200), "\\n"),
+        pem("PRIVATE KEY", mixed_chars(200), "\\n"),
         '"}',
     ),
     ("cut: ", "private-key", pem("RSA PRIVATE KEY", KEY_LINES).rpartition("\n")[0], "\n\nand so on"),
     (
         "cut: ",
         "private-key",
-        pem("PRIVATE KEY", mixed(64) + "\n" + mixed(64)).rpartition("\n")[0],
+        pem("PRIVATE KEY", mixed_chars(64) + "\n" + mixed_chars(64)).rpartition("\n")[0],
         "\nthe rest",
     ),
-    ("Private-Lines: 4", "putty-key", f"\n{KEY_LINES}\nPrivate-MAC: {hexa(40)}", "\n"),
+    ("Private-Lines: 4", "putty-key", f"\n{KEY_LINES}\nPrivate-MAC: {hex_chars(40)}", "\n"),
     ("postgres://bob:", "password", "s3cr3t", "@host/db"),
     ("redis://:", "password", "p4ssw0rd", "@localhost:6379/0"),
     ("mongodb+srv://app:", "password", "p@ss:word", "@cluster0.example.net/x?retry=1"),
     ("https://bob:", "password", "ab/cd9", "@example.com"),
-    ("git clone https://x:", "github-token", "ghp_" + mixed(36), "@github.com/a/b.git"),
+    ("git clone https://x:", "github-token", "ghp_" + mixed_chars(36), "@github.com/a/b.git"),
     ("https://u:", "password", "hunter2", "@host/a@b"),
     ("amqp://guest:", "password", "guest", "@mq:5672"),
-    ("Authorization: Bearer ", "bearer-token", mixed(24), ""),
-    ("curl -H 'Authorization: Bearer ", "bearer-token", hexa(40), "' https://x"),
+    ("Authorization: Bearer ", "bearer-token", mixed_chars(24), ""),
+    ("curl -H 'Authorization: Bearer ", "bearer-token", hex_chars(40), "' https://x"),
     ("authorization: Basic ", "basic-auth", base64.b64encode(b"bob:hunter2").decode(), "\n"),
-    ('"Authorization": "token ', "bearer-token", hexa(40), '"'),
-    ("sent with Bearer ", "bearer-token", mixed(40), " yesterday"),
+    ('"Authorization": "token ', "bearer-token", hex_chars(40), '"'),
+    ("sent with Bearer ", "bearer-token", mixed_chars(40), " yesterday"),
     ('PASSWORD="', "password", "hunter2xyz", '"'),
     ("password: ", "password", "correcthorse", ""),
     ("password: ", "password", "correcthorse", "\nuser: bob"),
@@ -134,7 +139,7 @@ FOUND: list[tuple[str, str, str, str]] = [
     ("export PGPASSWORD=", "password", "Tr0ub4dor&3", " && psql"),
     ("mysql --password ", "password", "foo", ""),
     ("mysql --password=", "password", "hunter2", " -u bob"),
-    ("tool --api-key ", "api-key", mixed(20), " --verbose"),
+    ("tool --api-key ", "api-key", mixed_chars(20), " --verbose"),
     ("passwd = '", "password", "it\\'s4me", "'"),
     ("?user=bob&password=", "password", "hunter2xyz", "&next=/home"),
     ("Server=db;Password=", "password", "S3cure!pw", ";Database=x"),
@@ -152,28 +157,28 @@ FOUND: list[tuple[str, str, str, str]] = [
     ("password1: ", "password", "hunter2xyz", ""),
     ("auth: {user: 'a', pass: '", "password", "b1234567", "'}"),
     ("curl -s -u bob:", "password", "hunter2", " https://x"),
-    ("api_key=", "api-key", mixed(32), ""),
-    ("apikey: '", "api-key", hexa(32), "'"),
-    ("X-Api-Key: ", "api-key", mixed(24), "\n"),
-    ('"apiKey" : "', "api-key", mixed(24), '"'),
-    ("client_secret=", "secret", mixed(32), "&grant_type=x"),
+    ("api_key=", "api-key", mixed_chars(32), ""),
+    ("apikey: '", "api-key", hex_chars(32), "'"),
+    ("X-Api-Key: ", "api-key", mixed_chars(24), "\n"),
+    ('"apiKey" : "', "api-key", mixed_chars(24), '"'),
+    ("client_secret=", "secret", mixed_chars(32), "&grant_type=x"),
     ('SECRET_KEY = "', "api-key", "django-insecure-" + "x9!k" * 8, '"'),
-    ("secret: ", "secret", hexa(40), ""),
-    ("access_token=", "token", mixed(40), "&x=1"),
-    ('"auth_token": "', "token", hexa(32), '"'),
-    ("private_key: ", "private-key", "0x" + hexa(64), ""),
+    ("secret: ", "secret", hex_chars(40), ""),
+    ("access_token=", "token", mixed_chars(40), "&x=1"),
+    ('"auth_token": "', "token", hex_chars(32), '"'),
+    ("private_key: ", "private-key", "0x" + hex_chars(64), ""),
 ]
 
 UNTOUCHED = [
     "",
     "The quick brown fox jumps over the lazy dog.",
-    "commit " + hexa(40),
-    "fixed in " + hexa(7),
+    "commit " + hex_chars(40),
+    "fixed in " + hex_chars(7),
     "id " + UUID,
-    "sha256:" + hexa(64),
-    hexa(64) + "  dist/athena.whl",
-    "sha512-" + mixed(86) + "==",
-    "data:image/png;base64," + "iVBORw0KGgo" + mixed(300),
+    "sha256:" + hex_chars(64),
+    hex_chars(64) + "  dist/athena.whl",
+    "sha512-" + mixed_chars(86) + "==",
+    "data:image/png;base64," + "iVBORw0KGgo" + mixed_chars(300),
     base64.b64encode(bytes(range(256)) * 8).decode(),
     "color: #ff00aa; background: #FFF",
     "def login(user: str, password: str) -> bool:",
@@ -223,12 +228,12 @@ UNTOUCHED = [
     "token = tokens[i]",
     "token: identifier",
     "max_tokens=20000",
-    "next_page_token=" + mixed(32),
+    "next_page_token=" + mixed_chars(32),
     "the tokens: 4096, cost: 12",
     "sk-learn",
     "scikit-learn and sk-learn-extensions-for-everything",
     "task-1234567890abcdef1234567890abcdef",
-    "disk-" + mixed(30),
+    "disk-" + mixed_chars(30),
     "eyJ",
     "eyJ.eyJ.eyJ",
     "eyJhbGciOi alone",
@@ -270,13 +275,13 @@ UNTOUCHED = [
     "api_key: required",
     "api_key: str = Field(...)",
     "private_key: /etc/ssl/private/server.key",
-    'private_key_id: "' + hexa(12) + '"',
+    'private_key_id: "' + hex_chars(12) + '"',
     "primary_key=user_id12345",
-    "public_key: " + mixed(43),
+    "public_key: " + mixed_chars(43),
     "Use " + pem("PRIVATE KEY", "and", " ") + " as markers",
-    pem("PUBLIC KEY", mixed(200)),
-    pem("CERTIFICATE", mixed(200)),
-    "ssh-ed25519 " + "AAAAC3NzaC1lZDI1NTE5AAAA" + mixed(44) + " bob@host",
+    pem("PUBLIC KEY", mixed_chars(200)),
+    pem("CERTIFICATE", mixed_chars(200)),
+    "ssh-ed25519 " + "AAAAC3NzaC1lZDI1NTE5AAAA" + mixed_chars(44) + " bob@host",
     "[SECRET:github-token]",
     "password=[SECRET:password] and postgres://bob:[SECRET:password]" + "@host/db",
     "the secret: it was the butler",
@@ -288,13 +293,13 @@ UNTOUCHED = [
     "encryptionKey: arn:aws:kms:us-west-2:123456789012:alias/aws/s3",
     "filters = {'bandpass': 'bandpass'}",
     "12:34:56 and 2024-01-02T03:04:05Z",
-    "SK" + hexa(32),
-    "cache-key-" + hexa(32),
+    "SK" + hex_chars(32),
+    "cache-key-" + hex_chars(32),
     "tests pass: 1200, fail: 3",
 ]
 
 
-def shown(before: str, kind: str, after: str) -> str:
+def redacted(before: str, kind: str, after: str) -> str:
     return f"{before}[SECRET:{kind}]{after}"
 
 
@@ -305,7 +310,7 @@ def test_tables_are_long_enough() -> None:
 
 @pytest.mark.parametrize(("before", "kind", "secret", "after"), FOUND)
 def test_secret_alone_is_replaced(before: str, kind: str, secret: str, after: str) -> None:
-    assert redact(before + secret + after) == RedactedText(shown(before, kind, after), (kind,))
+    assert redact(before + secret + after) == RedactedText(redacted(before, kind, after), (kind,))
 
 
 @pytest.mark.parametrize("text", UNTOUCHED)
@@ -314,29 +319,29 @@ def test_lookalike_is_left_alone(text: str) -> None:
 
 
 def test_kinds_are_listed_in_order() -> None:
-    github, stripe = "ghp_" + mixed(36), "sk_live_" + mixed(24)
+    github, stripe = "ghp_" + mixed_chars(36), "sk_live_" + mixed_chars(24)
     text = f"{stripe} then {github}, then {stripe}; password=hunter2xyz"
     assert redact(text).kinds == ("stripe-key", "github-token", "stripe-key", "password")
 
 
 def test_pasted_aws_key_pair_is_replaced() -> None:
-    text = "Access key ID,Secret access key\n" + "AKIA" + upper(16) + "," + AWS_OTHER_HALF
+    text = "Access key ID,Secret access key\n" + "AKIA" + upper_chars(16) + "," + AWS_OTHER_HALF
     assert redact(text).text == "Access key ID,Secret access key\n[SECRET:aws-key],[SECRET:aws-secret-key]"
 
 
 def test_commit_beside_aws_key_stays() -> None:
-    text = "AKIA" + upper(16) + " leaked in " + hexa(40)
-    assert redact(text).text == "[SECRET:aws-key] leaked in " + hexa(40)
+    text = "AKIA" + upper_chars(16) + " leaked in " + hex_chars(40)
+    assert redact(text).text == "[SECRET:aws-key] leaked in " + hex_chars(40)
 
 
 def test_overlapping_findings_merge_to_precise_kind() -> None:
-    token = "ghp_" + mixed(36)
+    token = "ghp_" + mixed_chars(36)
     assert redact(f'password = "{token}"') == RedactedText('password = "[SECRET:github-token]"', ("github-token",))
     assert redact(f"token=abc-{token}-def9").text == "token=[SECRET:github-token]"
 
 
 def test_replaced_secret_may_complete_neighbour_once() -> None:
-    text = "AIza" + mixed(34) + "-" + "ghp_" + mixed(36)
+    text = "AIza" + mixed_chars(34) + "-" + "ghp_" + mixed_chars(36)
     once = redact(text)
     assert redact(once.text) == RedactedText(once.text, ())
 
@@ -392,7 +397,7 @@ WORDS = st.lists(st.text(alphabet="bcdfghjlmnqrvz", min_size=1, max_size=9), max
 def test_planted_secret_alone_is_removed(left: str, found: tuple[str, str, str, str], right: str) -> None:
     before, kind, secret, after = found
     result = redact(f"{left}\n{before}{secret}{after}\n\n{right}")
-    assert result.text == f"{left}\n{shown(before, kind, after)}\n\n{right}"
+    assert result.text == f"{left}\n{redacted(before, kind, after)}\n\n{right}"
     assert result.kinds == (kind,)
     assert secret not in result.text or secret in before + after
 
@@ -423,7 +428,7 @@ REPEATED = [
     "a://b:c@",
     "a://b:/c",
     pem("PRIVATE KEY", "").partition("\n")[0],
-    pem("PRIVATE KEY", mixed(24)).rpartition("\n")[0] + "\n",
+    pem("PRIVATE KEY", mixed_chars(24)).rpartition("\n")[0] + "\n",
     "-",
     "sk-",
     "xoxb-",
@@ -435,7 +440,7 @@ REPEATED = [
     "MTAw",
     "Private-Lines: 1\nA\n",
     "\\",
-    mixed(40),
+    mixed_chars(40),
 ]
 
 
@@ -443,12 +448,12 @@ REPEATED = [
 def test_redaction_time_is_linear(unit: str) -> None:
     texts = {length: "password=" + unit * (length // len(unit)) for length in (40_000, 160_000)}
     least = dict.fromkeys(texts, float("inf"))
-    for turn in range(8):  # in turn, and CPU time only: other processes must not count
+    for turn in range(8):  # alternating, and CPU time only, so that other processes do not count
         for length, text in texts.items():
             start = time.process_time()
             redact(text)
             least[length] = min(least[length], time.process_time() - start)
-        # Four times the text, so that what is quadratic stands well clear of noise: 16 against 4.
+        # Four times the text: quadratic work would take 16 times as long, clearly more than noise.
         well = least[160_000] < 9 * least[40_000] + 0.002
         if well and turn + 1 >= rounds(2, 8):
             break

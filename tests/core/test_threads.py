@@ -1,3 +1,5 @@
+"""Running coroutines without an event loop, worker threads and waiting."""
+
 import asyncio
 import os
 import threading
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from athena.core.threads import ThreadFuture, ThreadPool, run_in_thread, run_sync, start_in_thread
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
 
 async def slow_double(number: int) -> int:
@@ -91,7 +93,7 @@ def test_threads_work_in_forked_child() -> None:
 
 
 class Stopping:
-    """A queue whose readers stop for a moment with what they took, as any thread can."""
+    """A queue whose readers pause after they took an item, as any thread may."""
 
     def __init__(self) -> None:
         self._held: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -108,9 +110,9 @@ class Stopping:
 def test_job_does_not_wait_behind_another() -> None:
     crew = ThreadPool(2)
     queue: Any = Stopping()
-    crew.jobs = queue
+    crew._jobs = queue
     first, second = threading.Event(), threading.Event()
-    crew.submit(lambda: until(first.is_set))
+    crew.submit(lambda: wait_until(first.is_set))
     assert queue.taken.wait(LONG)
     crew.submit(second.set)
     queue.go.set()

@@ -1,6 +1,11 @@
-"""Tokens are counted as o200k does, offline."""
+"""Tokens are estimated everywhere, and counted as o200k does where somebody asks for it."""
 
+import base64
 import json
+import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +27,7 @@ def test_count_matches_published_vocabulary(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", [PROSE, LINES, RECORDS, OTHERS], ids=["prose", "lines", "records", "Chinese"])
 def test_estimate_is_close_to_count(text: str) -> None:
-    assert tokens.estimate_tokens(text) == pytest.approx(tokens.count_tokens_exactly(text), rel=0.25)
+    assert tokens.count_tokens(text) == pytest.approx(tokens.count_tokens_exactly(text), rel=0.25)
 
 
 def test_long_word_is_counted_quickly() -> None:
@@ -37,13 +42,60 @@ def test_value_estimate_matches_its_json() -> None:
 
 def test_oversized_text_is_read_only_partly(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
+    estimate = tokens._estimate
 
-    class Counting:
-        def encode_ordinary(self, piece: str) -> list[int]:
-            seen.append(len(piece))
-            return [0] * (len(piece) // 8)
+    def counting(text: str) -> float:
+        seen.append(len(text))
+        return estimate(text)
 
-    monkeypatch.setattr(tokens, "_encoding", Counting())
-    assert not tokens.fits_token_limit("x" * 2_000_000, 100)
-    assert len(tokens.truncate_to_tokens("x" * 2_000_000, 100)) in range(600, 900)
+    monkeypatch.setattr(tokens, "_estimate", counting)
+    assert not tokens.fits_token_limit("word " * 400_000, 100)
+    assert len(tokens.truncate_to_tokens("word " * 400_000, 100)) in range(400, 600)
     assert sum(seen) < 50_000
+
+
+def random_texts() -> dict[str, str]:
+    chance = random.Random(7)
+    letters = "".join(chance.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(2_000))
+    return {
+        "hex": " ".join(f"{chance.getrandbits(128):032x}" for _ in range(40)),
+        "base64": base64.b64encode(chance.randbytes(2_000)).decode(),
+        "letters": letters,
+        "ASCII": "".join(chr(chance.randint(32, 126)) for _ in range(2_000)),
+        "Unicode": "".join(
+            chr(chance.choice((chance.randint(0x80, 0x7FF), chance.randint(0x800, 0xD7FF)))) for _ in range(500)
+        ),
+        "emoji": "".join(chr(0x1F600 + i % 80) for i in range(500)),
+        "Japanese": "デプロイは金曜日に行います。データベースは読み取り専用です。" * 10,
+        "Korean": "배포는 금요일에 실행됩니다. 데이터베이스는 읽기 전용입니다." * 10,
+        "marks": "->=={}()[];:\n" * 100,
+        "indented": "def f():\n    if x:\n        return [1, 2, 3]\n" * 40,
+    }
+
+
+@pytest.mark.parametrize(("name", "text"), random_texts().items(), ids=list(random_texts()))
+def test_budget_holds_for_unusual_texts(name: str, text: str) -> None:
+    """What fills a reduced budget by the estimate stays within the budget by the count, or nearly so."""
+    assert tokens.reduce_budget(tokens.count_tokens_exactly(text)) <= tokens.count_tokens(text) * 1.05
+
+
+def test_estimate_of_docs_within_tenth() -> None:
+    pages = [path.read_text()[:8_000] for path in sorted((Path(__file__).parents[2] / "docs").rglob("*.md"))]
+    assert pages
+    errors = sorted(abs(tokens.count_tokens(page) / tokens.count_tokens_exactly(page) - 1) for page in pages)
+    assert errors[len(errors) * 9 // 10] < 0.1
+
+
+def test_nothing_but_savings_loads_the_table() -> None:
+    program = (
+        "import sys\n"
+        "from athena import testing, api\n"
+        "with testing.isolated():\n"
+        "    api.store('Deploys run on Fridays'); api.search('deploys'); api.call('search_tools', query='due tasks')\n"
+        "    api.call('briefing')\n"
+        "    assert 'tiktoken' not in sys.modules\n"
+        "    assert api.call('token_savings')['definitions'] > 0\n"
+        "    assert 'tiktoken' in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

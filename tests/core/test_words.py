@@ -24,7 +24,7 @@ def test_tokenize_splits_at_punctuation_and_underscores() -> None:
         "search searches searched searching",
     ],
 )
-def test_forms_of_a_word_share_a_stem(forms: str) -> None:
+def test_word_forms_share_stem(forms: str) -> None:
     assert len({stem_word(form) for form in forms.split()}) == 1
 
 
@@ -34,7 +34,7 @@ def test_different_words_keep_different_stems(pair: str) -> None:
     assert stem_word(one) != stem_word(other)
 
 
-def test_stop_words_are_left_out_of_content_words() -> None:
+def test_content_words_drop_stop_words() -> None:
     assert stem_words("what is due") == ["what", "is", "due"]
     assert stem_content_words("What is due?") == ["due"]
     assert {"the", "of", "not"} <= STOP_WORDS

@@ -1,4 +1,4 @@
-"""Finding tools: the right one among hundreds, by words at once and by meaning soon after."""
+"""Tool search: the right tool among hundreds, first by words and soon also by meaning."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -17,22 +17,22 @@ from athena.discovery.finder import ToolFinder
 from athena.embedding.encoder import Encoder
 from athena.errors import Unavailable
 from athena.operations import CATALOG
-from conftest import FULL, _model
-from discovery_tools import tool
-from patience import until
+from conftest import FULL, MODEL
+from discovery_tools import make_tool
+from wait_tools import wait_until
 
 TOP = 3
-ENOUGH = 0.95  # of the requests, whoever wrote them
-FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  # a little beneath what is reached
-WORDS = 0.9  # of all, by words alone
+ENOUGH = 0.95  # share of requests that must succeed, whoever wrote them
+FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  # slightly below the measured values
+WORDS = 0.9  # share by words alone
 
 
-def entries(*tools: ForeignOperation) -> tuple[entry.Entry, ...]:
+def make_entries(*tools: ForeignOperation) -> tuple[entry.ToolEntry, ...]:
     return tuple(entry.create_operation_entry(one, "") for one in tools)
 
 
 class Letters:
-    """An embedder whose vectors count letters; it says what it was given, and fails when told to."""
+    """An embedder whose vectors count letters; it records its input and fails on demand."""
 
     name = "letters"
     dimensions = 32
@@ -47,11 +47,11 @@ class Letters:
         if self.broken:
             raise Unavailable("broken")
         self.texts += texts
-        made = np.zeros((len(texts), self.dimensions), np.float32)
+        vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for row, text in enumerate(texts):
             for letter in text.lower():
-                made[row, ord(letter) % self.dimensions] += 1
-        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+                vectors[row, ord(letter) % self.dimensions] += 1
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
 
@@ -59,21 +59,23 @@ class Letters:
 
 
 @pytest.fixture(scope="module")
-def hundreds() -> Generator[tuple[ToolFinder, tuple[entry.Entry, ...]]]:
-    """A finder that has read all tools."""
+def warm_finder() -> Generator[tuple[ToolFinder, tuple[entry.ToolEntry, ...]]]:
+    """Return a finder that has embedded all tools."""
     every = entry.list_catalog_entries(tool_requests.catalog())
-    finder = ToolFinder(Encoder(_model))
+    finder = ToolFinder(Encoder(MODEL))
     finder.warm_up(every)
-    until(lambda: finder.vectors.is_ready)
+    wait_until(lambda: finder.vectors.is_ready)
     yield finder, every
     finder.stop()
 
 
-def share(finder: ToolFinder, every: tuple[entry.Entry, ...], part: str, *, hurry: bool = False) -> float:
+def top_three_share(
+    finder: ToolFinder, every: tuple[entry.ToolEntry, ...], part: str, *, words_only: bool = False
+) -> float:
     asked = tool_requests.requests(part)
     hits = 0
     for said, right in asked:
-        found = [one.path for one in run_sync(finder.rank(every, said, hurry=hurry))]
+        found = [one.path for one in run_sync(finder.rank(every, said, words_only=words_only))]
         hits += bool(set(found[:TOP]) & set(right))
     return hits / len(asked)
 
@@ -85,108 +87,115 @@ def test_fixtures_have_hundreds_of_tools() -> None:
     assert sum(map(len, halves)) >= 120
     assert abs(len(halves[0]) - len(halves[1])) <= 1
     for part in ("dev", "held_out", "more", "strangers_dev", "strangers_held_out"):
-        for _, right in tool_requests.requests(part):
+        requests = tool_requests.requests(part)
+        assert requests
+        for _, right in requests:
             assert any(path in paths for path in right)
 
 
-def test_right_tool_is_among_first_three(hundreds: tuple[ToolFinder, tuple[entry.Entry, ...]]) -> None:
-    finder, every = hundreds
+def test_right_tool_is_among_first_three(warm_finder: tuple[ToolFinder, tuple[entry.ToolEntry, ...]]) -> None:
+    finder, every = warm_finder
     for part, enough in FLOORS.items():
-        assert share(finder, every, part) >= enough, part
-        assert share(finder, every, part, hurry=True) >= WORDS, part
+        assert top_three_share(finder, every, part) >= enough, part
+        assert top_three_share(finder, every, part, words_only=True) >= WORDS, part
     if FULL:
         for part in ("dev", "more"):
-            assert share(finder, every, part) >= ENOUGH, part
-            assert share(finder, every, part, hurry=True) >= WORDS, part
+            assert top_three_share(finder, every, part) >= ENOUGH, part
+            assert top_three_share(finder, every, part, words_only=True) >= WORDS, part
 
 
 def test_unpopular_tool_is_found(
-    hundreds: tuple[ToolFinder, tuple[entry.Entry, ...]],
+    warm_finder: tuple[ToolFinder, tuple[entry.ToolEntry, ...]],
 ) -> None:
-    finder, every = hundreds
-    more = every + entries(CAT, DOG, CAR)
-    run_sync(finder.rank(more, "hungry kitten"))  # has the new ones read
-    until(lambda: run_sync(finder.rank(more, "hungry kitten"))[0].path == "pets.feed_cat")
+    finder, every = warm_finder
+    more = every + make_entries(CAT, DOG, CAR)
+    run_sync(finder.rank(more, "hungry kitten"))  # starts embedding the new tools
+    wait_until(lambda: run_sync(finder.rank(more, "hungry kitten"))[0].path == "pets.feed_cat")
     assert run_sync(finder.rank(more, "the puppy wants to go out"))[0].path != "pets.feed_cat"
 
 
 # --- words first, meaning soon --------------------------------------------------------------------------------------
 
-CAT = tool("pets.feed_cat", "Give the cat its dinner")
-DOG = tool("pets.walk_dog", "Go round the block with the dog")
-CAR = tool("garage.wash_car", "Clean the car", colour="Which one.")
+CAT = make_tool("pets.feed_cat", "Give the cat its dinner")
+DOG = make_tool("pets.walk_dog", "Go round the block with the dog")
+CAR = make_tool("garage.wash_car", "Clean the car", colour="Which one.")
 
 
 def test_first_answer_lexical_then_semantic() -> None:
     finder, every = (
-        ToolFinder(Encoder(_model)),
-        entries(CAT, DOG, CAR, *(tool(f"a.t{n}", f"Thing {n}") for n in range(9))),
+        ToolFinder(Encoder(MODEL)),
+        make_entries(CAT, DOG, CAR, *(make_tool(f"a.t{n}", f"Thing {n}") for n in range(9))),
     )
     assert run_sync(finder.rank(every, "hungry kitten")) == []
     finder.warm_up(every)
-    until(lambda: finder.vectors.is_ready)
+    wait_until(lambda: finder.vectors.is_ready)
     assert run_sync(finder.rank(every, "hungry kitten"))[0].path == "pets.feed_cat"
-    assert run_sync(finder.rank(every, "hungry kitten", hurry=True)) == []
+    assert run_sync(finder.rank(every, "hungry kitten", words_only=True)) == []
     finder.stop()
 
 
 def test_all_fields_and_synonyms_count() -> None:
-    every = entries(CAT, DOG, CAR, tool("mail.send_email", "Sends a new email"))
+    every = make_entries(CAT, DOG, CAR, make_tool("mail.send_email", "Sends a new email"))
     finder = ToolFinder(Encoder(Letters()))
     for said, path in (("cats", "pets.feed_cat"), ("the block", "pets.walk_dog"), ("colours", "garage.wash_car")):
-        assert run_sync(finder.rank(every, said, hurry=True))[0].path == path
-    assert run_sync(finder.rank(every, "tell Bob by mail", hurry=True))[0].path == "mail.send_email"
+        assert run_sync(finder.rank(every, said, words_only=True))[0].path == path
+    assert run_sync(finder.rank(every, "tell Bob by mail", words_only=True))[0].path == "mail.send_email"
     ours = entry.list_catalog_entries(CATALOG)
     for said, path in (
         ("remember something about the user", "memory.remember"),
         ("please forget what I said about tea", "memory.forget"),
         ("what does find_path do", "graph.find_path"),
     ):
-        assert run_sync(finder.rank(ours, said, hurry=True))[0].path == path
-    assert run_sync(finder.rank(every, "?!", hurry=True)) == []
+        assert run_sync(finder.rank(ours, said, words_only=True))[0].path == path
+    assert run_sync(finder.rank(every, "?!", words_only=True)) == []
     assert run_sync(finder.rank((), "cats")) == []
     for odd in ("cat \ud800", "cat\x00s", "cat " + "a@" * 9_000, "cat " + "a-" * 9_000, "cat " + "/a" * 9_000):
-        assert run_sync(finder.rank(every, odd, hurry=True))[0].path == "pets.feed_cat"
+        assert run_sync(finder.rank(every, odd, words_only=True))[0].path == "pets.feed_cat"
 
 
 def test_used_tool_ranks_before_equal() -> None:
-    every = entries(tool("a.make_tea", "Make tea"), tool("b.make_tea", "Make tea"), tool("c.make_tea", "Make tea"))
+    every = make_entries(
+        make_tool("a.make_tea", "Make tea"), make_tool("b.make_tea", "Make tea"), make_tool("c.make_tea", "Make tea")
+    )
     finder = ToolFinder(Encoder(Letters()))
-    assert run_sync(finder.rank(every, "make tea", {"b.make_tea": 3}, hurry=True))[0].path == "b.make_tea"
+    assert run_sync(finder.rank(every, "make tea", {"b.make_tea": 3}, words_only=True))[0].path == "b.make_tea"
     assert (
-        run_sync(finder.rank(every, "make tea", {"c.make_tea": 30, "a.make_tea": 1}, hurry=True))[0].path
+        run_sync(finder.rank(every, "make tea", {"c.make_tea": 30, "a.make_tea": 1}, words_only=True))[0].path
         == "c.make_tea"
     )
 
 
-def ready(finder: ToolFinder, every: tuple[entry.Entry, ...]) -> None:
+def warm_up_and_stop(finder: ToolFinder, every: tuple[entry.ToolEntry, ...]) -> None:
     finder.warm_up(every)
-    until(lambda: finder.vectors.is_ready)
+    wait_until(lambda: finder.vectors.is_ready)
     finder.stop()  # waits until the file is written
 
 
 def test_definitions_are_embedded_once(tmp_path: Path) -> None:
-    file, every = tmp_path / "vectors.npy", entries(CAT, DOG, CAR)
+    file, every = tmp_path / "vectors.npy", make_entries(CAT, DOG, CAR)
     first, second, third, fourth = Letters(), Letters(), Letters(), Letters()
-    ready(ToolFinder(Encoder(first), str(file)), every)
+    warm_up_and_stop(ToolFinder(Encoder(first), str(file)), every)
     assert len([text for text in first.texts if "ready" not in text]) == 3
-    ready(ToolFinder(Encoder(second), str(file)), every)
+    warm_up_and_stop(ToolFinder(Encoder(second), str(file)), every)
     assert second.texts == ["ready"]
-    ready(ToolFinder(Encoder(third), str(file)), entries(CAT, DOG, tool("garage.wash_car", "Clean the car well")))
+    warm_up_and_stop(
+        ToolFinder(Encoder(third), str(file)),
+        make_entries(CAT, DOG, make_tool("garage.wash_car", "Clean the car well")),
+    )
     assert len(third.texts) == 2
     assert sorted(os.listdir(tmp_path)) == ["vectors.npy"]
     file.write_bytes(file.read_bytes()[:100])
-    ready(ToolFinder(Encoder(fourth), str(file)), every)
+    warm_up_and_stop(ToolFinder(Encoder(fourth), str(file)), every)
     assert len(fourth.texts) == 4
 
 
 def test_search_works_without_model(tmp_path: Path) -> None:
     broken = Letters()
     broken.broken = True
-    encoder, every = Encoder(broken), entries(CAT, DOG, CAR)
+    encoder, every = Encoder(broken), make_entries(CAT, DOG, CAR)
     finder = ToolFinder(encoder, str(tmp_path / "not there" / "vectors.npy"))
     finder.warm_up(every)
-    until(lambda: encoder.last_error)
+    wait_until(lambda: encoder.last_error)
     assert run_sync(finder.rank(every, "wash the car"))[0].path == "garage.wash_car"
     finder.stop()
 

@@ -1,40 +1,41 @@
-"""What people say for tools, and which words of a request count."""
+"""Everyday phrases for tools, and the words of a request that count."""
 
+from athena.core.words import stem_words
 from athena.discovery import entry, lexicon
-from athena.discovery.lexicon import stem_text
 from athena.discovery.query import CONTENT_WEIGHT, weigh_stems
 from athena.operations import CATALOG
-from discovery_tools import tool
+from discovery_tools import make_tool
 
 
-def said(path: str, summary: str = "Something") -> tuple[str, ...]:
-    return lexicon.find_phrases(entry.create_operation_entry(tool(path, summary), ""))
+def phrases_of(path: str, summary: str = "Something") -> tuple[str, ...]:
+    return lexicon.find_phrases(entry.create_operation_entry(make_tool(path, summary), ""))
 
 
-def weight(word: str, request: str) -> float:
-    return weigh_stems(request)[stem_text(word)[0]]
+def stem_weight(word: str, request: str) -> float:
+    return weigh_stems(request)[stem_words(word)[0]]
 
 
 def test_own_operations_have_everyday_phrases() -> None:
-    paths, lines = lexicon._load_phrases()
-    assert set(paths) == {one.path for one in CATALOG}
-    for requests in [*paths.values(), *(line.requests for line in lines)]:
-        assert all(one and one == one.strip() for one in requests)
+    assert all(operation.asks for operation in CATALOG)
+    requests = [lexicon.find_phrases(one) for one in entry.list_catalog_entries(CATALOG)]
+    for phrases in [*requests, *(line.requests for line in lexicon._load_phrases())]:
+        assert phrases
+        assert all(one and one == one.strip() for one in phrases)
 
 
 def test_foreign_tool_is_found_by_name() -> None:
     for path in ("github.create_issue", "bugs.newIssue", "tracker.tracker_add_issue"):
-        assert "report a bug" in said(path), path
-    assert "report a bug" in said("bugs.issue", "Create one")
+        assert "report a bug" in phrases_of(path), path
+    assert "report a bug" in phrases_of("bugs.issue", "Create one")
     for path in ("bugs.list_issues", "bugs.issue", "bugs.create_report", "pets.feed_cat"):
-        assert "report a bug" not in said(path), path
-    assert said("pets.feed_cat") == ()
-    assert said("memory.recall") == ()  # another server's, whatever ours does
+        assert "report a bug" not in phrases_of(path), path
+    assert phrases_of("pets.feed_cat") == ()
+    assert phrases_of("memory.recall") == ()  # a tool of another server, even if its name is like ours
 
 
 def test_distinctive_word_of_name_counts() -> None:
-    assert "report a bug" not in said("bugs.add_issue_comment")
-    assert "leave a remark on the bug" in said("bugs.add_issue_comment")
+    assert "report a bug" not in phrases_of("bugs.add_issue_comment")
+    assert "leave a remark on the bug" in phrases_of("bugs.add_issue_comment")
 
 
 def test_quoted_text_counts_less_than_verb() -> None:
@@ -45,15 +46,15 @@ def test_quoted_text_counts_less_than_verb() -> None:
         "log something about the deploy",
         "log 'deploy failed'",
     ):
-        assert weight("log", request) == 1.0, request
-        assert weight("deploy", request) == CONTENT_WEIGHT, request
+        assert stem_weight("log", request) == 1.0, request
+        assert stem_weight("deploy", request) == CONTENT_WEIGHT, request
     for request in ("save the log of that deploy", "deploy: https://example.com", "undo that deploy", "don't deploy"):
-        assert weight("deploy", request) == 1.0, request
+        assert stem_weight("deploy", request) == 1.0, request
 
 
 def test_value_counts_as_its_type() -> None:
     assert weigh_stems("tell #general")["channel"] == 1.0
     for request in ("close #12", "close AB-12"):
-        assert stem_text("issue")[0] in weigh_stems(request)
-    assert list(weigh_stems("who is it")) == stem_text("who is it")  # nothing but stop words
+        assert stem_words("issue")[0] in weigh_stems(request)
+    assert list(weigh_stems("who is it")) == stem_words("who is it")  # nothing but stop words
     assert weigh_stems("?!") == {}

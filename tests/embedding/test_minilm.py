@@ -1,3 +1,5 @@
+"""The bundled embedding model: its vectors, tokens, files and errors."""
+
 import hashlib
 import os
 import shutil
@@ -32,10 +34,10 @@ def model() -> MiniLM:
 
 
 def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program by itself, where neither pytest's modules nor its threads are about."""
+    """Run a program in a process without the modules and threads of pytest."""
     path = os.pathsep.join(filter(None, sys.path))
     return subprocess.run(
-        # From 3.12 on Python warns of a fork beside other threads, and numpy has some.
+        # Since 3.12 Python warns when a process with threads forks, and numpy starts threads.
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
         env=os.environ | {"PYTHONPATH": path} | environment,
         capture_output=True,
@@ -124,7 +126,7 @@ def test_mean_of_states_is_vector(model: MiniLM) -> None:
 
 
 def test_threads_get_same_vectors() -> None:
-    model = MiniLM()  # not loaded yet: the threads meet in the loading too
+    model = MiniLM()  # not loaded yet, so the threads also compete to load it
     results: dict[int, NDArray[np.float32]] = {}
 
     def embed(number: int) -> None:
@@ -163,7 +165,7 @@ def test_import_loads_no_heavy_library() -> None:
 
 
 def test_runtime_sends_no_telemetry(tmp_path: Path) -> None:
-    # Its first act would be to write an identifier for this device into the cache.
+    # Telemetry would first write a device identifier into the cache.
     python(
         "from athena.embedding.minilm import MiniLM; MiniLM().load()",
         HOME=str(tmp_path),
@@ -193,7 +195,7 @@ def test_missing_folder_error_has_hint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
 def test_damaged_file_error_has_hint(tmp_path: Path, name: str, damage: str) -> None:
     if (name, damage) == ("weights.bin", "garbage"):
-        damage = "cut"  # any bytes are weights
+        damage = "cut"  # any bytes are valid weights
     shutil.copytree(BUNDLED_MODEL_DIR, tmp_path / "model")
     file = tmp_path / "model" / name
     content = file.read_bytes()

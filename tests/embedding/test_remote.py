@@ -1,3 +1,5 @@
+"""Embeddings from a remote server: batches, retries and errors."""
+
 import json
 import socket
 import threading
@@ -17,7 +19,7 @@ KEY = "sk-very-secret-0123456789"
 
 
 class Reply(NamedTuple):
-    """What the server does next instead of embedding."""
+    """A reply that the server sends instead of vectors."""
 
     status: int
     body: str = ""
@@ -31,7 +33,7 @@ class Request(NamedTuple):
 
 
 class Server(ThreadingHTTPServer):
-    """An embedding server on this machine; its vectors tell the length of each text."""
+    """A local embedding server whose vectors encode the length of each text."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -56,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
                 {"index": place, "embedding": [float(len(text)), 1.0, 0.0]}
                 for place, text in enumerate(content["input"])
             ]
-            # Backwards: nothing but `index` says which text a vector belongs to.
+            # In reverse order: only `index` says which text a vector belongs to.
             reply = Reply(200, json.dumps({"model": content["model"], "data": entries[::-1]}))
         self.send_response(reply.status)
         if reply.location:

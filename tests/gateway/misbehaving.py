@@ -1,4 +1,4 @@
-"""An MCP server that misbehaves in the way it is told, over stdio or HTTP. Of the standard library alone.
+"""An MCP server that misbehaves as its argument says, over stdio or HTTP. Standard library only.
 
 python misbehaving.py KIND [stdio]         lines on standard input and output
 python misbehaving.py KIND http            prints its port first
@@ -111,7 +111,7 @@ ANSWERS: dict[str, Any] = {
 
 
 def answer(message: dict[str, Any]) -> Any:
-    """Return a JSON-RPC answer, or None for none."""
+    """Return a JSON-RPC answer, or None for no answer."""
     method, params = message.get("method"), message.get("params") or {}
     if "id" not in message:
         return None
@@ -210,7 +210,7 @@ def at_start() -> None:
 
 
 def misbehave(message: dict[str, Any]) -> bool:
-    """Do what is not done; False where the answer is to follow."""
+    """Misbehave; return False if the normal answer is to follow."""
     number = message["id"]
     good = {"jsonrpc": "2.0", "id": number, "result": text("late")}
     if KIND == "hangs":

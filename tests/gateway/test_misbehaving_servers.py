@@ -1,4 +1,4 @@
-"""Servers that misbehave: each is told apart, none harms the others, and what it costs is bounded."""
+"""Misbehaving servers: each error is specific, no server harms another, and costs are bounded."""
 
 import re
 import resource
@@ -24,12 +24,12 @@ from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
-PATIENCE = 2.0  # seconds for what never comes; for all else there is time, also on a busy machine
-GROWTH = 120 << 20  # bytes, for all of them together
+PATIENCE = 2.0  # seconds until a missing answer times out; everything else may take longer on a busy machine
+GROWTH = 120 << 20  # bytes, for all servers together
 
-# What a call of such a server comes to: a value, or a part of the error.
+# The outcome of a call per kind of server: a value, or a part of the error message.
 PIPES: dict[str, Any] = {
-    # before it has introduced itself
+    # before the handshake
     "exits-at-start": 'cannot be connected: .*missing API key"',
     "silent": "cannot be connected: it did not introduce itself within 2 s",
     "noise-at-start": "cannot be connected: it sent more than 20,000 messages",
@@ -83,7 +83,7 @@ PIPES: dict[str, Any] = {
 WEB: dict[str, Any] = {
     "good": "did good",
     "http-events": "late",
-    "http-forgets": "did http-forgets",  # the session, and is asked again in a new one
+    "http-forgets": "did http-forgets",  # it forgets the session, and the client starts a new one
     "http-401": "answered 401: it does not let us in",
     "http-403": "answered 403: it does not let us in",
     "http-500": r"cannot be connected \(HTTP 500\)",
@@ -135,11 +135,11 @@ class Zoo:
             waits = {"timeout": PATIENCE if never else 60.0, "startupTimeout": 60.0 if starts else PATIENCE}
             entries.append(validate_entry(f"{how}_{kind}", given | waits))
         self.app.gateway.servers_file.add_entries(entries)
-        assert self.app.catalog.version
+        self.app.catalog.refresh()
         tools, _ = run_sync(self.app.gateway.fetch_tools("fine"))
         for name in list(self.app.gateway._servers):
             self.app.gateway.approve_tools(name, tools, 0)
-        assert self.app.catalog.version
+        self.app.catalog.refresh()
 
     def call(self, path: str, **arguments: Any) -> Outcome:
         began = time.monotonic()
@@ -166,7 +166,7 @@ def zoo(tmp_path: Path) -> Generator[Zoo]:
 
 
 def problem(name: str, outcome: Outcome, expected: Any) -> str:
-    """Say what is wrong with how the call of a misbehaving server came out."""
+    """Return what is wrong with the outcome of a misbehaving server's call, if anything."""
     if outcome.error is None:
         wanted = expected[0] if isinstance(expected, list) else expected
         return "" if outcome.value == wanted else f"{name}: {str(outcome.value)[:300]}"
@@ -177,7 +177,7 @@ def problem(name: str, outcome: Outcome, expected: Any) -> str:
 
 
 def test_misbehaving_servers_are_named_and_contained(zoo: Zoo) -> None:
-    """Call every one of them at the same time, and a good one all the while."""
+    """Call all of them concurrently, and a good one meanwhile."""
     zoo.call("fine.echo", text="warm")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""Logging in to a server: once with a browser, then silently, and with nobody else's token."""
+"""OAuth login to a server: once in a browser, renewed silently, and never with the token of another server."""
 
 import json
 import stat
@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
 import pytest
-from zoo import House, house
+from gateway_tools import GatewayApp, open_gateway_app
 
 from athena.errors import Denied, InvalidInput, Unavailable
 from athena.gateway.oauth import is_safe_url
@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Bank(ThreadingHTTPServer):
-    """A server that lets nobody in who has not logged in."""
+    """A server that requires a login."""
 
     daemon_threads = True
 
@@ -107,8 +107,8 @@ def bank() -> Iterator[Bank]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[House]:
-    with house(tmp_path / "home") as made:
+def home(tmp_path: Path) -> Iterator[GatewayApp]:
+    with open_gateway_app(tmp_path / "home") as made:
         yield made
 
 
@@ -117,7 +117,7 @@ def browse(address: str) -> None:
         assert b"logged in" in page.read()
 
 
-def test_login_is_renewed_without_browser(home: House, bank: Bank) -> None:
+def test_login_is_renewed_without_browser(home: GatewayApp, bank: Bank) -> None:
     home.add("bank", {"url": f"{bank.base}/mcp"}, approve=False)
     with pytest.raises(Denied, match="answered 401: it does not let us in") as caught:
         home.approve("bank")
@@ -125,22 +125,23 @@ def test_login_is_renewed_without_browser(home: House, bank: Bank) -> None:
     bank.lasts = 1
 
     def show(address: str) -> None:
-        assert threading.current_thread().name.startswith("athena")  # an executor would keep whoever gives up
+        # an executor thread would keep a cancelled caller waiting
+        assert threading.current_thread().name.startswith("athena")
         browse(address)
 
     home.gateway.login("bank", show)
     kept = home.home / "logins" / "bank.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     home.approve("bank")
-    bank.good = "something else"  # and the token is no longer of use
+    bank.good = "something else"  # the token becomes invalid
     threading.Event().wait(1.1)
-    with house(home.home) as other:
+    with open_gateway_app(home.home) as other:
         assert other.call("bank.echo", text="x") == "welcome"
     assert bank.grants[0] == "authorization_code"
     assert set(bank.grants[1:]) == {"refresh_token"}
 
 
-def test_token_goes_only_to_its_server(home: House, bank: Bank) -> None:
+def test_token_goes_only_to_its_server(home: GatewayApp, bank: Bank) -> None:
     home.add("bank", {"url": f"{bank.base}/mcp"}, approve=False)
     home.gateway.login("bank", browse)
     other = Bank()
@@ -156,7 +157,7 @@ def test_token_goes_only_to_its_server(home: House, bank: Bank) -> None:
     thread.join()
 
 
-def test_login_page_must_be_web_url(home: House, bank: Bank) -> None:
+def test_login_page_must_be_web_url(home: GatewayApp, bank: Bank) -> None:
     for bad in ("file:///etc/passwd", "javascript:alert(1)", "http://example.com/login", "ms-cmd:calc", "", "-e"):
         assert not is_safe_url(bad)
     assert is_safe_url("https://example.com/login")
@@ -168,7 +169,7 @@ def test_login_page_must_be_web_url(home: House, bank: Bank) -> None:
     assert opened == []
 
 
-def test_stdio_server_has_no_login(home: House) -> None:
+def test_stdio_server_has_no_login(home: GatewayApp) -> None:
     home.add("local", {"command": "true"}, approve=False)
     with pytest.raises(InvalidInput, match="nothing to log in to"):
         home.gateway.login("local", print)

@@ -1,4 +1,4 @@
-"""Servers that others wrote, connected as anybody would connect them: at the command line, over HTTP, in programs."""
+"""Public MCP servers, connected on the command line and used over HTTP and in programs."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from athena.app import connect
 from athena.cli.commands import athena
 from athena.core.threads import run_sync
 from athena.errors import NotFound
-from conftest import missing
+from conftest import skip_or_fail
 
 COPY = """
 graph = notes.read_graph()
@@ -36,7 +36,7 @@ def call(name: str, **arguments: Any) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Three servers of the protocol's own authors, added as a person adds them."""
+    """Return a home with three reference servers, added as a person adds them."""
     monkeypatch.setenv("ATHENA_UNATTENDED", "1")
     made = tmp_path / "files"
     made.mkdir()
@@ -45,9 +45,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             node_packages.command, (node_packages.REFERENCE, node_packages.FILESYSTEM, node_packages.EVERYTHING)
         )
     except node_packages.Unobtainable as why:
-        missing(str(why))
-    said = run("servers", "add", "notes", "--env", f"MEMORY_FILE_PATH={tmp_path / 'notes.jsonl'}", "--", *memory)
-    assert "notes: 9 tools can be called" in said.output
+        skip_or_fail(str(why))
+    result = run("servers", "add", "notes", "--env", f"MEMORY_FILE_PATH={tmp_path / 'notes.jsonl'}", "--", *memory)
+    assert "notes: 9 tools can be called" in result.output
     others = {"mcpServers": {"every-thing": {"command": every[0], "args": every[1:]}}}
     (tmp_path / "others.json").write_text(json.dumps(others), "utf-8")
     assert "every_thing: added" in run("servers", "import", str(tmp_path / "others.json"), "--yes").output
@@ -62,11 +62,11 @@ def test_program_copies_data_between_servers(folder: Path) -> None:
     ]
     call("notes.create_entities", entities=entities)
     done = call("execute_code", code=f"folder = {str(folder)!r}\n{COPY}")
-    # What overwrites a file says that it destroys, and this server's calls of that kind wait for a person.
+    # Overwriting a file is destructive, and destructive calls of this server need approval.
     assert done["status"] == "needs_approval"
     for _ in entities:
-        said = run("approve", done["run_id"], "--json")
-        done = json.loads(said.stdout)
+        result = run("approve", done["run_id"], "--json")
+        done = json.loads(result.stdout)
     assert done["result"] == {"names": ["Oslo", "Rome"], "first": "Oslo is a city", "sum": "The sum of 2 and 3 is 5."}
     assert (folder / "Rome.txt").read_text("utf-8") == "Rome is a city"
 

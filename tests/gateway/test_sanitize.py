@@ -1,4 +1,4 @@
-"""Strangers' words and schemas, whatever they are: shown without harm, and never our own failure."""
+"""Definitions of other servers: any text or schema is displayed safely and never raises an error of ours."""
 
 import json
 from contextlib import suppress

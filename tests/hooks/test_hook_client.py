@@ -1,4 +1,4 @@
-"""The hooks of sessions: who answers them when something is missing, and what nobody can make them do."""
+"""Session hooks: the fallbacks when something is missing, and safety against hostile input."""
 
 import json
 import os
@@ -26,8 +26,8 @@ from athena.hooks import client as hooks_client
 from athena.hooks import fallback
 from athena.hooks.events import EVENT_HANDLERS
 from conftest import rounds
-from daemon_tools import Home, Said, assert_gone
-from patience import LONG, until
+from daemon_tools import Home, HookResult, assert_gone
+from wait_tools import LONG, wait_until
 
 FACT = "Releases are signed with the key in the blue safe"
 PROJECT = {"ATHENA_PROJECT": "harbour"}
@@ -35,7 +35,7 @@ START = json.dumps({"session_id": "s1", "hook_event_name": "SessionStart", "sour
 SOON = {"ATHENA_HOOKS_TIMEOUT_MS": "2000"}
 
 
-def filled(path: Path) -> Home:
+def make_home(path: Path) -> Home:
     made = Home(path)
     made.athena("remember", FACT, "--tags", "important")
     made.install()
@@ -43,72 +43,72 @@ def filled(path: Path) -> Home:
 
 
 @pytest.fixture(scope="module")
-def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return filled(tmp_path_factory.mktemp("filled") / "home").path
+def _template_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_home(tmp_path_factory.mktemp("filled") / "home").path
 
 
 @pytest.fixture
-def home(tmp_path: Path, _filled: Path) -> Generator[Home]:
-    """A home with something to tell, and no daemon."""
+def home(tmp_path: Path, _template_home: Path) -> Generator[Home]:
+    """Return a home with a memory to tell, and no daemon."""
     made = Home(tmp_path / "home")
-    (made.path / "athena.db").write_bytes((_filled / "athena.db").read_bytes())
+    (made.path / "athena.db").write_bytes((_template_home / "athena.db").read_bytes())
     made.install()
     yield made
-    made.end()
+    made.stop()
 
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Generator[Home]:
-    """A home with something to tell, and a daemon."""
-    made = filled(tmp_path_factory.mktemp("warm") / "home")
+    """Return a home with a memory to tell, and a daemon."""
+    made = make_home(tmp_path_factory.mktemp("warm") / "home")
     made.start()
     yield made
-    made.end()
+    made.stop()
 
 
 @pytest.fixture(scope="module")
 def other(warm: Home) -> str:
-    """Where another server answers over MCP."""
-    facts = warm.served
+    """Yield the URL of another memory server that answers over MCP."""
+    facts = warm.server_info
     assert facts is not None
     token = (warm.path / "token").read_text().strip()
     return facts["url"].replace("http://", f"http://{token}@") + "/mcp"  # type: ignore[no-any-return]
 
 
-def start(home: Home, session: str = "s1", **more: str) -> Said:
-    given = START.replace(b"s1", session.encode())
-    return home.hook("session-start", given, **PROJECT, **more)
+def start_session(home: Home, session: str = "s1", **more: str) -> HookResult:
+    payload = START.replace(b"s1", session.encode())
+    return home.hook("session-start", payload, **PROJECT, **more)
 
 
-def unharmed(home: Home) -> None:
-    """The launcher ends with 0 whatever happens; its log and the daemon's say whether something did."""
+def assert_no_errors(home: Home) -> None:
+    """Assert that the launcher exited with 0 and that neither log reports an error."""
     assert not (home.path / "logs" / "launcher.log").exists()
     log = home.path / "logs" / daemon.DAEMON_LOG_FILE
     assert not log.exists() or "hook failed" not in log.read_text()
     assert not [line for line in home.lines if "Error" in line["why"]]
 
 
-def spoilt(home: Home) -> None:
+def corrupt_store(home: Home) -> None:
     (home.path / "athena.db").write_bytes(os.urandom(100_000))
 
 
 def test_daemon_answers_without_log(warm: Home) -> None:
-    said = start(warm, "first")
-    assert said.code == 0
-    assert FACT in said.context
+    result = start_session(warm, "first")
+    assert result.code == 0
+    assert FACT in result.context
     assert warm.lines == []
-    assert json.loads(warm.athena("hook", "session-start", given=START))  # the command says the same
+    assert json.loads(warm.athena("hook", "session-start", stdin=START))  # the command gives the same answer
     assert warm.lines == []
 
 
 def test_fallback_answers_and_starts_daemon(home: Home) -> None:
-    said = start(home)
-    assert said.code == 0
-    assert FACT in said.context
+    result = start_session(home)
+    assert result.code == 0
+    assert FACT in result.context
     assert home.links == ["process"]
     assert home.lines[0]["why"].startswith("no daemon")
-    home.until(served=True)
-    assert start(home, "s2").code == 0
+    home.wait_until(served=True)
+    assert start_session(home, "s2").code == 0
     assert home.links == ["process"]
 
 
@@ -116,89 +116,90 @@ def test_killed_daemon_is_replaced_by_fallback(home: Home) -> None:
     killed = home.start()
     os.kill(killed, signal.SIGKILL)
     assert_gone(killed)
-    said = home.athena("hook", "session-start", given=START)
-    assert FACT in said
+    output = home.athena("hook", "session-start", stdin=START)
+    assert FACT in output
     assert home.links == ["process"]
-    home.until(served=True)
+    home.wait_until(served=True)
     assert home.pid != killed
 
 
 def test_concurrent_hooks_start_one_daemon(home: Home) -> None:
     with ThreadPoolExecutor(20) as pool:
-        every = list(pool.map(lambda number: start(home, f"s{number}"), range(20)))
+        every = list(pool.map(lambda number: start_session(home, f"s{number}"), range(20)))
     assert {said.code for said in every} == {0}
     assert all(FACT in said.context for said in every if said.out)
-    assert any(said.out for said in every), home.lines  # on a slow machine some are out of time
-    home.until(served=True)
-    assert home.starts() == 1
+    assert any(said.out for said in every), home.lines  # on a slow machine some hooks time out
+    home.wait_until(served=True)
+    assert home.start_count() == 1
 
 
 def test_hanging_daemon_does_not_block_hook(home: Home) -> None:
     hung = home.start()
     os.kill(hung, signal.SIGSTOP)
     try:
-        said = start(home, ATHENA_HOOKS_TIMEOUT_MS="10000")  # a quarter of it for the daemon, the rest for the process
+        # a quarter of the time for the daemon, the rest for this process
+        result = start_session(home, ATHENA_HOOKS_TIMEOUT_MS="10000")
     finally:
         os.kill(hung, signal.SIGCONT)
-    assert (said.code, home.links) == (0, ["process"])
-    assert FACT in said.context
+    assert (result.code, home.links) == (0, ["process"])
+    assert FACT in result.context
     assert "does not answer" in home.lines[0]["why"]
     assert home.pid == hung
 
 
 def test_daemon_of_other_database_is_ignored(warm: Home, tmp_path: Path) -> None:
     before = len(warm.lines)
-    said = start(warm, ATHENA_DB_PATH=str(tmp_path / "other.db"))
-    assert (said.code, said.context) == (0, "")
+    result = start_session(warm, ATHENA_DB_PATH=str(tmp_path / "other.db"))
+    assert (result.code, result.context) == (0, "")
     assert "another database" in warm.lines[before]["why"]
 
 
 def test_broken_store_does_not_break_session(home: Home) -> None:
-    spoilt(home)
-    said = start(home)
-    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
+    corrupt_store(home)
+    result = start_session(home)
+    assert (result.code, result.out, home.links) == (0, b"", ["nothing"])
     assert "there is no mcp_url" in home.lines[0]["why"]
 
 
 def test_other_server_is_asked_over_mcp(home: Home, other: str) -> None:
-    spoilt(home)
+    corrupt_store(home)
     home.settings(f"[hooks]\nmcp_url = '{other}'\n")
-    said = home.hook("user-prompt-submit", b'{"prompt": "How are releases signed?"}', **PROJECT)
-    assert (said.code, home.links) == (0, ["mcp"])
+    result = home.hook("user-prompt-submit", b'{"prompt": "How are releases signed?"}', **PROJECT)
+    assert (result.code, home.links) == (0, ["mcp"])
     assert home.lines[0]["why"].startswith("no daemon")
-    assert json.loads(said.out)["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
-    said = home.hook("stop", b"{}", **PROJECT)  # nothing can be said to that
-    assert (said.code, said.out) == (0, b"")
+    assert json.loads(result.out)["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
+    result = home.hook("stop", b"{}", **PROJECT)  # this event has no answer
+    assert (result.code, result.out) == (0, b"")
 
 
 def test_other_server_can_be_disabled(home: Home, other: str) -> None:
-    spoilt(home)
+    corrupt_store(home)
     home.settings(f"[hooks]\nmcp_url = '{other}'\nfallback_to_mcp = false\n")
-    said = start(home)
-    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
+    result = start_session(home)
+    assert (result.code, result.out, home.links) == (0, b"", ["nothing"])
     assert "fallback_to_mcp is off" in home.lines[0]["why"]
 
 
 def test_silent_other_server_does_not_block(home: Home) -> None:
-    spoilt(home)
+    corrupt_store(home)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
-        said = start(home, ATHENA_HOOKS_MCP_URL=url, **SOON)
-    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
-    assert said.seconds < 30  # and not the minute that a client would wait
-    said = start(home, ATHENA_HOOKS_MCP_URL=url)
-    assert (said.code, said.out, home.links) == (0, b"", ["nothing"] * 2)
+        result = start_session(home, ATHENA_HOOKS_MCP_URL=url, **SOON)
+    assert (result.code, result.out, home.links) == (0, b"", ["nothing"])
+    assert result.seconds < 30  # less than the minute that a client would wait
+    result = start_session(home, ATHENA_HOOKS_MCP_URL=url)
+    assert (result.code, result.out, home.links) == (0, b"", ["nothing"] * 2)
 
 
 def test_disabled_hooks_ask_only_other_server(home: Home, other: str) -> None:
     home.settings("[hooks]\nenabled = false\n")
-    said = start(home)
-    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
-    assert start(home, ATHENA_HOOKS_MCP_URL=other).context
+    result = start_session(home)
+    assert (result.code, result.out, home.links) == (0, b"", ["nothing"])
+    assert start_session(home, ATHENA_HOOKS_MCP_URL=other).context
     assert home.links == ["nothing", "mcp"]
-    assert home.starts() == 0
+    assert home.start_count() == 0
     home.start()
-    assert start(home)[:2] == (0, b"")
+    assert start_session(home)[:2] == (0, b"")
     assert home.links == ["nothing", "mcp"]
 
 
@@ -207,37 +208,37 @@ def test_disabled_folder_asks_no_server(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     (tmp_path / "secret").mkdir()
-    address = "http://127.0.0.1:9/mcp"  # where nobody is
+    address = "http://127.0.0.1:9/mcp"  # nothing listens there
     home.settings(f'[hooks]\nenabled = false\nmcp_url = "{address}"\n[hooks.projects]\n"{tmp_path}/secret" = "*"\n')
     monkeypatch.setenv("ATHENA_HOME", str(home.path))
-    given = json.dumps({"cwd": str(tmp_path / folder), "prompt": "what is it"}).encode()
-    found = fallback.answer_without_daemon("user-prompt-submit", given, "hooks are off", time.monotonic() + 5)
+    payload = json.dumps({"cwd": str(tmp_path / folder), "prompt": "what is it"}).encode()
+    found = fallback.answer_without_daemon("user-prompt-submit", payload, "hooks are off", time.monotonic() + 5)
     assert (found.link, found.reason) == ("mcp", "hooks are off")
 
 
 def test_events_are_disabled_while_daemon_runs(home: Home) -> None:
     home.start()
     home.settings('[hooks]\noff = ["session-start"]\n')
-    assert start(home, "s1").out == b""
+    assert start_session(home, "s1").out == b""
     home.settings('[hooks.projects]\nharbour = "*"\n')
-    assert start(home, "s2").out == b""
+    assert start_session(home, "s2").out == b""
     home.settings('[hooks.projects]\nharbour = ["stop"]\n')
-    assert FACT in start(home, "s3").context
-    assert start(home, "s4", ATHENA_HOOKS_OFF="*").out == b""
+    assert FACT in start_session(home, "s3").context
+    assert start_session(home, "s4", ATHENA_HOOKS_OFF="*").out == b""
     assert home.links == []
 
 
 def test_invalid_settings_are_logged(home: Home) -> None:
     home.settings("[hooks]\ntimeout_ms = 'soon'\n")
-    said = start(home, ATHENA_HOOKS_TIMEOUT_MS="")
-    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
+    result = start_session(home, ATHENA_HOOKS_TIMEOUT_MS="")
+    assert (result.code, result.out, home.links) == (0, b"", ["nothing"])
     assert "hooks.timeout_ms must be a number" in home.lines[0]["why"]
 
 
 def test_problem_is_logged_once(home: Home) -> None:
     home.start()
     home.settings("[hooks]\nbudget_tokens = 90000\n")
-    assert start(home).out == b""
+    assert start_session(home).out == b""
     assert home.lines[0]["why"].count("hooks.budget_tokens") == 1
 
 
@@ -264,20 +265,20 @@ def test_invalid_setting_is_error(tmp_path: Path, wrong: str) -> None:
 def test_launcher_without_python_exits_quietly(home: Home, python: str) -> None:
     home.install(python=python)
     for _ in range(2):
-        said = start(home)
-        assert (said.code, said.out) == (0, b"")
+        result = start_session(home)
+        assert (result.code, result.out) == (0, b"")
     assert (home.path / "logs" / "launcher.log").read_text() == f"the hook could not be run by {python}\n"
     (home.path / "logs" / "launcher.log").unlink()
     (home.path / "logs").rmdir()
-    assert start(home)[:2] == (0, b"")
+    assert start_session(home)[:2] == (0, b"")
 
 
 def test_missing_package_is_logged(home: Home) -> None:
     script = home.path / "bin" / "athena-hook"
     script.write_text(script.read_text().replace(str(Path(daemon.PACKAGE_ROOT)), "/nowhere"))
-    said = start(home, PYTHONPATH="")
-    # Where the package is installed for good it is found all the same, and answers.
-    assert said.code == 0
+    result = start_session(home, PYTHONPATH="")
+    # An installed package is still found, and answers.
+    assert result.code == 0
     assert home.links in (["nothing"], ["process"])
 
 
@@ -294,23 +295,23 @@ connection, _ = listening.accept(); print(connection.recv(100))
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as stranger:
         assert stranger.stdout is not None
         stranger.stdout.readline()
-        said = start(home)
-        assert FACT in said.context
+        result = start_session(home)
+        assert FACT in result.context
         assert "somebody else" in home.lines[0]["why"]
-        assert stranger.stdout.readline() == b"b''\n"  # it learnt nothing
+        assert stranger.stdout.readline() == b"b''\n"  # it received nothing
 
 
 def test_unknown_event_is_harmless(warm: Home) -> None:
     before = len(warm.lines)
     for event in ("", "lunch", "../../etc", "$(touch x)", "--help", '"\n'):
-        said = warm.hook(event)
-        assert (said.code, said.out) == (0, b"")
+        result = warm.hook(event)
+        assert (result.code, result.out) == (0, b"")
     assert [line["link"] for line in warm.lines[before:]] == ["nothing"] * 6
 
 
 def test_endless_input_is_not_awaited(warm: Home) -> None:
     command = [str(warm.path / "bin" / "athena-hook"), "stop"]
-    around = warm.around(ATHENA_HOOKS_TIMEOUT_MS="300")
+    around = warm.environ(ATHENA_HOOKS_TIMEOUT_MS="300")
     before = len(warm.lines)
     with subprocess.Popen(command, env=around, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hook:
         assert hook.wait(LONG) == 0
@@ -322,26 +323,26 @@ def test_client_that_reads_nothing_is_harmless(warm: Home) -> None:
     out, into = os.pipe()
     os.close(out)
     before = len(warm.lines)
-    done = subprocess.run(command, env=warm.around(**PROJECT), input=START, stdout=into, timeout=100)
+    done = subprocess.run(command, env=warm.environ(**PROJECT), input=START, stdout=into, timeout=100)
     os.close(into)
     assert done.returncode == 0
     assert len(warm.lines) == before
-    unharmed(warm)
+    assert_no_errors(warm)
 
 
 def test_event_answered_twice_is_recorded_once(warm: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in warm.around(ATHENA_PROJECT="twice").items():
+    for name, value in warm.environ(ATHENA_PROJECT="twice").items():
         monkeypatch.setenv(name, value)
     path, end = socket_path(str(warm.path), "hook.sock"), time.monotonic() + LONG
-    given = json.dumps({"session_id": "s1", "last_assistant_message": "The ship sails at noon. " * 5}).encode()
-    for number, events in (("a" * 32, 1), ("b" * 32, 2)):  # the same can happen twice, and is two events then
+    payload = json.dumps({"session_id": "s1", "last_assistant_message": "The ship sails at noon. " * 5}).encode()
+    for number, events in (("a" * 32, 1), ("b" * 32, 2)):  # the same event may happen twice, and is then two events
         monkeypatch.setenv("ATHENA_HOOK_ID", number)
-        assert hooks_client.ask_daemon(path, "stop", given, end, end) == (b"", "")
-        assert hooks_client.ask_daemon(path, "stop", given, end, end) == (b"", "")
-        assert fallback.answer_without_daemon("stop", given, "the daemon does not answer", end).link == "process"
+        assert hooks_client.ask_daemon(path, "stop", payload, end, end) == (b"", "")
+        assert hooks_client.ask_daemon(path, "stop", payload, end, end) == (b"", "")
+        assert fallback.answer_without_daemon("stop", payload, "the daemon does not answer", end).link == "process"
         found = json.loads(warm.athena("call", "recall_events", project="twice"))
         assert len(found) == events
-    warm.hook("stop", given, ATHENA_PROJECT="twice")  # each run of the client is an event of its own
+    warm.hook("stop", payload, ATHENA_PROJECT="twice")  # each run of the client is its own event
     assert len(json.loads(warm.athena("call", "recall_events", project="twice"))) == 3
 
 
@@ -351,15 +352,15 @@ def test_client_disconnect_is_no_error(warm: Home) -> None:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
             client.sendall((b"", b"4\n", b"4\nstop{")[number % 3])
-    assert start(warm, "after those who left").code == 0
+    assert start_session(warm, "after those who left").code == 0
     assert "hook failed" not in (warm.path / "logs" / daemon.DAEMON_LOG_FILE).read_text()
 
 
 def test_ten_megabyte_prompt_is_answered(warm: Home) -> None:
     before = len(warm.lines)
-    given = json.dumps({"session_id": "long", "prompt": "How are releases signed? " * 400_000}).encode()
-    assert len(given) > 10_000_000
-    assert warm.hook("user-prompt-submit", given, **PROJECT).code == 0
+    payload = json.dumps({"session_id": "long", "prompt": "How are releases signed? " * 400_000}).encode()
+    assert len(payload) > 10_000_000
+    assert warm.hook("user-prompt-submit", payload, **PROJECT).code == 0
     assert warm.hook("user-prompt-submit", b"x" * (hooks_client.MAX_EVENT_BYTES + 1), **PROJECT).code == 0
     assert [line["why"].split(";")[0] for line in warm.lines[before:]] == ["the input is too long"]
 
@@ -384,8 +385,8 @@ KEYS = (
 )
 
 
-def hostile(chance: random.Random, canary: Path) -> bytes:
-    """Make up an input that no client would send."""
+def hostile_input(chance: random.Random, canary: Path) -> bytes:
+    """Return an input that no client would send."""
     text = "".join(chance.choice(NASTY).format(canary=canary) for _ in range(chance.randint(1, 4)))
     form = chance.randrange(6)
     if form == 0:
@@ -395,8 +396,8 @@ def hostile(chance: random.Random, canary: Path) -> bytes:
     if form == 2:
         return b"[" * 100_000
     value = chance.choice([text, [text], {text: text}, None, 1e308, -1, True, {"command": text, "file_path": text}])
-    given = json.dumps({key: chance.choice([value, text]) for key in chance.sample(KEYS, 5)}).encode()
-    return given[: chance.randint(0, len(given))] if form == 3 else given
+    payload = json.dumps({key: chance.choice([value, text]) for key in chance.sample(KEYS, 5)}).encode()
+    return payload[: chance.randint(0, len(payload))] if form == 3 else payload
 
 
 def test_hostile_input_executes_nothing(warm: Home, home: Home, tmp_path: Path) -> None:
@@ -407,19 +408,19 @@ def test_hostile_input_executes_nothing(warm: Home, home: Home, tmp_path: Path) 
 
     def one(number: int) -> None:
         with shut:
-            given, event = hostile(chance, canary), chance.choice([*EVENT_HANDLERS])
-        said = (home if number % 50 == 49 else warm).hook(event, given, **PROJECT)
-        assert said.code == 0
-        assert len(said.out) < 40_000
-        assert not said.out or isinstance(json.loads(said.out), dict)
+            given, event = hostile_input(chance, canary), chance.choice([*EVENT_HANDLERS])
+        result = (home if number % 50 == 49 else warm).hook(event, given, **PROJECT)
+        assert result.code == 0
+        assert len(result.out) < 40_000
+        assert not result.out or isinstance(json.loads(result.out), dict)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(one, range(rounds(100, 1_000))))
     assert not canary.exists()
     assert warm.pid == pid
-    unharmed(warm)
-    unharmed(home)
-    assert FACT in start(warm, "after all that").context
+    assert_no_errors(warm)
+    assert_no_errors(home)
+    assert FACT in start_session(warm, "after all that").context
 
 
 def test_installed_files_are_private_and_stable(home: Home) -> None:
@@ -441,7 +442,7 @@ def test_path_with_quotes_works(tmp_path: Path) -> None:
         assert made.hook("stop").code == 0
         assert made.links == ["process"]
     finally:
-        made.end()
+        made.stop()
 
 
 def test_event_lists_agree() -> None:
@@ -463,7 +464,9 @@ def test_log_size_is_bounded(tmp_path: Path) -> None:
     sizes = [path.stat().st_size for path in (tmp_path / "logs").iterdir()]
     assert len(sizes) == 2
     assert max(sizes) < hooks_client.MAX_LOG_BYTES + 1_000
-    for line in (tmp_path / "logs" / "hooks.log").read_text().splitlines():
+    lines = (tmp_path / "logs" / "hooks.log").read_text().splitlines()
+    assert lines
+    for line in lines:
         assert json.loads(line)["link"] == "nothing"
 
 
@@ -490,26 +493,26 @@ for attempt in range(30):
 
 
 def test_answers_and_latency_are_counted(home: Home) -> None:
-    start(home, "s1")
-    home.until(served=True)
-    start(home, "s2")
+    start_session(home, "s1")
+    home.wait_until(served=True)
+    start_session(home, "s2")
     home.hook("stop", b"{}")
     wanted = [("session-start", "daemon", 1), ("session-start", "process", 1), ("stop", "daemon", 1)]
 
     def counted() -> Any:
-        found = json.loads(home.athena("savings", "--json"))["hooks"]
-        return found if [(one["event"], one["link"], one["calls"]) for one in found] == wanted else None
+        data = json.loads(home.athena("savings", "--json"))["hooks"]
+        return data if [(one["event"], one["link"], one["calls"]) for one in data] == wanted else None
 
-    found = until(counted)
+    found = wait_until(counted)
     assert all(0 < one["median_ms"] <= one["slowest_ms"] for one in found)
-    shown = home.athena("savings")
-    assert "session-start      daemon " in shown
-    head, row = (next(line.split() for line in shown.splitlines() if word in line) for word in ("by op", "briefing"))
+    output = home.athena("savings")
+    assert "session-start      daemon " in output
+    head, row = (next(line.split() for line in output.splitlines() if word in line) for word in ("by op", "briefing"))
     assert head == ["by", "operation", "calls", "read", "as", "tool", "results"]
-    whole = next(line.split()[4] for line in shown.splitlines() if line.startswith("read by a model"))
+    whole = next(line.split()[4] for line in output.splitlines() if line.startswith("read by a model"))
     assert row[:2] == ["briefing", "hook"]
     assert row[3] == whole, "a part is not more than the whole, and what a person read at a terminal is none"
-    facts = home.served
+    facts = home.server_info
     assert facts is not None
     request = urllib.request.Request(facts["url"] + "/metrics")
     request.add_header("authorization", f"Bearer {(home.path / 'token').read_text().strip()}")

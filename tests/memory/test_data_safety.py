@@ -1,4 +1,4 @@
-"""Ways in which data could be lost, shown or doubled, each seen once."""
+"""Regressions in which data could be lost, leaked or duplicated."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What was acknowledged is there, whenever a process dies."""
+"""Acknowledged writes survive the death of the process."""
 
 import random
 import subprocess
@@ -12,15 +12,15 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.storage.database import Transaction
 from athena.storage.sqlite.store import Sqlite
-from conftest import _model, rounds
-from patience import LONG
+from conftest import MODEL, rounds
+from wait_tools import LONG
 
 WRITER = """
 import sys
 from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 context, remember = app.create_context("p", "test"), app.catalog.get_operation("remember")
 nouns = "harbour violin glacier meadow engine lantern orchard compass kettle marble".split()
@@ -29,7 +29,7 @@ sys.stdin.readline()
 for i in range(int(sys.argv[3])):
     one, two = nouns[i % 10], nouns[i // 10 % 10]
     text = f"{sys.argv[2]}{i:03d}unique the {one} number {i} of {sys.argv[2]} stands by the {two}"
-    stored = drive(remember(context, content=text))
+    stored = run_sync(remember(context, content=text))
     sys.stdout.write(f"{stored.hash} {text}\\n")
     sys.stdout.flush()
 app.close()
@@ -55,13 +55,13 @@ def test_acknowledged_memories_survive_kill(tmp_path: Path, number: int) -> None
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    _kill_after(writers[0], random.Random(number).uniform(0.02, many / 200))
+    kill_after(writers[0], random.Random(number).uniform(0.02, many / 200))
     said = [writer.communicate(timeout=300)[0].splitlines() for writer in writers]
     assert writers[1].returncode == 0
     acknowledged = [line.partition(" ") for lines in said for line in lines if len(line) > 40]
     assert len(acknowledged) >= many
 
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     context = app.create_context("p", "test")
 
     def call(name: str, **arguments: Any) -> Any:
@@ -71,7 +71,7 @@ def test_acknowledged_memories_survive_kill(tmp_path: Path, number: int) -> None
     found = {memory.hash: memory for memory in call("list_memories", k=10_000)}
     texts = [memory.content for memory in found.values()]
     assert len(texts) == len(set(texts))
-    vectors = _model.embed([text for _, _, text in acknowledged])
+    vectors = MODEL.embed([text for _, _, text in acknowledged])
     for (short, _, text), vector in zip(acknowledged, vectors, strict=True):
         assert found[short].content == text, "by hash"
         assert call("recall", query=text.split()[0], k=1)[0].hash == short, "by word"
@@ -93,8 +93,8 @@ def _nearest(app: App, vector: Any) -> Any:
     return work
 
 
-def _kill_after(process: subprocess.Popen[str], seconds: float) -> None:
-    """SIGKILL a process at a moment; the wait for it is what ends early if it is done before."""
+def kill_after(process: subprocess.Popen[str], seconds: float) -> None:
+    """Kill a process with SIGKILL after a delay, or return early if it ends before."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

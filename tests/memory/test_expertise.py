@@ -1,4 +1,4 @@
-"""What the store says of itself: how much there is of what, and what it knows well."""
+"""What the store reports about itself: counts, and the topics that it covers well."""
 
 from collections.abc import Generator
 from datetime import datetime
@@ -9,8 +9,8 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from conftest import Engine, _model
-from patience import until
+from conftest import MODEL, Engine
+from wait_tools import wait_until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()
 DAY = 86_400
@@ -18,8 +18,8 @@ DAY = 86_400
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    """A store with a topic of each sort, at noon."""
-    made = App(engine.open(tmp_path / "athena.db"), _model, lambda: NOON)
+    """Return a store with one topic of each grade, at noon."""
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, lambda: NOON)
     things = [(f"The deploy needs step {i}", ["Deploy", "ops"], i * 2) for i in range(5)]
     things += [(f"The old press prints page {i}", ["print"], 200 + i) for i in range(5)]
     things += [("Maria likes tea", ["people"], 20), ("The gate is green", [], 40)]
@@ -49,14 +49,14 @@ def test_expertise_grades_topics_with_evidence(app: App) -> None:
 
 
 def test_recalled_topic_is_not_stale(app: App) -> None:
-    found = call(app, "recall", query="page 3 of the old press", k=1)[0]
-    until(lambda: call(app, "stats")["most_recalled"])  # nobody waits for a use to be written
+    hits = call(app, "recall", query="page 3 of the old press", k=1)[0]
+    wait_until(lambda: call(app, "stats")["most_recalled"])  # usage is recorded in the background
     (topic,) = [one for one in call(app, "expertise").well_covered if one.topic == "print"]
-    assert (topic.days_since_recalled, topic.evidence[0]) == (0.0, found.id)
+    assert (topic.days_since_recalled, topic.evidence[0]) == (0.0, hits.id)
     assert topic.strength > 0
     recalled = call(app, "stats")["most_recalled"]
-    assert [one["id"] for one in recalled] == [found.id]
-    assert recalled[0]["preview"] == found.content
+    assert [one["id"] for one in recalled] == [hits.id]
+    assert recalled[0]["preview"] == hits.content
 
 
 def test_topic_is_tag_or_search(app: App) -> None:
@@ -105,8 +105,8 @@ def test_stats_count_entities_separately(app: App) -> None:
     call(app, "remember", content="a slip")
     call(app, "undo")
     assert call(app, "stats")["forgotten"] == 0, "what was undone was never forgotten"
-    kept = call(app, "remember", content="to be forgotten")
-    call(app, "forget", memory_id=kept.id)
+    memory = call(app, "remember", content="to be forgotten")
+    call(app, "forget", memory_id=memory.id)
     assert call(app, "stats")["forgotten"] == 1
     call(app, "undo")
     assert call(app, "stats")["forgotten"] == 0

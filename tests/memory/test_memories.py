@@ -1,3 +1,5 @@
+"""Memories: purge, undo, history, verification and embedding models."""
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ class Caller:
 
 
 class Broken:
-    """An embedder whose model cannot be loaded until it is mended."""
+    """An embedder whose model fails to load until it is repaired."""
 
     name, dimensions, works = "mended/1", 4, False
 
@@ -36,8 +38,8 @@ class Broken:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.load()
-        made = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
-        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        vectors = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
 

@@ -1,3 +1,5 @@
+"""Splitting texts into passages."""
+
 from itertools import pairwise
 
 from hypothesis import given
@@ -28,8 +30,8 @@ def test_text_without_sentences_splits_by_words() -> None:
 
 @given(st.text(alphabet=st.sampled_from("ab .!?;\n\té数\u2028"), max_size=2_000))
 def test_passages_keep_words_within_limit(text: str) -> None:
-    found = split_passages(text)
-    assert [word for passage in found for word in passage.extract_from(text).split()] == text.split()
-    assert all(passage.words <= MAX_PASSAGE_WORDS for passage in found)
-    assert all(passage.words == len(PASSAGE_WORD_PATTERN.findall(passage.extract_from(text))) for passage in found)
-    assert all(a.start + a.length <= b.start for a, b in pairwise(found))
+    passages = split_passages(text)
+    assert [word for passage in passages for word in passage.extract_from(text).split()] == text.split()
+    assert all(passage.words <= MAX_PASSAGE_WORDS for passage in passages)
+    assert all(passage.words == len(PASSAGE_WORD_PATTERN.findall(passage.extract_from(text))) for passage in passages)
+    assert all(a.start + a.length <= b.start for a, b in pairwise(passages))

@@ -27,13 +27,13 @@ def api_list(app: App) -> list[dict[str, object]]:
 
 
 def test_renamed_project_keeps_history_and_undo(isolated: App) -> None:
-    kept = api.store("deploys run on Fridays", project="old")
-    api.update(kept, content="deploys run on Mondays", project="old")
+    stored_hash = api.store("deploys run on Fridays", project="old")
+    api.update(stored_hash, content="deploys run on Mondays", project="old")
     call(isolated, "rename_project", name="old", to="new")
     assert [m.preview for m in api.search("deploys", project="new").memories] == ["deploys run on Mondays"]
     assert not api.search("deploys", project="old").memories
     run_sync(isolated.catalog.get_operation("undo")(isolated.create_context("new", "test")))
-    assert api.get(kept, project="new").content == "deploys run on Fridays"
+    assert api.get(stored_hash, project="new").content == "deploys run on Fridays"
 
 
 def test_taken_or_missing_name_is_refused(isolated: App) -> None:

@@ -1,4 +1,4 @@
-"""What search finds, and that it keeps finding it."""
+"""Ranking of search results, and its stability."""
 
 import random
 from pathlib import Path
@@ -22,8 +22,8 @@ from athena.core.threads import run_sync
 from athena.memory.ranking import Weights
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from conftest import Engine, _model
-from patience import until
+from conftest import MODEL, Engine
+from wait_tools import wait_until
 
 NOTES = [
     "The deployment pipeline runs on Fridays at three.",
@@ -42,15 +42,15 @@ def call(app: App, name: str, **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments))
 
 
-def store(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -> App:  # noqa: B008
-    app = App(Sqlite(IN_MEMORY_PATH), _model, weights=weights)
+def store_notes(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -> App:  # noqa: B008
+    app = App(Sqlite(IN_MEMORY_PATH), MODEL, weights=weights)
     call(app, "remember_batch", items=items)
     while call(app, "reembed", limit=256).remaining:
         pass
     return app
 
 
-def found(app: App, question: str, k: int = 3) -> list[str]:
+def recall_texts(app: App, question: str, k: int = 3) -> list[str]:
     return [hit.content for hit in call(app, "recall", query=question, k=k)]
 
 
@@ -58,24 +58,24 @@ def test_insertion_order_does_not_matter() -> None:
     expected = None
     for seed in range(4):
         notes = random.Random(seed).sample(NOTES, len(NOTES))
-        app = store(notes)
-        answers = [found(app, question) for question in QUESTIONS]
+        app = store_notes(notes)
+        answers = [recall_texts(app, question) for question in QUESTIONS]
         assert expected in (None, answers)
         expected = answers
         app.close()
 
 
 def test_unrelated_memories_keep_first_answer() -> None:
-    few = store(NOTES)
-    many = store([*NOTES, *(f"Invoice {i} for garden furniture was paid in cash." for i in range(300))])
+    few = store_notes(NOTES)
+    many = store_notes([*NOTES, *(f"Invoice {i} for garden furniture was paid in cash." for i in range(300))])
     for question in QUESTIONS:
-        assert found(many, question, 1) == found(few, question, 1)
+        assert recall_texts(many, question, 1) == recall_texts(few, question, 1)
     few.close()
     many.close()
 
 
 def test_batch_and_single_store_rank_equally() -> None:
-    together, apart = store(NOTES), App(Sqlite(IN_MEMORY_PATH), _model, weights=Weights(recency=0, strength=0))
+    together, apart = store_notes(NOTES), App(Sqlite(IN_MEMORY_PATH), MODEL, weights=Weights(recency=0, strength=0))
     for note in NOTES:
         call(apart, "remember", content=note)
     for question in QUESTIONS:
@@ -88,7 +88,7 @@ def test_batch_and_single_store_rank_equally() -> None:
 def test_scores_survive_restart(tmp_path: Path) -> None:
     scores = []
     for _ in range(2):
-        app = App(Sqlite(tmp_path / "a.db"), _model, weights=Weights(recency=0, strength=0))
+        app = App(Sqlite(tmp_path / "a.db"), MODEL, weights=Weights(recency=0, strength=0))
         call(app, "remember_batch", items=NOTES)
         scores.append([[(h.content, h.score) for h in call(app, "recall", query=q, k=8)] for q in QUESTIONS])
         app.close()
@@ -98,16 +98,16 @@ def test_scores_survive_restart(tmp_path: Path) -> None:
 def test_turn_is_found_by_previous_turn() -> None:
     talk = ["What is your favourite dish?", "Probably lasagne.", "And for dessert?", "Anything with lemon."]
     others = [f"Item {i} of the agenda was moved to next week." for i in range(30)]
-    app = store([{"content": t, "metadata": {"session_id": "s1", "speaker": "Ann"}} for t in talk] + others)
-    assert "Probably lasagne." in found(app, "favourite dish", 2)
+    app = store_notes([{"content": t, "metadata": {"session_id": "s1", "speaker": "Ann"}} for t in talk] + others)
+    assert "Probably lasagne." in recall_texts(app, "favourite dish", 2)
     app.close()
 
 
 def test_later_neighbour_is_indexed_in_background() -> None:
-    app = App(Sqlite(IN_MEMORY_PATH), _model)
+    app = App(Sqlite(IN_MEMORY_PATH), MODEL)
     first = {"content": "What is your favourite dish?", "metadata": {"session_id": "s1"}}
     call(app, "remember", **first)
-    app.store.encoder.stop()  # nothing happens behind our back
+    app.store.encoder.stop()  # keep the background from embedding
     call(app, "remember", content="Probably lasagne.", metadata={"session_id": "s1"})
     assert call(app, "verify").checked["behind"] == 2
     assert call(app, "reembed").remaining == 0
@@ -122,18 +122,19 @@ def test_persons_words_rank_before_echo() -> None:
         *NOTES,
     ]
     question = "your flight to Oslo leaves when?"
-    app = store(items)
-    assert found(app, question, 1)[0].startswith("My flight")
+    app = store_notes(items)
+    assert recall_texts(app, question, 1)[0].startswith("My flight")
     app.close()
-    app = store(items, Weights(role=0, personal=0, recency=0, strength=0))
-    assert found(app, question, 1)[0].startswith("Noted")
+    app = store_notes(items, Weights(role=0, personal=0, recency=0, strength=0))
+    assert recall_texts(app, question, 1)[0].startswith("Noted")
     app.close()
 
 
 def test_hit_explains_its_score() -> None:
-    app = store(NOTES, Weights())
+    app = store_notes(NOTES, Weights())
     hits = call(app, "recall", query="when do we ship on Fridays", k=3, explain=True)
     terms = {"words", "meaning", "tokens", "length", "role", "personal", "recency", "strength"}
+    assert len(hits) == 3
     assert all(set(hit.why) == terms for hit in hits)
     totals = [sum(hit.why.values()) for hit in hits]
     assert totals == sorted(totals, reverse=True)
@@ -143,7 +144,7 @@ def test_hit_explains_its_score() -> None:
 
 def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
     now = [1_800_000_000.0]
-    app = App(engine.in_memory(), _model, time=lambda: now[0])
+    app = App(engine.in_memory(), MODEL, time=lambda: now[0])
     one = call(app, "remember", content="The red key opens the shed.")
     for _ in range(5):
         call(app, "recall", query="red key", k=1)
@@ -152,7 +153,7 @@ def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
         hit = call(app, "recall", query="red key", k=1, explain=True)[0]
         return hit if hit.why["strength"] else None
 
-    strong = until(strengthened)  # what was used is noted a little later
+    strong = wait_until(strengthened)  # usage is recorded in the background
     assert strong.id == one.id
     assert strong.why["strength"] > 0.02
     now[0] += 365 * 86_400
@@ -175,6 +176,6 @@ def test_trial_uses_operations_and_counts_ranks() -> None:
         EvaluationQuestion("which message broker", frozenset({"3"}), "a"),
         EvaluationQuestion("peanuts", frozenset({"1"}), "b"),
     ]
-    with open_trial(Collection("notes", items, questions), _model, lambda _: None) as tried:
+    with open_trial(Collection("notes", items, questions), MODEL, lambda _: None) as tried:
         answers = tried.ask_questions(Weights())
     assert [one.ranks for one in answers] == [(0,), (0,)]

@@ -1,4 +1,4 @@
-"""The store against a plain dictionary: whatever is done, both say the same."""
+"""The store against a plain dictionary: after any sequence of operations both agree."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from athena import testing
 from athena.core.hashing import hash_text
 from athena.core.threads import run_sync
-from conftest import _model, rounds
+from conftest import MODEL, rounds
 
 WORDS = st.sampled_from(["alpha", "beta", "gamma", "delta", "river", "stone", "cloud", "数据", "naïve"])
 TEXTS = st.lists(WORDS, min_size=1, max_size=4).map(" ".join)
@@ -22,7 +22,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.isolated = testing.isolated(_model)
+        self.isolated = testing.isolated(MODEL)
         self.app = self.isolated.__enter__()
         self.live: dict[int, dict[str, Any]] = {}
         self.gone: dict[int, dict[str, Any]] = {}
@@ -83,15 +83,15 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
     def search_finds_exactly_what_holds_the_word(self, word: str) -> None:
         pattern = re.compile(rf"(?<!\w){word}(?!\w)")
         holding = {n for n, m in self.live.items() if pattern.search(m["content"])}
-        found = self.call("recall", query=word, k=1000)
-        assert holding <= {hit.id for hit in found}
-        assert {hit.id for hit in found} == set(self.live), "meaning ranks everything that is there"
-        assert all(0 <= hit.score <= 1 for hit in found)
+        hits = self.call("recall", query=word, k=1000)
+        assert holding <= {hit.id for hit in hits}
+        assert {hit.id for hit in hits} == set(self.live), "meaning ranks everything that is there"
+        assert all(0 <= hit.score <= 1 for hit in hits)
 
     @rule(tag=st.sampled_from(["RED", "blue", "green"]))
     def tags_find_what_has_them(self, tag: str) -> None:
-        found = self.call("search_by_tag", tags=tag, k=1000)
-        assert {memory.id for memory in found} == {n for n, m in self.live.items() if tag.casefold() in m["tags"]}
+        hits = self.call("search_by_tag", tags=tag, k=1000)
+        assert {memory.id for memory in hits} == {n for n, m in self.live.items() if tag.casefold() in m["tags"]}
 
     @invariant()
     def everything_agrees(self) -> None:

@@ -1,4 +1,4 @@
-"""Tasks: what is to be done comes up when it is due, waits for what it needs, and nothing of it is lost."""
+"""Tasks: due dates, dependencies, priorities, and no lost changes."""
 
 import itertools
 from collections.abc import Generator
@@ -14,7 +14,7 @@ from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying
 from athena.storage.sqlite.store import Sqlite
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
 
@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine, clock: Clock) -> Generator[App]:
-    made = App(engine.open(tmp_path / "athena.db"), _model, clock)
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, clock)
     yield made
     made.close()
 
@@ -43,25 +43,25 @@ def call(app: App, name: str, project: str = "p", key: str | None = None, **argu
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
-def titles(app: App, name: str = "list_tasks", **arguments: Any) -> list[str]:
+def task_titles(app: App, name: str = "list_tasks", **arguments: Any) -> list[str]:
     return [task.title for task in call(app, name, **arguments)]
 
 
-def when(moment: float | None) -> str:
+def format_time(moment: float | None) -> str:
     return "" if moment is None else f"{datetime.fromtimestamp(moment):%Y-%m-%d %H:%M:%S}"
 
 
 def test_task_keeps_all_fields(app: App) -> None:
     first = call(app, "create_task", title="Buy  the\nring")
-    made = call(
+    task = call(
         app, "create_task", title="Renew the certificate", due="tomorrow 9am", details="Ask Maria\nfor the key",
         priority="high", depends_on=[first.hash[:6]], tags=["ops"], metadata={"host": "shop"}, kind="reminder",
     )  # fmt: skip
     ring, renew = call(app, "list_tasks", state="open")
     assert (renew.title, ring.title) == ("Renew the certificate", "Buy the ring"), "what is blocked comes last"
-    assert (renew.id, renew.details, renew.kind) == (made.id, "Ask Maria\nfor the key", "reminder")
+    assert (renew.id, renew.details, renew.kind) == (task.id, "Ask Maria\nfor the key", "reminder")
     assert (renew.priority, renew.tags, renew.metadata) == ("high", ("ops",), {"host": "shop"})
-    assert (when(renew.due), renew.overdue, renew.state) == ("2026-03-19 09:00:00", False, "open")
+    assert (format_time(renew.due), renew.overdue, renew.state) == ("2026-03-19 09:00:00", False, "open")
     assert renew.depends_on == renew.blocked_by == (first.id,)
     assert (ring.due, ring.details, ring.finished) == (None, None, None)
 
@@ -94,7 +94,7 @@ def test_task_keeps_all_fields(app: App) -> None:
 )
 @pytest.mark.sqlite_only("no engine reads times")
 def test_due_time_is_in_future(app: App, words: Any, moment: str) -> None:
-    assert when(call(app, "create_task", title="x", due=words).due) == moment
+    assert format_time(call(app, "create_task", title="x", due=words).due) == moment
 
 
 def test_equal_tasks_are_two_tasks(app: App) -> None:
@@ -111,10 +111,10 @@ def test_due_tasks_sort_by_priority(app: App, clock: Clock) -> None:
     call(app, "create_task", title="later", due="next week", priority="urgent")
     call(app, "create_task", title="some day", priority="urgent")
     call(app, "complete_task", task_id=call(app, "create_task", title="finished", due="in 1 hour").id)
-    assert titles(app, "due_tasks") == ["urgent", "overdue", "soon", "waiting"]
+    assert task_titles(app, "due_tasks") == ["urgent", "overdue", "soon", "waiting"]
     assert [task.overdue for task in call(app, "due_tasks")] == [False, True, False, False]
-    assert titles(app, "due_tasks", within="4 hours") == ["overdue", "soon", "waiting"]
-    assert titles(app, "due_tasks", within="next week", limit=2) == ["urgent", "later"]
+    assert task_titles(app, "due_tasks", within="4 hours") == ["overdue", "soon", "waiting"]
+    assert task_titles(app, "due_tasks", within="next week", limit=2) == ["urgent", "later"]
     clock.now += 4 * 3600
     assert [task.title for task in call(app, "due_tasks", within="1 minute") if task.overdue] == [
         "overdue", "soon", "waiting",
@@ -126,17 +126,17 @@ def test_completing_task_unblocks_and_undo_reopens(app: App) -> None:
     sow = call(app, "create_task", title="sow", depends_on=[one.id, two.id])
     water = call(app, "create_task", title="water", depends_on=[sow.id])
     assert sow.blocked_by == (one.id, two.id)
-    assert titles(app, state="blocked") == ["sow", "water"]
+    assert task_titles(app, state="blocked") == ["sow", "water"]
     assert call(app, "complete_task", task_id=one.id).unblocked == ()
     done = call(app, "complete_task", task_id=two.hash, outcome="tulips")
     assert [(freed.id, freed.title) for freed in done.unblocked] == [(sow.id, "sow")]
     assert (done.state, done.outcome, done.finished) == ("done", "tulips", NOON)
-    assert titles(app, state="blocked") == ["water"]
-    assert titles(app, state="done") == ["buy seeds", "dig"]
+    assert task_titles(app, state="blocked") == ["water"]
+    assert task_titles(app, state="done") == ["buy seeds", "dig"]
     call(app, "undo")
-    assert titles(app, state="done") == ["dig"]
-    assert titles(app, state="blocked") == ["sow", "water"]
-    assert titles(app, state="open") == ["buy seeds", "sow", "water"]
+    assert task_titles(app, state="done") == ["dig"]
+    assert task_titles(app, state="blocked") == ["sow", "water"]
+    assert task_titles(app, state="open") == ["buy seeds", "sow", "water"]
     assert [change.action for change in call(app, "memory_history", memory_id=two.id, kind="task")] == [
         "remembered", "updated", "undone",
     ]  # fmt: skip
@@ -162,16 +162,16 @@ def test_task_update_is_partial(app: App, clock: Clock) -> None:
         call(app, "undo")
     (task,) = call(app, "list_tasks")
     assert (task.title, task.due, task.state, task.priority) == ("Paint", made.due, "open", "normal")
-    assert titles(app, "due_tasks", within="1 week") == ["Paint"]
+    assert task_titles(app, "due_tasks", within="1 week") == ["Paint"]
     assert call(app, "verify").ok
 
 
 def test_open_task_has_no_end(app: App) -> None:
-    made = call(app, "create_task", title="Paint")
-    assert call(app, "update_task", task_id=made.id, state="cancelled").finished == NOON
+    task = call(app, "create_task", title="Paint")
+    assert call(app, "update_task", task_id=task.id, state="cancelled").finished == NOON
     assert call(app, "list_tasks") == []
-    assert titles(app, state="cancelled") == ["Paint"]
-    again = call(app, "update_task", task_id=made.id, state="open")
+    assert task_titles(app, state="cancelled") == ["Paint"]
+    again = call(app, "update_task", task_id=task.id, state="open")
     assert (again.finished, again.state) == (None, "open")
 
 
@@ -217,32 +217,32 @@ def test_invalid_task_is_refused_with_reason(app: App, arguments: Any, wrong: st
 
 
 def test_empty_update_is_refused(app: App) -> None:
-    made = call(app, "create_task", title="x")
+    task = call(app, "create_task", title="x")
     with pytest.raises(InvalidInput, match="nothing to change"):
-        call(app, "update_task", task_id=made.id)
+        call(app, "update_task", task_id=task.id)
 
 
 def test_task_secrets_are_redacted(app: App) -> None:
     token = "ghp_" + "a1B2" * 9
-    made = call(app, "create_task", title=f"rotate {token}", details=f"was {token}", metadata={"x": token})
-    assert made.redacted == ("github-token",) * 3
-    changed = call(app, "update_task", task_id=made.id, title=f"drop {token}")
+    task = call(app, "create_task", title=f"rotate {token}", details=f"was {token}", metadata={"x": token})
+    assert task.redacted == ("github-token",) * 3
+    changed = call(app, "update_task", task_id=task.id, title=f"drop {token}")
     assert changed.redacted == ("github-token",)
-    done = call(app, "complete_task", task_id=made.id, outcome=f"now {token}")
+    done = call(app, "complete_task", task_id=task.id, outcome=f"now {token}")
     assert done.outcome == "now [SECRET:github-token]"
-    history = call(app, "memory_history", memory_id=made.id, kind="task")
-    assert token not in repr([made, changed, done, history])
+    history = call(app, "memory_history", memory_id=task.id, kind="task")
+    assert token not in repr([task, changed, done, history])
 
 
 def test_other_project_sees_no_tasks(app: App) -> None:
-    made = call(app, "create_task", title="ours", due="tomorrow")
+    task = call(app, "create_task", title="ours", due="tomorrow")
     assert call(app, "list_tasks", "other") == call(app, "due_tasks", "other", within="1 week") == []
     with pytest.raises(NotFound):
-        call(app, "complete_task", "other", task_id=made.id)
+        call(app, "complete_task", "other", task_id=task.id)
     with pytest.raises(NotFound):
-        call(app, "create_task", "other", title="theirs", depends_on=[made.id])
+        call(app, "create_task", "other", title="theirs", depends_on=[task.id])
     call(app, "create_task", "user", title="everywhere")
-    assert titles(app) == ["ours", "everywhere"]
+    assert task_titles(app) == ["ours", "everywhere"]
     assert call(app, "recall", query="ours", k=9) == []
 
 
@@ -260,11 +260,11 @@ def test_repeated_key_plans_and_completes_once(app: App) -> None:
 
 
 def test_completed_task_stays_completed(app: App, clock: Clock) -> None:
-    made = call(app, "create_task", title="pay")
-    call(app, "complete_task", task_id=made.id)
+    task = call(app, "create_task", title="pay")
+    call(app, "complete_task", task_id=task.id)
     clock.now += 60
-    assert call(app, "complete_task", task_id=made.id).finished == NOON
-    assert len(call(app, "memory_history", memory_id=made.id, kind="task")) == 2
+    assert call(app, "complete_task", task_id=task.id).finished == NOON
+    assert len(call(app, "memory_history", memory_id=task.id, kind="task")) == 2
 
 
 def test_forgotten_tasks_are_purged(app: App) -> None:
@@ -306,12 +306,12 @@ def test_due_before_includes_named_period(app: App) -> None:
     for title, due in (("past", "yesterday"), ("soon", "today 15:00"), ("next", "tomorrow"), ("far", "next week")):
         call(app, "create_task", title=title, due=due)
     call(app, "create_task", title="someday")
-    assert titles(app, due_before="tomorrow") == ["past", "soon", "next"]
-    assert titles(app, due_before="today 15:00") == ["past", "soon"]
-    assert titles(app, due_after="tomorrow") == ["next", "far"]
-    assert titles(app, due_after="today", due_before="tomorrow") == ["soon", "next"]
-    assert titles(app, "due_tasks", within="0") == ["past"]
-    assert titles(app, "due_tasks", within="now") == ["past"]
+    assert task_titles(app, due_before="tomorrow") == ["past", "soon", "next"]
+    assert task_titles(app, due_before="today 15:00") == ["past", "soon"]
+    assert task_titles(app, due_after="tomorrow") == ["next", "far"]
+    assert task_titles(app, due_after="today", due_before="tomorrow") == ["soon", "next"]
+    assert task_titles(app, "due_tasks", within="0") == ["past"]
+    assert task_titles(app, "due_tasks", within="now") == ["past"]
 
 
 def test_task_query_looks_ahead(app: App) -> None:
@@ -319,8 +319,8 @@ def test_task_query_looks_ahead(app: App) -> None:
         call(app, "create_task", title=title, due=due)
 
     def asked(question: str) -> list[str]:
-        found = call(app, "recall", query=question, kinds=["task"], understand_time=True)
-        return [one.content for one in found]
+        hits = call(app, "recall", query=question, kinds=["task"], understand_time=True)
+        return [one.content for one in hits]
 
     assert asked("what do I have to do tomorrow?") == ["water the plants"]
     assert asked("what is due on friday") == ["call Maria"]
@@ -329,7 +329,7 @@ def test_task_query_looks_ahead(app: App) -> None:
 
 def test_future_time_phrases_agree(app: App) -> None:
     def due(words: str) -> str:
-        return when(call(app, "create_task", title="x", due=words).due)
+        return format_time(call(app, "create_task", title="x", due=words).due)
 
     same = {due(words) for words in ("2 weeks from now", "in a fortnight", "in 2 weeks", "two weeks hence")}
     assert same == {"2026-04-01 12:00:00"}
@@ -354,7 +354,7 @@ def test_blocked_task_needs_force(app: App) -> None:
     assert call(app, "complete_task", task_id=second.id, force=True).state == "done"
     call(app, "undo")
     call(app, "undo")
-    assert titles(app, state="open") == ["write it", "ship it"], "blocked ones are open too"
+    assert task_titles(app, state="open") == ["write it", "ship it"], "blocked ones are open too"
     assert call(app, "update_task", task_id=second.id, state="done", depends_on=[]).state == "done"
     third = call(app, "create_task", title="tell", depends_on=[first.id])
     assert call(app, "update_task", task_id=third.id, state="cancelled").state == "cancelled"

@@ -1,4 +1,4 @@
-"""Tools are found, described and written out as files, on every engine and as servers come and go."""
+"""Tools: search, descriptions and export as files, on every engine and as servers come and go."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from athena.errors import Conflict, InvalidInput, NotFound
 from athena.operations import CATALOG, tools
 from athena.storage import usage
 from athena.storage.database import Transaction
-from discovery_tools import tool
+from discovery_tools import make_tool
 
 
 def call(app: App, operation: str, surface: str = "python", /, **arguments: Any) -> Any:
@@ -55,8 +55,8 @@ def test_server_tools_come_and_go(app: App) -> None:
         return [line for line in call(app, "search_tools", query="issue a passport to a citizen") if "bureau" in line]
 
     assert first() == []
-    passport = tool("bureau.issue_passport", "Issue a passport", citizen="Whose.")
-    app.catalog.replace_category("bureau", "Papers.", [passport, tool("bureau.search", "Find a file")])
+    passport = make_tool("bureau.issue_passport", "Issue a passport", citizen="Whose.")
+    app.catalog.replace_category("bureau", "Papers.", [passport, make_tool("bureau.search", "Find a file")])
     assert first()[0] == "bureau.issue_passport(citizen: str = None)  # Issue a passport"
     assert "def issue_passport(" in call(app, "describe_tool", name="bureau.issue_passport")
     app.catalog.remove_category("bureau")
@@ -93,12 +93,14 @@ def test_usage_is_counted_per_project(app: App) -> None:
 @pytest.fixture
 def stubs(app: App) -> dict[str, str]:
     app.catalog.replace_category(
-        "bureau", 'Papers, and """odd\\ things.', [tool("bureau.Run", 'Say """no"""\\'), tool("bureau.run", "")]
+        "bureau",
+        'Papers, and """odd\\ things.',
+        [make_tool("bureau.Run", 'Say """no"""\\'), make_tool("bureau.run", "")],
     )
     return run_sync(tools.export_stubs(app.create_context("test", "cli")))
 
 
-def held(folder: Path) -> dict[str, str]:
+def read_folder(folder: Path) -> dict[str, str]:
     return {
         file.relative_to(folder).as_posix(): file.read_text("utf-8") for file in folder.rglob("*") if file.is_file()
     }
@@ -108,7 +110,7 @@ def held(folder: Path) -> dict[str, str]:
 def test_export_writes_file_per_tool(stubs: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "tools"
     assert export.write_folder(str(folder), stubs).written == len(stubs)
-    found = held(folder)
+    found = read_folder(folder)
     assert {path: text for path, text in found.items() if path != export.MANIFEST_FILE} == stubs
     names = [path for path in found if path.endswith(".pyi")]
     assert len(names) == len(CATALOG) + 3 + 2
@@ -124,16 +126,16 @@ def test_export_writes_file_per_tool(stubs: dict[str, str], tmp_path: Path) -> N
 def test_export_updates_folder(stubs: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "tools"
     export.write_folder(str(folder), stubs)
-    before = held(folder)
+    before = read_folder(folder)
     assert export.write_folder(str(folder), stubs) == (0, len(stubs), 0)
-    assert held(folder) == before
+    assert read_folder(folder) == before
     (folder / "mine.txt").write_text("kept")
     fewer = {path: text for path, text in stubs.items() if not path.startswith("bureau/")}
     fewer["README.md"] += "changed\n"
     assert export.write_folder(str(folder), fewer) == (1, len(fewer) - 1, 3)
     assert not (folder / "bureau").exists()
     assert {
-        path: text for path, text in held(folder).items() if path not in (export.MANIFEST_FILE, "mine.txt")
+        path: text for path, text in read_folder(folder).items() if path not in (export.MANIFEST_FILE, "mine.txt")
     } == fewer
     assert (folder / "mine.txt").read_text() == "kept"
 

@@ -1,4 +1,4 @@
-"""What agents and people are told of their programs: hints that name an operation, answers that can be fetched."""
+"""Hints in the results of programs: they name operations and say how to fetch answers."""
 
 from collections.abc import Generator
 from typing import Any
@@ -9,7 +9,7 @@ from athena.app.compose import App, open_database_at
 from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.errors import Denied, InvalidInput
-from conftest import _model
+from conftest import MODEL
 
 KEY = bytes(range(32))
 pytestmark = pytest.mark.sqlite_only("one app for all of them")
@@ -17,15 +17,15 @@ pytestmark = pytest.mark.sqlite_only("one app for all of them")
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Generator[App]:
-    """One app for all of these tests: what they say of a store is said elsewhere."""
+    """Return one app for all of these tests, which do not depend on its content."""
     file = tmp_path_factory.mktemp("told") / "athena.db"
-    made = App(open_database_at(str(file), ""), _model, key=lambda: KEY)
+    made = App(open_database_at(str(file), ""), MODEL, key=lambda: KEY)
     yield made
     made.close()
 
 
 def call(app: App, name: str, /, **arguments: Any) -> Any:
-    surface = "cli" if name == "approve_run" else "test"  # only a person approves
+    surface = "cli" if name == "approve_run" else "test"  # only a person may approve
     return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface, None), **arguments))
 
 

@@ -1,4 +1,4 @@
-"""Programs that are cancelled, nested, repeated, flooding or hostile: what was reviewed once stays mended."""
+"""Programs that are cancelled, nested, repeated, flooding or hostile: regressions."""
 
 import asyncio
 import textwrap
@@ -14,10 +14,10 @@ from athena.app.compose import App
 from athena.core.threads import run_sync, start_in_thread
 from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded
 from athena.programs import host_calls, run_record
-from athena.programs import workspace as keeping_files
+from athena.programs import workspace as workspace_files
 from athena.storage import runs
-from conftest import Engine, _model
-from patience import held, until
+from conftest import MODEL, Engine
+from wait_tools import pausing_code, wait_until
 
 KEY = bytes(range(32))
 SLOW = "def slow(s: float = 0.0) -> int:\n    import time\n    time.sleep(s)\n    return 1"
@@ -31,13 +31,13 @@ def writes(n: int = 1) -> int:
 """
 
 
-def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
-    return App(engine.open(file), _model, key=lambda: key)
+def open_app(engine: Engine, file: Path, key: bytes = KEY) -> App:
+    return App(engine.open(file), MODEL, key=lambda: key)
 
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    made = opened(engine, tmp_path / "athena.db")
+    made = open_app(engine, tmp_path / "athena.db")
     yield made
     made.close()
 
@@ -160,7 +160,7 @@ def test_program_runner_cannot_approve(app: App, surface: str) -> None:
 
 def test_failed_approval_can_be_repeated(app: App, engine: Engine, tmp_path: Path) -> None:
     waits = run(app, "memory.purge(expect=0)")
-    other = opened(engine, tmp_path / "athena.db", key=bytes(32))
+    other = open_app(engine, tmp_path / "athena.db", key=bytes(32))
     with pytest.raises(InvalidInput):
         approve(other, waits.run_id)
     other.close()
@@ -194,7 +194,7 @@ def test_count_needs_no_approval(app: App) -> None:
 
 
 def test_paused_programs_are_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_calls, "MAX_PAUSED_RUNS", 2)  # smaller
+    monkeypatch.setattr(host_calls, "MAX_PAUSED_RUNS", 2)  # smaller, to be quick
     done = [run(app, "memory.purge(expect=0)", workspace=f"w{i}") for i in range(3)]
     assert [one.status for one in done] == ["needs_approval", "needs_approval", "failed"]
     assert "wait for one already" in done[2].error.message
@@ -210,8 +210,8 @@ def test_long_paused_run_is_not_lost() -> None:
 
 
 def test_project_workspaces_share_quota(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping_files, "MAX_PROJECT_BYTES", 3_000_000)  # smaller
-    monkeypatch.setattr(keeping_files, "MAX_PROJECT_WORKSPACES", 3)
+    monkeypatch.setattr(workspace_files, "MAX_PROJECT_BYTES", 3_000_000)  # smaller, to be quick
+    monkeypatch.setattr(workspace_files, "MAX_PROJECT_WORKSPACES", 3)
     flood = "for i in range(8):\n    workspace.write(path='a.txt', content='x' * 900_000, workspace=f'w{i}')"
     done = run(app, flood)
     assert (done.status, done.calls) == ("failed", 4)
@@ -221,7 +221,7 @@ def test_project_workspaces_share_quota(app: App, monkeypatch: pytest.MonkeyPatc
 
 
 def test_project_variables_are_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_record, "MAX_WORKSPACES", 2)  # smaller
+    monkeypatch.setattr(run_record, "MAX_WORKSPACES", 2)  # smaller, to be quick
     done = [run(app, "x = 1", workspace=f"w{i}") for i in range(3)]
     assert ["full" in one.output for one in done] == [False, False, True]
     assert run(app, "x = 2\nx", workspace="w1").output == ""
@@ -236,8 +236,8 @@ def test_programs_write_no_handles(app: App) -> None:
 
 
 def test_busy_workspace_times_out(app: App) -> None:
-    job = start_in_thread(run, app, f"{held()}7")
-    until(lambda: call(app, "list_files", workspace="signals"))
+    job = start_in_thread(run, app, f"{pausing_code()}7")
+    wait_until(lambda: call(app, "list_files", workspace="signals"))
     with pytest.raises(LimitExceeded, match="nothing was run"):
         run(app, "1 + 1", timeout_s=0.5)  # while the first still runs
     call(app, "write_file", path="go", content="x", workspace="signals")
@@ -247,7 +247,7 @@ def test_busy_workspace_times_out(app: App) -> None:
 
 def test_two_processes_keep_both_variables(app: App, engine: Engine, tmp_path: Path) -> None:
     run(app, "base = 1")
-    other = opened(engine, tmp_path / "athena.db")
+    other = open_app(engine, tmp_path / "athena.db")
     code = """
     import time
     {name} = [1]
@@ -266,10 +266,10 @@ def test_two_processes_keep_both_variables(app: App, engine: Engine, tmp_path: P
     for thread in threads:
         thread.join()
     other.close()
-    assert all(one.success for one in said)
+    assert [one.success for one in said] == [True, True]
     assert run(app, "[base, left, right]").result == [1, [1], [1]]
     assert run(app, "[base, left, right]", engine="python").result == [1, [1], [1]]
-    assert any("both" in one.output for one in said)  # one of the two values is lost, and that is said
+    assert any("both" in one.output for one in said)  # one of the two values is lost, and the output says so
 
 
 def test_missing_answer_does_not_lose_run(app: App) -> None:
@@ -289,7 +289,7 @@ def test_missing_answer_does_not_lose_run(app: App) -> None:
 
 
 def test_paused_run_keeps_its_key(app: App) -> None:
-    """Whoever approves a call must get that call."""
+    """A person who approves a call must get that call."""
     ids = [call(app, "remember", content=f"note {i}").id for i in range(3)]
     call(app, "forget_batch", memory_ids=ids)
     purge = f"memory.purge(memory_ids={ids[1:]})"

@@ -1,4 +1,4 @@
-"""Programs: what they call is done and recorded, what they leave stays, and nothing of them happens twice."""
+"""Programs: their calls are recorded, their variables stay, and nothing happens twice."""
 
 import asyncio
 import json
@@ -20,28 +20,28 @@ from athena.core.threads import run_sync, start_in_thread
 from athena.core.types import to_json
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying, runs, workspaces
-from conftest import Engine, _model
-from patience import held, until
+from conftest import MODEL, Engine
+from wait_tools import pausing_code, wait_until
 
 KEY = bytes(range(32))
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
 class Terminal:
-    """Gives commands and hears what they say."""
+    """Runs commands and returns their output."""
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
 
-    def __call__(self, *words: str) -> Said:
+    def __call__(self, *words: str) -> CommandResult:
         self._capture.readouterr()
         code = athena(args=list(words), prog_name="athena", standalone_mode=False)
-        return Said(code, *self._capture.readouterr())
+        return CommandResult(code, *self._capture.readouterr())
 
 
 @pytest.fixture
@@ -49,19 +49,19 @@ def terminal(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
     return Terminal(capsys)
 
 
-def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
-    return App(engine.open(file), _model, key=lambda: key)
+def open_app(engine: Engine, file: Path, key: bytes = KEY) -> App:
+    return App(engine.open(file), MODEL, key=lambda: key)
 
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    made = opened(engine, tmp_path / "athena.db")
+    made = open_app(engine, tmp_path / "athena.db")
     yield made
     made.close()
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    surface = "cli" if name == "approve_run" else "test"  # only a person approves
+    surface = "cli" if name == "approve_run" else "test"  # only a person may approve
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, surface, key), **arguments))
 
 
@@ -115,7 +115,7 @@ def test_program_loops_over_records(app: App) -> None:
         "waiting": None,
     }
     assert "status: processed" in call(app, "open_nodes", names=["server 3"])["entities"][0]["observations"]
-    until(lambda: len(calls_of(app, done.run_id)) == 11)  # nobody waits for reads to be recorded
+    wait_until(lambda: len(calls_of(app, done.run_id)) == 11)  # reads are recorded in the background
     assert set(calls_of(app, done.run_id)) == {
         ("read_graph", "program", "done"),
         ("open_nodes", "program", "done"),
@@ -193,7 +193,7 @@ def test_long_value_is_kept_under_handle(app: App) -> None:
 def test_old_handles_are_evicted(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     from athena.programs import workspace
 
-    monkeypatch.setattr(workspace, "MAX_HANDLES", 3)  # smaller
+    monkeypatch.setattr(workspace, "MAX_HANDLES", 3)  # smaller, to be quick
     done = [run(app, f"'{i}' * 20_000") for i in range(5)]
     assert {one.path for one in call(app, "list_files")} == {one.handle for one in done[2:]}
 
@@ -219,7 +219,7 @@ def test_variables_survive_restart(app: App, engine: Engine, tmp_path: Path) -> 
     assert run(app, "rows", workspace="other").error.type == "NameError"
     assert run(app, "rows", "q", workspace="w").error.type == "NameError"
     app.close()
-    again = opened(engine, tmp_path / "athena.db")
+    again = open_app(engine, tmp_path / "athena.db")
     assert value(again, "[rows, twice(4)]", workspace="w") == [[1, 2, 6], 8]
     assert value(again, "import decimal\n[rows, twice(5)]", workspace="w", engine="python") == [[1, 2, 6], 10]
     again.close()
@@ -228,7 +228,7 @@ def test_variables_survive_restart(app: App, engine: Engine, tmp_path: Path) -> 
 def test_plain_variables_survive_lost_key(app: App, engine: Engine, tmp_path: Path) -> None:
     run(app, "rows = [1, {'a': None}]\nclass Odd: pass\nodd = Odd()")
     app.close()
-    other = opened(engine, tmp_path / "athena.db", b"x" * 32)
+    other = open_app(engine, tmp_path / "athena.db", b"x" * 32)
     assert value(other, "rows") == [1, {"a": None}]
     assert run(other, "odd").error.type == "NameError"
     other.close()
@@ -258,7 +258,7 @@ def test_variables_move_with_project_and_store(app: App, tmp_path: Path) -> None
     target = open_database_at(str(tmp_path / "copy.db"), "to")
     copying.copy_store(app.store.database, target)
     target.close()
-    copy = App(open_database_at(str(tmp_path / "copy.db"), ""), _model, key=lambda: KEY)
+    copy = App(open_database_at(str(tmp_path / "copy.db"), ""), MODEL, key=lambda: KEY)
     assert value(copy, "rows", project="new") == [1, 2]
     assert call(copy, "approve_run", "new", run_id=waits.run_id).result == 1
     copy.close()
@@ -278,7 +278,7 @@ def test_awaited_program_does_not_block_loop(app: App) -> None:
         async def ask(name: str, **arguments: Any) -> Any:
             return await app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments)
 
-        slow = asyncio.ensure_future(ask("execute_code", code=f"{held()}7"))
+        slow = asyncio.ensure_future(ask("execute_code", code=f"{pausing_code()}7"))
         while not await ask("list_files", workspace="signals"):
             assert not slow.done(), slow.result()
             await asyncio.sleep(0.01)
@@ -300,16 +300,22 @@ memory.remember(content=f"purged {gone}")["outcome"]
 """
 
 
-def test_paused_call_resumes_in_other_process(app: App, engine: Engine, tmp_path: Path) -> None:
-    done = run(app, PURGE)
+ON_CPYTHON = "import statistics\n"  # a module that Monty lacks
+ON_BOTH = pytest.mark.parametrize("head", ["", ON_CPYTHON], ids=["monty", "python"])
+
+
+@ON_BOTH
+def test_paused_call_resumes_in_other_process(app: App, engine: Engine, tmp_path: Path, head: str) -> None:
+    done = run(app, head + PURGE)
     assert (done.success, done.status, done.calls) == (False, "needs_approval", 2)
     assert done.waiting.operation == "memory.purge"
     assert done.waiting.arguments["expect"] == 1
     assert done.run_id in done.error.hint
     assert call(app, "stats")["forgotten"] == 1
     app.close()
-    again = opened(engine, tmp_path / "athena.db")
-    assert [one.run_id for one in call(again, "list_runs", status="needs_approval")] == [done.run_id]
+    again = open_app(engine, tmp_path / "athena.db")
+    waiting = call(again, "list_runs", status="needs_approval")
+    assert [(one.run_id, one.engine) for one in waiting] == [(done.run_id, "python" if head else "monty")]
     went_on = call(again, "approve_run", run_id=done.run_id)
     assert (went_on.status, went_on.output, went_on.result) == ("done", "removed 1\n", "new")
     assert (went_on.calls, went_on.run_id) == (4, done.run_id)
@@ -320,16 +326,18 @@ def test_paused_call_resumes_in_other_process(app: App, engine: Engine, tmp_path
     again.close()
 
 
-def test_refusal_reaches_program(app: App) -> None:
-    done = run(app, "try:\n    memory.purge(expect=0)\nexcept ToolError as e:\n    said = str(e)\nsaid")
+@ON_BOTH
+def test_refusal_reaches_program(app: App, head: str) -> None:
+    done = run(app, head + "try:\n    memory.purge(expect=0)\nexcept ToolError as e:\n    said = str(e)\nsaid")
     refused = call(app, "approve_run", run_id=done.run_id, refuse=True, reason="not on a Friday")
     assert (refused.status, "not on a Friday" in refused.result) == ("done", True)
     with pytest.raises(NotFound):
         call(app, "approve_run", run_id="nothing")
 
 
-def test_run_resumes_once(app: App) -> None:
-    done = run(app, PURGE)
+@ON_BOTH
+def test_run_resumes_once(app: App, head: str) -> None:
+    done = run(app, head + PURGE)
 
     def approve() -> str:
         try:
@@ -343,16 +351,18 @@ def test_run_resumes_once(app: App) -> None:
     assert sorted(one.result() for one in jobs) == ["conflict"] * 3 + ["done"]
 
 
-def test_programs_run_during_pause_keep_variables(app: App) -> None:
+@ON_BOTH
+def test_programs_run_during_pause_keep_variables(app: App, head: str) -> None:
     run(app, "x = 1")
-    done = run(app, "x = 2\nmemory.purge(expect=0)\nx = 3")
+    done = run(app, head + "x = 2\nmemory.purge(expect=0)\nx = 3")
     run(app, "x = 10")
     assert call(app, "approve_run", run_id=done.run_id).status == "done"
     assert value(app, "x") == 10
 
 
-def test_paused_outside_skill_leaves_no_variables(app: App) -> None:
-    code = "def clear_all(n: int) -> int:\n    if n:\n        return memory.purge(expect=0)\n    return n"
+@ON_BOTH
+def test_paused_outside_skill_leaves_no_variables(app: App, head: str) -> None:
+    code = f"{head}def clear_all(n: int) -> int:\n    if n:\n        return memory.purge(expect=0)\n    return n"
     call(app, "save_skill", name="clear_all", code=code, description="Clear.", example="clear_all(0)")
     waits = call(app, "run_skill", name="clear_all", arguments={"n": 1})
     assert waits.status == "needs_approval"
@@ -360,6 +370,59 @@ def test_paused_outside_skill_leaves_no_variables(app: App) -> None:
     assert run(app, "clear_all").error.type == "NameError"
     inside = run(app, "skills.clear_all(1)")
     assert (inside.status, "approval" in inside.error.message) == ("failed", True)
+
+
+def test_cpython_run_pauses_for_each_call(app: App) -> None:
+    code = """
+        import statistics
+        for name in ("one", "two"):
+            number = memory.remember(content=f"remove {name}")["id"]
+            memory.forget(memory_id=number)
+            print(name, memory.purge(memory_ids=[number], expect=1))
+        "done"
+        """
+    first = run(app, code)
+    second = call(app, "approve_run", run_id=first.run_id)
+    assert (second.status, second.output, second.run_id) == ("needs_approval", "one 1\n", first.run_id)
+    assert call(app, "get_run", run_id=first.run_id).waiting.operation == "memory.purge"
+    last = call(app, "approve_run", run_id=first.run_id)
+    assert (last.status, last.result, last.output, last.calls) == ("done", "done", "one 1\ntwo 1\n", 6)
+    assert [name for name, *_ in calls_of(app, first.run_id)] == ["remember", "forget", "purge"] * 2
+    assert call(app, "get_run", run_id=first.run_id).answer.output == last.output
+
+
+def test_replay_with_other_calls_is_refused(app: App) -> None:
+    code = "import uuid\nmemory.remember(content=f'note {uuid.uuid4()}')\nmemory.purge(expect=0)"
+    waits = run(app, code)
+    assert waits.status == "needs_approval"
+    refused = call(app, "approve_run", run_id=waits.run_id)
+    assert (refused.status, refused.error.type) == ("failed", "ReplayDiffers")
+    assert "other calls than before it waited: call 1, memory.remember," in refused.error.message
+    assert [name for name, *_ in calls_of(app, waits.run_id)] == ["remember"]
+    with pytest.raises(Conflict, match="it is failed"):
+        call(app, "approve_run", run_id=waits.run_id)
+
+
+@pytest.mark.sqlite_only("the process that dies has a file of its own")
+def test_kill_after_approval_leaves_unknown_run(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    environment = os.environ | {"ATHENA_HOME": str(home)}
+    athena = [sys.executable, "-m", "athena"]
+    code = "import statistics, time\nmemory.remember(content='kept')\ntime.sleep(3)\nmemory.purge(expect=0)"
+    subprocess.run([*athena, "run", "-"], input=code, env=environment, text=True, check=False, capture_output=True)
+    from athena.storage.sqlite.store import Sqlite
+
+    app = App(Sqlite(home / "athena.db"), MODEL)
+    [waits] = call(app, "list_runs", "test", status="needs_approval")
+    child = subprocess.Popen([*athena, "approve", waits.run_id], env=environment, stdout=subprocess.DEVNULL)
+    wait_until(lambda: call(app, "get_run", "test", run_id=waits.run_id).status == "running")
+    child.kill()  # while the program is replayed
+    child.wait()
+    assert call(app, "get_run", "test", run_id=waits.run_id).status == "unknown"
+    with pytest.raises(Conflict, match="does not wait"):
+        call(app, "approve_run", "test", run_id=waits.run_id)
+    assert [name for name, *_ in calls_of(app, waits.run_id)] == ["remember"]
+    app.close()
 
 
 def test_wrong_call_does_not_pause(app: App) -> None:
@@ -456,15 +519,15 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
     def kept() -> Any:
         if not file.exists():
             return []
-        app = App(Sqlite(file), _model)
-        found = call(app, "list_memories", "test")
+        app = App(Sqlite(file), MODEL)
+        memories = call(app, "list_memories", "test")
         app.close()
-        return found
+        return memories
 
-    until(kept)
+    wait_until(kept)
     child.kill()
     child.wait()
-    app = App(Sqlite(file), _model)
+    app = App(Sqlite(file), MODEL)
     assert [(one.status, one.error) for one in call(app, "list_runs", "test")] == [("unknown", None)]
     assert [one.content for one in call(app, "list_memories", "test")] == ["before"]
     app.close()
@@ -476,19 +539,19 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
 def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text("memory.remember(content='from a file')\nprint('done')\n{'a': [1]}")
-    said = terminal("run", str(file))
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("done\n")
-    assert json.loads(said.out.removeprefix("done\n")) == {"a": [1]}
+    result = terminal("run", str(file))
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("done\n")
+    assert json.loads(result.out.removeprefix("done\n")) == {"a": [1]}
     file.write_text("print('x')\n[][0]")
-    said = terminal("run", str(file))
-    assert (said.code, said.out) == (1, "x\n")
-    assert "IndexError" in said.err
+    result = terminal("run", str(file))
+    assert (result.code, result.out) == (1, "x\n")
+    assert "IndexError" in result.err
     file.write_text("memory.purge(expect=0)")
-    said = terminal("run", str(file))
-    assert said.code == 5
+    result = terminal("run", str(file))
+    assert result.code == 5
     number = terminal("approve").out.split()[0]
-    assert number in said.err
+    assert number in result.err
     assert terminal("approve", number).out == "0\n"
     assert terminal("approve").err == "nothing waits\n"
     assert terminal("run", str(tmp_path / "none.py")).code == 2
@@ -508,8 +571,8 @@ def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     terminal("call", "forget", "--json", '{"memory_id": 1}')
     file.write_text("x = 1")
     terminal("run", str(file))
-    said = terminal("purge", "--yes")
-    assert "variables of 1 workspace and 1 waiting program were removed too" in said.out
+    result = terminal("purge", "--yes")
+    assert "variables of 1 workspace and 1 waiting program were removed too" in result.out
     assert terminal("undo").out.startswith("a purge cannot be undone; undo again takes back the change before it\n")
     assert "Needs approval in programs" in terminal("tools", "show", "purge").out
     assert "approval" not in terminal("tools", "show", "forget").out
@@ -550,11 +613,11 @@ def test_shell_keeps_variables_and_completes(
             raise EOFError from None
 
     monkeypatch.setattr("builtins.input", typed)
-    said = terminal("shell")
-    assert said.out.split()[:3] == ["42", "21", "22"]
-    assert "def recall(" in said.out
+    result = terminal("shell")
+    assert result.out.split()[:3] == ["42", "21", "22"]
+    assert "def recall(" in result.out
     assert next(lines) == "never"
-    assert "ZeroDivisionError" in said.err
+    assert "ZeroDivisionError" in result.err
     complete = create_completer()
     assert complete("mem", 0) == "memory."
     assert complete("memory.rec", 0) == "memory.recall("

@@ -1,4 +1,4 @@
-"""Skills: a function that worked is kept, found, called and taken back; one that does not work is not kept."""
+"""Skills: a working function is saved, found, called and removed; a broken one is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.programs import skill_source
 from athena.programs.skill_source import load_shipped_skills
-from patience import until
+from wait_tools import wait_until
 
 TOTAL = '''
 def tagged(tag: str, limit: int = 10) -> list[str]:
@@ -53,7 +53,7 @@ def test_skill_is_called_inside_and_outside(app: App) -> None:
     done = call(app, "run_skill", name="tagged", arguments={"tag": "deploy", "limit": 1})
     assert (done.success, len(done.result), done.calls) == (True, 1, 1)
     assert run(app, "skills.run(name='tagged', arguments={'tag': 'none'})")["result"] == []
-    until(lambda: call(app, "get_skill", name="tagged").uses >= 4)  # nobody waits for it to be counted
+    wait_until(lambda: call(app, "get_skill", name="tagged").uses >= 4)  # usage is recorded in the background
     assert call(app, "get_skill", name="tagged").uses == 4
 
 
@@ -172,7 +172,9 @@ def test_builtin_skills_work(app: App) -> None:
     for text in ("The invoice of March is paid", "The invoice for March is paid"):
         call(app, "remember", content=text, tags=["money"])
     call(app, "record_event", event_type="action", content="paid the invoice", outcome="success")
-    for name in load_shipped_skills():
+    shipped = load_shipped_skills()
+    assert shipped
+    for name in shipped:
         assert call(app, "run_skill", name=name).success, name
     saved = run(app, "skills.back_up_entities('b.json')")
     assert (saved["entities"], saved["relations"]) == (1, 0)
@@ -238,7 +240,7 @@ def test_purge_removes_deleted_skill(app: App, tmp_path: Path) -> None:
 
 
 def test_skill_with_type_error_is_refused(app: App) -> None:
-    """Even where its example does not come past the mistake."""
+    """Even if its example does not reach the mistake."""
     code = "def found(n: int) -> list:\n    if n > 5:\n        return memory.recall(query=n)\n    return []"
     with pytest.raises(InvalidInput, match=r"line 3: .*memory\.recall.* 'str', found 'int'"):
         save(app, "found", code, description="Find.", example="found(1)")

@@ -1,4 +1,4 @@
-"""Workspaces: files are kept whole or not at all, stay where they belong, and no path leads out."""
+"""Workspace files: writes are atomic, projects are separate, and no path leads outside."""
 
 import json
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def test_normalized_path_stays_inside(path: str) -> None:
 
 
 def test_quota_error_writes_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "MAX_FILE_BYTES", 10)  # smaller
+    monkeypatch.setattr(workspace, "MAX_FILE_BYTES", 10)  # smaller, to be quick
     monkeypatch.setattr(workspace, "MAX_WORKSPACE_BYTES", 25)
     monkeypatch.setattr(workspace, "MAX_FILES", 3)
     with pytest.raises(LimitExceeded, match="at most 10"):
@@ -106,7 +106,7 @@ def test_quota_error_writes_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -
     call(app, "write_file", path="b", content="x" * 10)
     with pytest.raises(LimitExceeded, match="20 of 25 bytes"):
         call(app, "write_file", path="c", content="x" * 6)
-    call(app, "write_file", path="a", content="y" * 10)  # in place of the old one there is room
+    call(app, "write_file", path="a", content="y" * 10)  # replacing the old file leaves room
     call(app, "write_file", path="c", content="xx")
     with pytest.raises(LimitExceeded, match="3 files"):
         call(app, "write_file", path="d", content="")

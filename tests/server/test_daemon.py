@@ -1,4 +1,4 @@
-"""One warm server for each home, whoever starts it, and however it ends."""
+"""One daemon per home, whoever starts it and however it ends."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from athena.core.home.paths import HOOK_SOCKET, socket_path
 from athena.errors import Conflict, Unavailable
 from athena.server.daemon_main import IdleCheck
 from daemon_tools import Home, assert_gone
-from patience import until
+from wait_tools import wait_until
 
 ROOT = Path(__file__).parents[2] / "src"
 
@@ -29,13 +29,13 @@ ROOT = Path(__file__).parents[2] / "src"
 def home(tmp_path: Path) -> Generator[Home]:
     made = Home(tmp_path / "home")
     yield made
-    made.end()
+    made.stop()
 
 
 def test_daemon_starts_once_and_stops(home: Home) -> None:
     first = json.loads(home.athena("daemon", "start", "--json"))
     assert first["daemon"] is True
-    assert daemon.start_daemon(str(home.path)) == home.served == first
+    assert daemon.start_daemon(str(home.path)) == home.server_info == first
     status = json.loads(home.athena("daemon", "status", "--json"))
     assert (status["running"], status["answers"], status["pid"]) == (True, True, first["pid"])
     for name in ("athena.sock", "mcp.sock", "hook.sock", "server.json", "token"):
@@ -50,7 +50,7 @@ def test_session_environment_is_not_shared(home: Home, monkeypatch: pytest.Monke
     for name, value in (("HOOKS_PYTHON_PATH", "/nowhere/python"), ("HOOKS_TIMEOUT_MS", "150"), ("LLM_URL", "http://x")):
         monkeypatch.setenv(f"ATHENA_{name}", value)
     pid = home.start()
-    home.until(served=True)
+    home.wait_until(served=True)
     launcher = (home.path / "bin" / "athena-hook").read_text()
     assert "/nowhere" not in launcher
     assert " 150 " not in launcher
@@ -66,7 +66,7 @@ def test_concurrent_starts_leave_one_daemon(home: Home) -> None:
     stopped = daemon.stop_daemon(str(home.path))
     assert stopped is not None
     assert_gone(stopped["pid"])
-    assert home.starts() <= 1
+    assert home.start_count() <= 1
 
 
 def test_killed_daemon_is_replaced(home: Home) -> None:
@@ -74,7 +74,7 @@ def test_killed_daemon_is_replaced(home: Home) -> None:
     os.kill(killed, signal.SIGKILL)
     assert_gone(killed)
     assert (home.path / "athena.sock").exists()
-    assert home.served is None
+    assert home.server_info is None
     assert daemon.stop_daemon(str(home.path)) is None
     assert home.start() != killed
 
@@ -87,11 +87,11 @@ def test_stop_creates_no_home(tmp_path: Path) -> None:
 def test_server_replaces_daemon(home: Home) -> None:
     old = home.start()
     command = [sys.executable, "-m", "athena", "serve", "--port", "0"]
-    with subprocess.Popen(command, env=home.around(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, env=home.environ(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         assert server.stdout is not None
         assert b"http://" in server.stdout.readline()
         assert_gone(old)
-        facts = home.served
+        facts = home.server_info
         assert facts is not None
         assert (facts["pid"], facts["daemon"]) == (server.pid, False)
         assert daemon.start_daemon(str(home.path)) == facts
@@ -106,7 +106,7 @@ def test_newer_client_gets_own_daemon(home: Home) -> None:
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); import athena.core.version as v; v.__version__ = '99.1'; "
         f"from athena.core.home import daemon; print(daemon.start_daemon({str(home.path)!r})['pid'])"
     )
-    done = subprocess.run([sys.executable, "-c", program], env=home.around(), capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], env=home.environ(), capture_output=True, timeout=60)
     assert int(done.stdout) not in (0, old), done
     assert_gone(old)
 
@@ -140,14 +140,14 @@ def test_daemon_without_home_exits(home: Home, tmp_path: Path) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(second, signal.SIGKILL)
-        other.end()
+        other.stop()
 
 
 def test_hook_settings_are_followed_live(home: Home) -> None:
     first = home.start()
     home.settings("[hooks]\ntimeout_ms = 1234\n")
     script = home.path / "bin" / "athena-hook"
-    until(lambda: " 1234 " in script.read_text())
+    wait_until(lambda: " 1234 " in script.read_text())
     assert home.pid == first
     home.settings("[ranking]\nrole = 0.5\n")
     assert_gone(first)
@@ -159,7 +159,7 @@ def test_hanging_daemon_can_be_stopped(home: Home) -> None:
     assert json.loads(home.athena("daemon", "status", "--json"))["answers"] is False
     waited: list[int] = []
     lock.acquire_server_lock(str(home.path), 2 * lock.NOTIFY_AFTER_S, waited.append).release()
-    assert waited == [pid]  # nobody waits without being told for whom
+    assert waited == [pid]  # it waited for this process only
     assert_gone(pid)
 
 
@@ -169,7 +169,7 @@ def test_failed_start_is_explained(home: Home) -> None:
         home.start()
     assert "consolidate must be one of" in (home.path / "logs" / "daemon.log").read_text()
     assert str(home.path) in str(caught.value.hint)
-    assert not daemon.may_start(str(home.path))  # so that hooks do not try it each time
+    assert not daemon.may_start(str(home.path))  # so that hooks do not retry each time
     home.settings("")
     home.start()
     assert daemon.may_start(str(home.path))
@@ -188,15 +188,15 @@ def test_long_home_path_moves_sockets(tmp_path: Path) -> None:
         daemon.stop_daemon(str(home.path))
         assert not Path(path).exists()
     finally:
-        home.end()
+        home.stop()
 
 
 def test_long_log_is_rotated(tmp_path: Path) -> None:
     program = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from athena.core.home.logs import StderrLog as Log
-sys.stderr = Log({str(tmp_path)!r}, "some.log", 1_000)
+from athena.core.home.logs import StderrLog
+sys.stderr = StderrLog({str(tmp_path)!r}, "some.log", 1_000)
 for number in range(100):
     print(f"line {{number}} ".ljust(49, "."), file=sys.stderr)
 """
@@ -211,8 +211,8 @@ def test_removed_log_is_harmless(tmp_path: Path) -> None:
     program = f"""
 import shutil, sys
 sys.path.insert(0, {str(ROOT)!r})
-from athena.core.home.logs import StderrLog as Log
-sys.stderr = Log({str(tmp_path)!r}, "some.log", 100)
+from athena.core.home.logs import StderrLog
+sys.stderr = StderrLog({str(tmp_path)!r}, "some.log", 100)
 print("." * 200, file=sys.stderr)
 shutil.rmtree({str(tmp_path / "logs")!r})
 print("." * 200, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What the registry promises: its shapes, its errors, streams, repeated calls, projects and figures."""
+"""HTTP contract: schemas, errors, streams, idempotency keys, projects and metrics."""
 
 import json
 import re
@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from http_tools import Running, read, request, running, secured
-from patience import LONG
+from http_tools import RunningServer, assert_secure_headers, read_reply, request, run_server
+from wait_tools import LONG
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -20,77 +20,81 @@ JSON = "application/json"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("contract")) as made:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    with run_server(tmp_path_factory.mktemp("contract")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def document(served: Running) -> dict[str, Any]:
-    made: dict[str, Any] = served.get("/openapi.json").json
-    return made
+def document(served: RunningServer) -> dict[str, Any]:
+    body: dict[str, Any] = served.get("/openapi.json").json
+    return body
 
 
-def names(served: Running) -> list[str]:
+def operation_names(served: RunningServer) -> list[str]:
     return [tool["name"] for tool in served.get("/tools/list").json["tools"]]
 
 
-def schema(document: dict[str, Any], name: str) -> dict[str, Any]:
+def arguments_schema(document: dict[str, Any], name: str) -> dict[str, Any]:
     content = document["paths"][f"/tools/{name}/execute"]["post"]["requestBody"]["content"]
     made: dict[str, Any] = content["application/json"]["schema"]
     return made
 
 
-def test_discovery_lists_every_operation(served: Running, document: dict[str, Any]) -> None:
-    made = served.get("/tools/discover").json
-    assert set(made) == {"categories", "total_tools"}
+def test_discovery_lists_every_operation(served: RunningServer, document: dict[str, Any]) -> None:
+    body = served.get("/tools/discover").json
+    assert set(body) == {"categories", "total_tools"}
     found = []
-    for category in made["categories"].values():
+    for category in body["categories"].values():
         assert set(category) == {"description", "count", "tools"}
         assert category["count"] == len(category["tools"])
         for tool in category["tools"]:
             assert set(tool) == {"name", "description"}
             assert tool["description"]
             found.append(tool["name"])
-    assert len(found) == len(set(found)) == made["total_tools"]
-    assert sorted(found) == sorted(names(served))
+    assert len(found) == len(set(found)) == body["total_tools"]
+    assert sorted(found) == sorted(operation_names(served))
     described = {path.split("/")[2] for path in document["paths"] if path.endswith("/execute")}
     assert described == set(found)
 
 
-def test_category_lists_its_operations(served: Running) -> None:
-    for name, category in served.get("/tools/discover").json["categories"].items():
-        made = served.get(f"/tools/list?category={name}").json
-        assert made["count"] == category["count"]
-        assert [tool["name"] for tool in made["tools"]] == [tool["name"] for tool in category["tools"]]
-        assert {tool["category"] for tool in made["tools"]} == {name}
+def test_category_lists_its_operations(served: RunningServer) -> None:
+    categories = served.get("/tools/discover").json["categories"]
+    assert categories
+    for name, category in categories.items():
+        body = served.get(f"/tools/list?category={name}").json
+        assert body["count"] == category["count"]
+        assert [tool["name"] for tool in body["tools"]] == [tool["name"] for tool in category["tools"]]
+        assert {tool["category"] for tool in body["tools"]} == {name}
 
 
-def test_every_operation_describes_itself(served: Running) -> None:
-    for name in names(served):
-        made = served.get(f"/tools/{name}").json
-        assert {"name", "description", "category", "parameters", "returns", "effect", "examples"} <= set(made)
-        assert made["name"] == name
-        assert set(made["returns"]) == {"type", "description"}
-        for parameter in made["parameters"]:
+def test_every_operation_describes_itself(served: RunningServer) -> None:
+    operations = operation_names(served)
+    assert operations
+    for name in operations:
+        body = served.get(f"/tools/{name}").json
+        assert {"name", "description", "category", "parameters", "returns", "effect", "examples"} <= set(body)
+        assert body["name"] == name
+        assert set(body["returns"]) == {"type", "description"}
+        for parameter in body["parameters"]:
             assert set(parameter) == {"name", "type", "description", "required", "default"}
             assert parameter["description"], (name, parameter)
             assert parameter["type"] != "any", (name, parameter)
 
 
-def test_search_finds_by_purpose(served: Running) -> None:
-    made = served.get("/tools/search?q=forget%20a%20memory&limit=3").json
-    assert made["count"] == len(made["tools"]) <= 3
-    assert "forget" in [tool["name"] for tool in made["tools"]]
+def test_search_finds_by_purpose(served: RunningServer) -> None:
+    body = served.get("/tools/search?q=forget%20a%20memory&limit=3").json
+    assert body["count"] == len(body["tools"]) <= 3
+    assert "forget" in [tool["name"] for tool in body["tools"]]
     assert served.get("/tools/search?q=%F0%9F%92%A9").json == {"tools": [], "count": 0}
-    made = served.get("/tools/search?q=forget%20a%20task&limit=5&category=tasks").json
-    assert {tool["category"] for tool in made["tools"]} == {"tasks"}
+    body = served.get("/tools/search?q=forget%20a%20task&limit=5&category=tasks").json
+    assert {tool["category"] for tool in body["tools"]} == {"tasks"}
     assert served.get("/tools/search?q=a&category=colours").status == 404
 
 
-def test_skills_are_found_with_usage(served: Running) -> None:
-    made = served.get("/tools/search?q=summary%20of%20the%20last%20week&limit=3").json
-    assert "skills.weekly_summary" in [tool["name"] for tool in made["tools"]]
+def test_skills_are_found_with_usage(served: RunningServer) -> None:
+    body = served.get("/tools/search?q=summary%20of%20the%20last%20week&limit=3").json
+    assert "skills.weekly_summary" in [tool["name"] for tool in body["tools"]]
     told = served.get("/tools/skills.weekly_summary").json
     assert (told["name"], told["category"], told["effect"]) == ("skills.weekly_summary", "skills", "execute")
     assert [parameter["name"] for parameter in told["parameters"]] == ["days", "limit"]
@@ -103,30 +107,32 @@ def test_skills_are_found_with_usage(served: Running) -> None:
 @pytest.mark.parametrize(
     "query", ["", "q=", "q=%20", "q=a&limit=0", "q=a&limit=101", "q=a&limit=-1", "q=a&limit=x", "q=a&limit=1.5"]
 )
-def test_empty_search_is_refused(served: Running, query: str) -> None:
+def test_empty_search_is_refused(served: RunningServer, query: str) -> None:
     reply = served.get(f"/tools/search?{query}")
     assert reply.status == 422
     assert ("limit" if "limit" in query else "q") in reply.error["message"]
 
 
-def test_very_long_search_is_refused(served: Running) -> None:
+def test_very_long_search_is_refused(served: RunningServer) -> None:
     assert served.get("/tools/search?q=" + "a" * 3_000).status == 422
     assert served.get("/tools/search?q=a&limit=" + "9" * 5_000).status == 422
 
 
-def wrong(kind: dict[str, Any]) -> list[Any]:
-    """Return values that a schema does not allow, whatever it is."""
+def invalid_values(kind: dict[str, Any]) -> list[Any]:
+    """Return values that no schema of this kind allows."""
     text = json.dumps(kind)
     given: list[Any] = [[[1]], {"x": [1]}, True] if "object" not in text else [[[1]], True]
     return given if "boolean" not in text else given[:-1]
 
 
-def test_every_argument_is_checked_and_named(served: Running, document: dict[str, Any]) -> None:
-    for name in names(served):
-        takes = schema(document, name)
+def test_every_argument_is_checked_and_named(served: RunningServer, document: dict[str, Any]) -> None:
+    operations = operation_names(served)
+    assert operations
+    for name in operations:
+        takes = arguments_schema(document, name)
         required = takes.get("required", [])
         for argument, kind in takes["properties"].items():
-            for value in wrong(kind):
+            for value in invalid_values(kind):
                 reply = served.execute(name, {argument: value})
                 assert reply.status == 422, (name, argument, value, reply)
                 message = reply.error["message"]
@@ -141,7 +147,7 @@ def test_every_argument_is_checked_and_named(served: Running, document: dict[str
 
 
 @pytest.mark.parametrize("path", ["/tools/discover", "/tools/list", "/tools/remember", "/openapi.json"])
-def test_etag_avoids_resending(served: Running, path: str) -> None:
+def test_etag_avoids_resending(served: RunningServer, path: str) -> None:
     first = served.get(path)
     tag = first.header("etag")
     assert tag
@@ -149,12 +155,12 @@ def test_etag_avoids_resending(served: Running, path: str) -> None:
         again = served.get(path, ("If-None-Match", known))
         assert (again.status, again.body) == (304, b"")
         assert again.header("etag") == tag
-        secured(again)
+        assert_secure_headers(again)
     for known in ('"other"', tag.strip('"')[:-1], ""):
         assert served.get(path, ("If-None-Match", known)).body == first.body
 
 
-def test_stream_equals_list(served: Running) -> None:
+def test_stream_equals_list(served: RunningServer) -> None:
     here = ("X-Athena-Project", "stream")
     served.call("remember_batch", here, items=[{"content": f"text {n} with\nlines"} for n in range(700)])
     listed = served.execute("list_memories", {"k": 700}, here).json
@@ -162,19 +168,19 @@ def test_stream_equals_list(served: Running) -> None:
     reply = served.execute("list_memories", {"k": 700}, here, ("Accept", "application/x-ndjson"))
     assert reply.header("content-type") == "application/x-ndjson"
     assert reply.header("athena-total") == "700"
-    secured(reply)
+    assert_secure_headers(reply)
     lines = reply.body.decode().split("\n")
     assert lines.pop() == ""
     assert [json.loads(line) for line in lines] == listed["data"]
 
 
-def test_error_is_never_stream(served: Running) -> None:
+def test_error_is_never_stream(served: RunningServer) -> None:
     reply = served.execute("list_memories", {"k": 0}, ("Accept", "application/x-ndjson"))
     assert (reply.status, reply.error["code"]) == (422, "invalid_input")
     assert served.execute("health", {}, ("Accept", "application/x-ndjson")).json["success"]
 
 
-def test_repeated_key_happens_once(served: Running) -> None:
+def test_repeated_key_happens_once(served: RunningServer) -> None:
     key = ("Idempotency-Key", "once")
     first = served.execute("remember", {"content": "happens once"}, key)
     history = served.call("memory_history", memory_id=first.json["data"]["hash"])
@@ -189,7 +195,7 @@ def test_repeated_key_happens_once(served: Running) -> None:
     assert different.status == 409
 
 
-def test_concurrent_key_happens_once(served: Running) -> None:
+def test_concurrent_key_happens_once(served: RunningServer) -> None:
     before = served.count()
     key = ("Idempotency-Key", "all at once")
     with ThreadPoolExecutor(8) as pool:
@@ -199,17 +205,17 @@ def test_concurrent_key_happens_once(served: Running) -> None:
 
 
 @pytest.mark.parametrize("project", ["plain", "/home/a b/c", "Übersicht/日本語/🦉", "100% & more"])
-def test_projects_are_separate(served: Running, project: str) -> None:
+def test_projects_are_separate(served: RunningServer, project: str) -> None:
     here = ("X-Athena-Project", quote(project, safe=""))
-    made = served.call("remember", here, content=f"only in {project}")
-    assert made["project"] == project
+    memory = served.call("remember", here, content=f"only in {project}")
+    assert memory["project"] == project
     assert [one["content"] for one in served.call("list_memories", here)] == [f"only in {project}"]
     assert f"only in {project}" not in [one["content"] for one in served.call("list_memories", k=100)]
     assert project in json.dumps(served.call("list_projects"), ensure_ascii=False)
 
 
 @pytest.mark.parametrize("project", ["%00", "%ff", "%ed%a0%80", "%", "%zz", "..%2f..", "%20", "%0d%0aX-A:%20b"])
-def test_unusual_project_never_breaks_server(served: Running, project: str) -> None:
+def test_unusual_project_never_breaks_server(served: RunningServer, project: str) -> None:
     reply = served.execute("remember", {"content": "odd"}, ("X-Athena-Project", project))
     assert reply.status in (200, 400, 422), reply
     assert reply.header("x-a") is None
@@ -219,7 +225,7 @@ def test_unusual_project_never_breaks_server(served: Running, project: str) -> N
 SAMPLE = re.compile(r'^([a-z_]+)(\{[a-z_]+="[^"\\\n]*"(,[a-z_]+="[^"\\\n]*")*\})? ([0-9.e+-]+|\+Inf|NaN)$')
 
 
-def test_metrics_are_prometheus_text(served: Running) -> None:
+def test_metrics_are_prometheus_text(served: RunningServer) -> None:
     served.call("stats")
     served.execute("remember", {"content": ""})
     reply = served.get("/metrics")
@@ -234,11 +240,11 @@ def test_metrics_are_prometheus_text(served: Running) -> None:
             assert name not in kinds
             kinds[name] = kind
         elif not line.startswith("# HELP "):
-            found = SAMPLE.match(line)
-            assert found, line
-            assert (found[1], found[2]) not in seen
-            seen.add((found[1], found[2]))
-            assert found[1] in kinds or re.sub("_(bucket|sum|count)$", "", found[1]) in kinds
+            match = SAMPLE.match(line)
+            assert match, line
+            assert (match[1], match[2]) not in seen
+            seen.add((match[1], match[2]))
+            assert match[1] in kinds or re.sub("_(bucket|sum|count)$", "", match[1]) in kinds
     assert set(kinds.values()) == {"counter", "gauge", "histogram"}
     assert 'operation="remember",surface="http",outcome="invalid_input"' in text
     assert 'operation="stats",surface="http",outcome="done"' in text
@@ -247,44 +253,46 @@ def test_metrics_are_prometheus_text(served: Running) -> None:
     assert buckets[-1] >= 1
 
 
-def test_unknown_operations_add_no_metrics(served: Running) -> None:
+def test_unknown_operations_add_no_metrics(served: RunningServer) -> None:
     for number in range(20):
         served.execute(f"made_up_{number}", {})
     assert "made_up" not in served.get("/metrics").body.decode()
 
 
-def test_server_describes_itself(served: Running) -> None:
-    made = served.get("/info").json
-    assert {"name", "version", "tools", "project", "backend"} <= set(made)
-    assert made["tools"] == len(names(served))
-    assert str(served.home) not in json.dumps(made)
+def test_server_describes_itself(served: RunningServer) -> None:
+    body = served.get("/info").json
+    assert {"name", "version", "tools", "project", "backend"} <= set(body)
+    assert body["tools"] == len(operation_names(served))
+    assert str(served.home) not in json.dumps(body)
 
 
-def test_health_shows_only_live_and_ready(served: Running) -> None:
-    assert served.ask("GET", "/health", [served.right[0]]).json == {"live": True, "ready": True}
+def test_health_shows_only_live_and_ready(served: RunningServer) -> None:
+    assert served.ask("GET", "/health", [served.auth_headers[0]]).json == {"live": True, "ready": True}
 
 
-def test_pipelined_requests_answer_in_order(served: Running) -> None:
+def test_pipelined_requests_answer_in_order(served: RunningServer) -> None:
     with served.connect() as connection:
         for path, status in (("/info", 200), ("/nothing", 404), ("/health", 200), ("/tools/remember", 200)):
-            connection.sendall(request("GET", path, served.right))
-            assert read(connection).status == status
+            connection.sendall(request("GET", path, served.auth_headers))
+            assert read_reply(connection).status == status
 
 
-def test_small_call_has_no_delayed_ack(served: Running) -> None:
-    """With Nagle's algorithm on, each answer that is written in two parts would take 40 ms."""
+def test_small_call_has_no_delayed_ack(served: RunningServer) -> None:
+    """With Nagle's algorithm, each reply that is written in two parts would take 40 ms."""
     connection = HTTPConnection("127.0.0.1", served.port, timeout=LONG)
     took = []
     for _ in range(60):
         began = time.perf_counter()
-        connection.request("POST", "/tools/list_tags/execute", b"{}", dict(served.right) | {"Content-Type": JSON})
+        connection.request(
+            "POST", "/tools/list_tags/execute", b"{}", dict(served.auth_headers) | {"Content-Type": JSON}
+        )
         assert connection.getresponse().read()
         took.append(time.perf_counter() - began)
     connection.close()
-    assert sorted(took[30:])[5] < 0.03, took  # a busy machine holds up some, the algorithm would hold up each
+    assert sorted(took[30:])[5] < 0.03, took  # a busy machine delays some replies, the algorithm would delay all
 
 
-def test_repeated_rename_is_answered(served: Running) -> None:
+def test_repeated_rename_is_answered(served: RunningServer) -> None:
     served.call("remember", ("X-Athena-Project", "first name"), content="renamed twice")
     key = ("Idempotency-Key", "rename once")
     served.call("rename_project", key, name="first name", to="second name")
@@ -292,7 +300,7 @@ def test_repeated_rename_is_answered(served: Running) -> None:
     assert served.execute("rename_project", {"name": "first name", "to": "second name"}, key).status < 500
 
 
-def test_project_may_take_unused_name(served: Running) -> None:
+def test_project_may_take_unused_name(served: RunningServer) -> None:
     for project in ("has memories", "was only asked"):
         served.call("list_tags", ("X-Athena-Project", quote(project)))
         served.call("recall", ("X-Athena-Project", quote(project)), query="anything")

@@ -1,4 +1,4 @@
-"""What docs/http.md and the README show runs as it stands there, but for the port."""
+"""The examples of docs/http.md and the README run unchanged, except for the port."""
 
 import os
 import re
@@ -13,8 +13,8 @@ import pytest
 
 from athena.core.home.paths import ensure_token
 from conftest import rounds
-from http_tools import Running, running, serving_with, surroundings
-from patience import until
+from http_tools import RunningServer, run_server, serve_command, server_environ
+from wait_tools import wait_until
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(?P<kind>sh|py|python)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = (ROOT / "docs" / "http.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
-# SPEC section 3, as far as its operations exist.
+# The operations of SPEC section 3 that exist.
 CONTRACT = """
 from athena import AthenaClient
 with AthenaClient("http://localhost:3000") as client:
@@ -43,8 +43,8 @@ with AthenaClient("http://localhost:3000") as client:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("documents")) as made:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    with run_server(tmp_path_factory.mktemp("documents")) as made:
         yield made
 
 
@@ -55,19 +55,19 @@ def programs(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("source", [*programs(PAGE), *programs(README), CONTRACT])
-def test_shown_program_runs(served: Running, source: str) -> None:
+def test_shown_program_runs(served: RunningServer, source: str) -> None:
     program = source.replace("localhost:3000", f"localhost:{served.port}")
-    given = surroundings(served.home)
-    done = subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True, timeout=60)
+    environ = server_environ(served.home)
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
-def test_shown_requests_are_answered(served: Running) -> None:
+def test_shown_requests_are_answered(served: RunningServer) -> None:
     shown = next(match["body"] for match in BLOCK.finditer(PAGE) if match["kind"] == "sh")
     requests = shown[shown.index("curl") :].replace("localhost:3000", f"localhost:{served.port}")
-    given = surroundings(served.home, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    environ = server_environ(served.home, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     command = f"set -e\n{requests}".replace("curl ", "curl -sSf ")
-    done = subprocess.run(["bash", "-c", command], env=given, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert '"total_tools"' in done.stdout
     assert '"success":true' in done.stdout
@@ -75,13 +75,13 @@ def test_shown_requests_are_answered(served: Running) -> None:
 
 def test_lost_store_is_live_not_ready(tmp_path: Path, server: postgres.Server) -> None:
     url = server.create("gone")
-    patience = rounds(1, 10)  # seconds in which the store may come back before a caller is told
+    patience = rounds(1, 10)  # seconds in which the store may return before a call fails
     changed = f"from athena.storage.postgres.store import Postgres; Postgres.__init__.__defaults__ = ({patience},)"
-    with running(tmp_path, command=serving_with(changed), ATHENA_DATABASE_URL=url) as served:
+    with run_server(tmp_path, command=serve_command(changed), ATHENA_DATABASE_URL=url) as served:
         assert served.get("/health").json == {"live": True, "ready": True}
         with psycopg.connect(server.create("beside"), autocommit=True) as connection:
             connection.execute("DROP DATABASE gone WITH (FORCE)")
-        until(lambda: served.get("/health").status != 200)  # the store is asked again after a second
+        wait_until(lambda: served.get("/health").status != 200)  # health checks the store again after a second
         seen = served.get("/health")
         assert (seen.status, seen.json) == (503, {"live": True, "ready": False})
         assert served.get("/tools/recall").status == 200
@@ -100,12 +100,12 @@ def test_empty_token_file_gets_token(tmp_path: Path, left: str) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["token"]
 
 
-def test_integral_float_is_integer(served: Running) -> None:
+def test_integral_float_is_integer(served: RunningServer) -> None:
     assert served.execute("recall", b'{"query": "anything", "k": 5.0}').status == 200
     assert served.execute("recall", b'{"query": "anything", "k": 5.5}').status == 422
 
 
-def test_tag_length_is_limited(served: Running) -> None:
+def test_tag_length_is_limited(served: RunningServer) -> None:
     reply = served.execute("remember", {"content": "many tags", "tags": "x," * 1_000_000})
     assert reply.status == 422
     assert "tags" in reply.error["message"]

@@ -1,4 +1,4 @@
-"""Requests that no client would send: none of them may break the server, hold it up or make it grow."""
+"""Malformed requests must not break the server, block it or make its memory grow."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import rounds
-from http_tools import Running, request, running
+from http_tools import RunningServer, request, run_server
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -55,14 +55,14 @@ HEADERS = [
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("fuzz")) as made:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    with run_server(tmp_path_factory.mktemp("fuzz")) as made:
         yield made
 
 
-def valid(served: Running) -> list[bytes]:
-    """Requests to begin with."""
-    made = [request("GET", path, served.right) for path in ("/info", "/tools/list?category=memory", "/health")]
+def valid_requests(served: RunningServer) -> list[bytes]:
+    """Return valid requests to mutate."""
+    made = [request("GET", path, served.auth_headers) for path in ("/info", "/tools/list?category=memory", "/health")]
     for name, arguments in (
         ("list_memories", {"k": 3}),
         ("get_memory", {"memory_id": "abc"}),
@@ -72,14 +72,14 @@ def valid(served: Running) -> list[bytes]:
         body = json.dumps(arguments).encode()
         kind = [("Content-Type", "application/json")]
         path = f"/tools/{name}/execute"
-        made.append(request("POST", path, [*served.right, *kind, ("Content-Length", str(len(body)))], body))
+        made.append(request("POST", path, [*served.auth_headers, *kind, ("Content-Length", str(len(body)))], body))
         pieces = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-        made.append(request("POST", path, [*served.right, *kind, ("Transfer-Encoding", "chunked")], pieces))
+        made.append(request("POST", path, [*served.auth_headers, *kind, ("Transfer-Encoding", "chunked")], pieces))
     return made
 
 
-def broken(chance: random.Random, whole: list[bytes]) -> bytes:
-    """Return a request that was damaged in one of many ways, or mere noise."""
+def damaged_request(chance: random.Random, whole: list[bytes]) -> bytes:
+    """Return a request that is damaged in one of many ways, or random bytes."""
     data = bytearray(chance.choice(whole))
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(len(data) + 1)
@@ -104,16 +104,16 @@ def broken(chance: random.Random, whole: list[bytes]) -> bytes:
     return bytes(data)
 
 
-def throw(served: Running, seed: int, count: int) -> Counter[int]:
-    """Send damaged requests; each connection is closed by us when nothing more comes."""
-    chance, whole, statuses = random.Random(seed), valid(served), Counter[int]()
+def send_damaged(served: RunningServer, seed: int, count: int) -> Counter[int]:
+    """Send damaged requests; close each connection when no more data arrives."""
+    chance, whole, statuses = random.Random(seed), valid_requests(served), Counter[int]()
     for _ in range(count):
-        data = broken(chance, whole)
+        data = damaged_request(chance, whole)
         with served.connect() as connection:
             answer = b""
             with suppress(ConnectionResetError, BrokenPipeError):
                 connection.sendall(data)
-                connection.shutdown(socket.SHUT_WR)  # nothing more will come: the server must see that, too
+                connection.shutdown(socket.SHUT_WR)  # end of input: the server must notice it
                 while piece := connection.recv(65_536):
                     answer += piece
         status = int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else 0
@@ -123,41 +123,42 @@ def throw(served: Running, seed: int, count: int) -> Counter[int]:
     return statuses
 
 
-def _settled(served: Running) -> int:
-    """Return how much memory a server has once it has loaded all that it loads in the background."""
-    seen = [served.resident()]
+def _settled_memory(served: RunningServer) -> int:
+    """Return the memory of a server once it has loaded everything in the background."""
+    seen = [served.resident_mb()]
     while len(seen) < 60 and (len(seen) < 5 or seen[-1] - seen[-5] > 2):
         time.sleep(0.3)
-        seen.append(served.resident())
+        seen.append(served.resident_mb())
     return seen[-1]
 
 
 @pytest.mark.timeout(rounds(300, 3_600))
-def test_damaged_requests_break_nothing(served: Running) -> None:
-    throw(served, 0, 100)
-    before = _settled(served)
+def test_damaged_requests_break_nothing(served: RunningServer) -> None:
+    send_damaged(served, 0, 100)
+    before = _settled_memory(served)
     each = rounds(3_000, 200_000) // AT_ONCE
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        seen = sum(pool.map(lambda seed: throw(served, seed, each), range(1, AT_ONCE + 1)), Counter[int]())
-    assert seen[400] > each  # they were wrong, and were told so
-    assert served.resident() - before < 100
+        seen = sum(pool.map(lambda seed: send_damaged(served, seed, each), range(1, AT_ONCE + 1)), Counter[int]())
+    assert seen[400] > each  # the server rejected them
+    assert served.resident_mb() - before < 100
     assert served.call("remember", content="still here")["hash"]
     assert "Traceback" not in served.log.read_text()
 
 
 @pytest.mark.timeout(rounds(300, 3_600))
-def test_openapi_matches_answers(tmp_path: Path, served: Running) -> None:
-    """schemathesis makes calls from the OpenAPI document, right ones and wrong ones, and checks every answer."""
+def test_openapi_matches_answers(tmp_path: Path, served: RunningServer) -> None:
+    """Let schemathesis make valid and invalid calls from the OpenAPI document and check every reply."""
     program = Path(sys.executable).with_name("schemathesis")
     paths = sorted(served.get("/openapi.json").json["paths"])
     without = [path for number, path in enumerate(paths) if number % rounds(8, 1)]
-    if without:  # which of them are tried with all that a schema tells apart, and not only with some of it
+    if without:  # operations for which every value of the schema is tried, not only some
         config = f"[[operations]]\ninclude-path = {json.dumps(without)}\nphases.coverage.enabled = false\n"
         (tmp_path / "schemathesis.toml").write_text(config)
     words = [
         *(str(program), "run", f"http://localhost:{served.port}/openapi.json"),
         *("-H", f"Authorization: Bearer {served.token}"),
-        *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),  # no schema says what is a time or a hash
+        # no schema describes a valid time or hash
+        *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
         *("--phases", "examples,coverage,fuzzing", "--max-examples", str(rounds(2, 100))),
         *("--seed", "1", "--no-color", "--generation-database", "none", "--continue-on-failure"),
     ]

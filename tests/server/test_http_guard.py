@@ -1,4 +1,4 @@
-"""Who may ask: no web page, nobody without the token, and nothing that is not JSON."""
+"""HTTP access control: no web pages, no request without the token, and JSON only."""
 
 import json
 import socket
@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from http_tools import Reply, Running, read, request, running, secured
+from http_tools import Reply, RunningServer, assert_secure_headers, read_reply, request, run_server
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -44,60 +44,60 @@ SITES = {
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("guard")) as made:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    with run_server(tmp_path_factory.mktemp("guard")) as made:
         yield made
 
 
-def ask(served: Running, method: str, path: str, headers: list[tuple[str, str]]) -> Reply:
+def ask(served: RunningServer, method: str, path: str, headers: list[tuple[str, str]]) -> Reply:
     if method == "GET":
         return served.ask(method, path, headers)
     return served.ask(method, path, [*headers, ("Content-Type", "application/json")], BODY)
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_foreign_host_or_origin_is_refused(served: Running, site: str) -> None:
+def test_foreign_host_or_origin_is_refused(served: RunningServer, site: str) -> None:
     headers = [(name, value.format(port=served.port)) for name, value in SITES[site]]
     before = served.count()
     for method, path in ROUTES:
         reply = ask(served, method, path, [*headers, ("Authorization", f"Bearer {served.token}")])
         assert reply.status in (400, 403), (path, reply)
         assert reply.error["code"] in ("denied", "malformed")
-        secured(reply)
+        assert_secure_headers(reply)
     assert served.count() == before
 
 
 @pytest.mark.parametrize("site", ["evil.com", "evil.com:80", "localhost:{port}@evil.com"])
-def test_absolute_request_url_is_refused(served: Running, site: str) -> None:
+def test_absolute_request_url_is_refused(served: RunningServer, site: str) -> None:
     before = served.count()
     for method, path in ROUTES:
-        reply = ask(served, method, f"http://{site.format(port=served.port)}{path}", served.right)
+        reply = ask(served, method, f"http://{site.format(port=served.port)}{path}", served.auth_headers)
         assert 400 <= reply.status < 500, reply
         assert reply.error
-        secured(reply)
+        assert_secure_headers(reply)
     assert served.count() == before
 
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
-def test_own_names_are_answered(served: Running, host: str) -> None:
+def test_own_names_are_answered(served: RunningServer, host: str) -> None:
     name = host.format(port=served.port)
-    given = [("Host", name), ("Authorization", f"Bearer {served.token}")]
+    headers = [("Host", name), ("Authorization", f"Bearer {served.token}")]
     for more in ([], [("Origin", f"http://{name}")], [("Sec-Fetch-Site", "same-origin")], [("Sec-Fetch-Site", "none")]):
-        assert served.ask("GET", "/info", [*given, *more]).status == 200
+        assert served.ask("GET", "/info", [*headers, *more]).status == 200
 
 
 @pytest.mark.parametrize(
     "shown",
     [None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer {token}x", "Basic {token}", "{token}", "Bearer \xe9"],
 )
-def test_token_is_required_except_health(served: Running, shown: str | None) -> None:
+def test_token_is_required_except_health(served: RunningServer, shown: str | None) -> None:
     before = served.count()
-    given = [("Host", f"localhost:{served.port}")]
+    headers = [("Host", f"localhost:{served.port}")]
     if shown is not None:
-        given.append(("Authorization", shown.format(token=served.token)))
+        headers.append(("Authorization", shown.format(token=served.token)))
     for method, path in ROUTES:
-        reply = ask(served, method, path, given)
-        secured(reply)
+        reply = ask(served, method, path, headers)
+        assert_secure_headers(reply)
         if path == "/health":
             assert (reply.status, reply.json) == (200, {"live": True, "ready": True})
             continue
@@ -107,33 +107,33 @@ def test_token_is_required_except_health(served: Running, shown: str | None) -> 
     assert served.count() == before
 
 
-def test_two_authorization_headers_are_refused(served: Running) -> None:
+def test_two_authorization_headers_are_refused(served: RunningServer) -> None:
     reply = served.get("/info", ("Authorization", "Bearer wrong"))
     assert reply.status == 400
     assert reply.error["code"] == "malformed"
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_token_opens_every_route(served: Running, scheme: str) -> None:
-    given = [("Host", f"localhost:{served.port}"), ("Authorization", f"{scheme} {served.token}")]
+def test_token_opens_every_route(served: RunningServer, scheme: str) -> None:
+    headers = [("Host", f"localhost:{served.port}"), ("Authorization", f"{scheme} {served.token}")]
     for path in (*GETS, "/openapi.json"):
-        reply = served.ask("GET", path, given)
+        reply = served.ask("GET", path, headers)
         assert reply.status == 200, (path, reply)
-        secured(reply)
-    reply = ask(served, "POST", "/tools/remember/execute", given)
+        assert_secure_headers(reply)
+    reply = ask(served, "POST", "/tools/remember/execute", headers)
     assert reply.json["data"]["hash"]
-    secured(reply)
+    assert_secure_headers(reply)
     served.call("forget", memory_id=reply.json["data"]["hash"])
 
 
-def test_wrong_tokens_do_not_lock_owner(served: Running) -> None:
-    given = [("Host", f"localhost:{served.port}"), ("Authorization", "Bearer guess")]
-    assert {served.ask("GET", "/info", given).status for _ in range(60)} == {401}
+def test_wrong_tokens_do_not_lock_owner(served: RunningServer) -> None:
+    headers = [("Host", f"localhost:{served.port}"), ("Authorization", "Bearer guess")]
+    assert {served.ask("GET", "/info", headers).status for _ in range(60)} == {401}
     assert served.get("/info").status == 200
 
 
-def test_early_hangup_is_not_owner(served: Running) -> None:
-    """A broken connection has no address, as a Unix socket has none; only the latter is trusted."""
+def test_early_hangup_is_not_owner(served: RunningServer) -> None:
+    """A broken connection has no address, like a Unix socket; only a Unix socket is trusted."""
     before = served.count()
     for number in range(rounds_of_hanging_up := 300):
         body = json.dumps({"content": f"planted {number} of {rounds_of_hanging_up}"}).encode()
@@ -150,9 +150,9 @@ def test_early_hangup_is_not_owner(served: Running) -> None:
 
 
 @pytest.mark.parametrize("forged", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "X-Forwarded-Host"])
-def test_proxy_headers_change_nothing(served: Running, forged: str) -> None:
-    given = [("Host", f"localhost:{served.port}"), (forged, "")]
-    assert served.ask("GET", "/info", given).status == 401
+def test_proxy_headers_change_nothing(served: RunningServer, forged: str) -> None:
+    headers = [("Host", f"localhost:{served.port}"), (forged, "")]
+    assert served.ask("GET", "/info", headers).status == 401
     assert served.get("/info", (forged, "https")).status == 200
 
 
@@ -168,37 +168,37 @@ def test_proxy_headers_change_nothing(served: Running, forged: str) -> None:
         "application/json, text/plain",
     ],
 )
-def test_form_content_type_is_refused(served: Running, kind: str | None) -> None:
+def test_form_content_type_is_refused(served: RunningServer, kind: str | None) -> None:
     before = served.count()
-    given = [*served.right, *([("Content-Type", kind)] if kind else [])]
-    reply = served.ask("POST", "/tools/remember/execute", given, BODY)
+    headers = [*served.auth_headers, *([("Content-Type", kind)] if kind else [])]
+    reply = served.ask("POST", "/tools/remember/execute", headers, BODY)
     assert reply.status == 415
     assert reply.error["code"] == "not_json"
-    secured(reply)
+    assert_secure_headers(reply)
     assert served.count() == before
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
-def test_execute_accepts_only_post(served: Running, method: str) -> None:
+def test_execute_accepts_only_post(served: RunningServer, method: str) -> None:
     with served.connect() as connection:
-        connection.sendall(request(method, "/tools/remember/execute", served.right))
+        connection.sendall(request(method, "/tools/remember/execute", served.auth_headers))
         reply = Reply(0, [], b"")
         if method != "HEAD":
-            reply = read(connection)
+            reply = read_reply(connection)
             assert reply.error["code"] == "method_not_allowed"
-            secured(reply)
+            assert_secure_headers(reply)
             assert (reply.status, reply.header("allow")) == (405, "POST")
         else:
             assert connection.recv(65_536).startswith(b"HTTP/1.1 405")
 
 
 @pytest.mark.parametrize("path", [*GETS, "/openapi.json"])
-def test_discovery_accepts_only_get(served: Running, path: str) -> None:
+def test_discovery_accepts_only_get(served: RunningServer, path: str) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-        reply = served.ask(method, path, [*served.right, ("Content-Type", "application/json")], b"{}")
+        reply = served.ask(method, path, [*served.auth_headers, ("Content-Type", "application/json")], b"{}")
         assert reply.status == 405, (method, path)
         assert reply.error
-        secured(reply)
+        assert_secure_headers(reply)
 
 
 @pytest.mark.parametrize(
@@ -221,14 +221,14 @@ def test_discovery_accepts_only_get(served: Running, path: str) -> None:
         "/HEALTH",
     ],
 )
-def test_unknown_path_is_not_found(served: Running, path: str) -> None:
+def test_unknown_path_is_not_found(served: RunningServer, path: str) -> None:
     reply = served.get(path)
     assert reply.status == 404, reply
     assert reply.error["code"] == "not_found"
-    secured(reply)
+    assert_secure_headers(reply)
 
 
-def test_unknown_tool_error_suggests_name(served: Running) -> None:
+def test_unknown_tool_error_suggests_name(served: RunningServer) -> None:
     reply = served.execute("remembr", {})
     assert reply.status == 404
     assert "remember" in json.dumps(reply.error)
@@ -237,12 +237,12 @@ def test_unknown_tool_error_suggests_name(served: Running) -> None:
 @pytest.mark.parametrize(
     "upgrade", [[("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "x")], [("Upgrade", "h2c")]]
 )
-def test_upgrade_is_refused(served: Running, upgrade: list[tuple[str, str]]) -> None:
+def test_upgrade_is_refused(served: RunningServer, upgrade: list[tuple[str, str]]) -> None:
     assert served.get("/tools/discover", *upgrade).status in (200, 400, 403, 404)
-    assert served.ask("GET", "/tools/discover", [served.right[0], *upgrade]).status in (400, 401, 403)
+    assert served.ask("GET", "/tools/discover", [served.auth_headers[0], *upgrade]).status in (400, 401, 403)
 
 
-def test_token_is_not_logged(served: Running) -> None:
+def test_token_is_not_logged(served: RunningServer) -> None:
     served.get("/info")
     served.get("/nothing?x=1")
     served.send(b"GET / HTTP/1.1\r\nAuthorization: Bearer " + served.token.encode() + b"\r\n broken\r\n\x00\r\n\r\n")

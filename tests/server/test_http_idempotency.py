@@ -1,4 +1,4 @@
-"""Calls that are made again: with their key they happen once, and nothing else passes for them."""
+"""Repeated calls: with a key they happen once, and a key matches only its own call."""
 
 import json
 import subprocess
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from conftest import rounds
-from http_tools import Reply, Running, read, request, running, serving_with, surroundings
-from patience import LONG, until
+from http_tools import Reply, RunningServer, read_reply, request, run_server, serve_command, server_environ
+from wait_tools import LONG, wait_until
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -19,8 +19,8 @@ HURRY = rounds(2, 10)
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("again")) as made:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    with run_server(tmp_path_factory.mktemp("again")) as made:
         yield made
 
 
@@ -28,7 +28,7 @@ def key(name: str) -> tuple[str, str]:
     return "Idempotency-Key", name
 
 
-def test_key_of_other_call_is_refused(served: Running) -> None:
+def test_key_of_other_call_is_refused(served: RunningServer) -> None:
     one, two = (served.call("remember", content=f"to be forgotten {n}")["id"] for n in "ab")
     assert served.call("forget", key("forget"), memory_id=one) is True
     assert served.execute("forget", {"memory_id": two}, key("forget")).status == 409
@@ -39,7 +39,7 @@ def test_key_of_other_call_is_refused(served: Running) -> None:
     assert served.execute("remember", {"content": "with tags", "tags": ["b"]}, key("remember")).status == 409
 
 
-def test_repeated_delete_counts_once(served: Running, tmp_path: Path) -> None:
+def test_repeated_delete_counts_once(served: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("# A page\n\nwith a paragraph")
     served.call("ingest_document", path=str(tmp_path / "page.md"))
     (source,) = [one["source"] for one in served.call("list_documents")]
@@ -48,16 +48,16 @@ def test_repeated_delete_counts_once(served: Running, tmp_path: Path) -> None:
     assert served.execute("delete_document", {"source": source}).status == 404
 
 
-def test_purged_result_is_reported_gone(served: Running) -> None:
-    made = served.call("remember", key("purged"), content="to be purged")
-    served.call("purge", memory_ids=[made["id"]], expect=1)
+def test_purged_result_is_reported_gone(served: RunningServer) -> None:
+    memory = served.call("remember", key("purged"), content="to be purged")
+    served.call("purge", memory_ids=[memory["id"]], expect=1)
     reply = served.execute("remember", {"content": "to be purged"}, key("purged"))
     assert reply.status == 404
     assert "removed for good" in reply.error["message"]
 
 
-def test_health_is_not_logged_as_call(served: Running) -> None:
-    for pause in (1.1, 0):  # the store is asked again after a second
+def test_health_is_not_logged_as_call(served: RunningServer) -> None:
+    for pause in (1.1, 0):  # health checks the store again after a second
         assert served.get("/health").status == 200
         assert served.get("/metrics").status == 200
         time.sleep(pause)
@@ -66,11 +66,11 @@ def test_health_is_not_logged_as_call(served: Running) -> None:
     def seen() -> set[str]:
         return {one["operation"] for one in served.call("token_savings")["operations"]}
 
-    until(lambda: "list_tags" in seen())  # calls are counted a little later
+    wait_until(lambda: "list_tags" in seen())  # calls are counted in the background
     assert not seen() & {"health", "stats"}
 
 
-def test_long_write_does_not_block_reads(served: Running) -> None:
+def test_long_write_does_not_block_reads(served: RunningServer) -> None:
     served.call("remember", content="something to find")
     done = threading.Event()
 
@@ -91,22 +91,22 @@ def test_long_write_does_not_block_reads(served: Running) -> None:
     assert answered >= 2
 
 
-def test_long_unknown_parameter_is_refused(served: Running) -> None:
+def test_long_unknown_parameter_is_refused(served: RunningServer) -> None:
     began = time.monotonic()
     assert served.execute("recall", {"query": "x", "y" * 5_000_000: 1}).status == 422
     assert time.monotonic() - began < LONG / 2
 
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "X-Athena-Project"])
-def test_duplicate_header_is_refused(served: Running, name: str) -> None:
+def test_duplicate_header_is_refused(served: RunningServer, name: str) -> None:
     assert served.execute("recall", {"query": "x"}, (name, "a"), (name, "b")).status == 400
 
 
-def test_ambiguous_body_length_is_refused(served: Running) -> None:
+def test_ambiguous_body_length_is_refused(served: RunningServer) -> None:
     assert served.execute("recall", {"query": "x"}, ("Transfer-Encoding", "chunked")).status == 400
 
 
-def test_unwanted_lines_are_not_sent(served: Running) -> None:
+def test_unwanted_lines_are_not_sent(served: RunningServer) -> None:
     refused = served.execute("list_memories", {}, ("Accept", "application/x-ndjson;q=0, application/json"))
     assert refused.header("content-type") == "application/json"
     wanted = served.execute("list_memories", {}, ("Accept", "text/html, application/x-ndjson"))
@@ -114,24 +114,26 @@ def test_unwanted_lines_are_not_sent(served: Running) -> None:
 
 
 def test_many_connections_need_few_descriptors(tmp_path: Path) -> None:
-    """With room for 200 files in all, 400 callers who say nothing keep nobody out, and the log stays short."""
+    """With 200 file descriptors in all, 400 idle connections block nobody, and the log stays short."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))"
-    command = [*serving_with(limited, f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}"), "--port", "0"]
+    command = [*serve_command(limited, f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}"), "--port", "0"]
     log = tmp_path / "log"
     with log.open("wb") as errors:
-        process = subprocess.Popen(command, env=surroundings(tmp_path / "home"), stdout=subprocess.PIPE, stderr=errors)
+        process = subprocess.Popen(
+            command, env=server_environ(tmp_path / "home"), stdout=subprocess.PIPE, stderr=errors
+        )
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline().decode().partition("localhost:")[2].partition(";")[0])
         token = (tmp_path / "home" / "token").read_text().strip()
-        served = Running(process, tmp_path / "home", port, token, log)
+        served = RunningServer(process, tmp_path / "home", port, token, log)
         assert served.get("/info").status == 200
         idle = [served.connect() for _ in range(400)]
         replies: list[Reply] = []
-        for _ in range(200):  # those who say nothing are sent away after HURRY seconds
+        for _ in range(200):  # idle connections are closed after HURRY seconds
             with served.connect() as connection:
-                connection.sendall(request("GET", "/info", served.right))
-                replies.append(read(connection))
+                connection.sendall(request("GET", "/info", served.auth_headers))
+                replies.append(read_reply(connection))
             if replies[-1].status == 200:
                 break
             time.sleep(0.1)
@@ -144,9 +146,10 @@ def test_many_connections_need_few_descriptors(tmp_path: Path) -> None:
         process.communicate()
 
 
-def test_log_is_json_without_token(served: Running) -> None:
+def test_log_is_json_without_token(served: RunningServer) -> None:
     served.get(f"/info/{served.token}")
     served.send(b"nonsense\r\n\r\n")
     lines = served.log.read_text().splitlines()
+    assert lines
     assert all(isinstance(json.loads(line), dict) for line in lines)
     assert served.token not in served.log.read_text()

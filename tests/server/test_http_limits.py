@@ -1,4 +1,4 @@
-"""What a request may cost: size, depth, time, connections; and how a server starts."""
+"""Limits of requests: size, depth, time and connections; and how a server starts."""
 
 import json
 import os
@@ -17,8 +17,17 @@ from pathlib import Path
 import pytest
 
 from conftest import rounds
-from http_tools import SERVE, Running, read, request, running, secured, serving_with, surroundings
-from patience import LONG
+from http_tools import (
+    SERVE,
+    RunningServer,
+    assert_secure_headers,
+    read_reply,
+    request,
+    run_server,
+    serve_command,
+    server_environ,
+)
+from wait_tools import LONG
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -26,35 +35,35 @@ HURRY, ARRIVES = rounds(2, 10), rounds(3, 20)
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    """A server that waits longer for a head than any test does."""
-    command = serving_with(f"athena.server.serve.HEAD_TIMEOUT_S = {10 * LONG}")
-    with running(tmp_path_factory.mktemp("limits"), command=command) as made:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    """Yield a server with a long header timeout."""
+    command = serve_command(f"athena.server.serve.HEAD_TIMEOUT_S = {10 * LONG}")
+    with run_server(tmp_path_factory.mktemp("limits"), command=command) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def hurried(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    """A server that waits less long for the rest of a request."""
+def impatient_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    """Yield a server with a short timeout for the rest of a request."""
     limits = (f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}", f"athena.server.guard.BODY_TIMEOUT_S = {ARRIVES}")
-    with running(tmp_path_factory.mktemp("hurried"), command=serving_with(*limits)) as made:
+    with run_server(tmp_path_factory.mktemp("hurried"), command=serve_command(*limits)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def slow(hurried: Running) -> Generator[dict[str, Future[tuple[int, str, float]]]]:
-    """Callers who take their time, begun together since each of them takes as long as it may."""
+def slow_requests(impatient_server: RunningServer) -> Generator[dict[str, Future[tuple[int, str, float]]]]:
+    """Send slow requests concurrently, since each takes until its timeout."""
 
     def wait(start: bytes) -> tuple[int, str, float]:
         began = time.monotonic()
-        with hurried.connect() as connection:
+        with impatient_server.connect() as connection:
             connection.sendall(start)
-            reply = read(connection)
+            reply = read_reply(connection)
         return reply.status, reply.error["code"], time.monotonic() - began
 
     def drip() -> tuple[int, str, float]:
         began = time.monotonic()
-        with hurried.connect() as connection, suppress(BrokenPipeError, ConnectionResetError):
+        with impatient_server.connect() as connection, suppress(BrokenPipeError, ConnectionResetError):
             connection.settimeout(0.5)
             while time.monotonic() - began < LONG:
                 connection.sendall(b"G")
@@ -65,46 +74,48 @@ def slow(hurried: Running) -> Generator[dict[str, Future[tuple[int, str, float]]
 
     with ThreadPoolExecutor(3) as pool:
         yield {
-            "announced": pool.submit(wait, post(hurried, ("Content-Length", "1000")) + b'{"content'),
-            "in pieces": pool.submit(wait, post(hurried, ("Transfer-Encoding", "chunked")) + b"5\r\n{"),
+            "announced": pool.submit(wait, post_request(impatient_server, ("Content-Length", "1000")) + b'{"content'),
+            "in pieces": pool.submit(
+                wait, post_request(impatient_server, ("Transfer-Encoding", "chunked")) + b"5\r\n{"
+            ),
             "a byte at a time": pool.submit(drip),
         }
 
 
-def post(served: Running, *headers: tuple[str, str]) -> bytes:
-    given = [*served.right, ("Content-Type", "application/json"), *headers]
+def post_request(served: RunningServer, *headers: tuple[str, str]) -> bytes:
+    given = [*served.auth_headers, ("Content-Type", "application/json"), *headers]
     return request("POST", "/tools/remember/execute", given)
 
 
-def test_announced_large_body_is_refused(served: Running) -> None:
+def test_announced_large_body_is_refused(served: RunningServer) -> None:
     for length in ("104857600", "16777217", "9" * 19, "9" * 5_000):
-        reply = served.send(post(served, ("Content-Length", length)))  # and nothing of it
+        reply = served.send(post_request(served, ("Content-Length", length)))  # and no body
         assert reply.status == (413 if len(length) < 100 else 400), reply
         assert reply.error["code"] in ("too_large", "malformed")
-        secured(reply)
+        assert_secure_headers(reply)
 
 
-def test_chunked_body_stops_at_limit(served: Running) -> None:
-    before = served.resident()
+def test_chunked_body_stops_at_limit(served: RunningServer) -> None:
+    before = served.resident_mb()
     piece = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
     with served.connect() as connection:
-        connection.sendall(post(served, ("Transfer-Encoding", "chunked")))
+        connection.sendall(post_request(served, ("Transfer-Encoding", "chunked")))
         sent = 0
         with suppress(BrokenPipeError, ConnectionResetError):
             for _ in range(100):
                 connection.sendall(piece)
                 sent += 1
                 assert served.get("/info").status == 200
-        reply = read(connection)
+        reply = read_reply(connection)
     assert sent < 60
-    assert reply.status in (413, 0)  # 0: the system throws the answer away together with what we had not read
-    assert served.resident() - before < 150
+    assert reply.status in (413, 0)  # 0: the system drops the reply, because the server had not read all input
+    assert served.resident_mb() - before < 150
 
 
-def test_largest_text_is_accepted(served: Running) -> None:
-    made = served.execute("remember", {"content": "word " * 800_000})
-    assert made.status == 200, made
-    assert served.execute("forget", {"memory_id": made.json["data"]["hash"]}).status == 200
+def test_largest_text_is_accepted(served: RunningServer) -> None:
+    reply = served.execute("remember", {"content": "word " * 800_000})
+    assert reply.status == 200, reply
+    assert served.execute("forget", {"memory_id": reply.json["data"]["hash"]}).status == 200
 
 
 DEEP = 1_000
@@ -144,17 +155,17 @@ BODIES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_invalid_body_changes_nothing(served: Running, name: str) -> None:
+def test_invalid_body_changes_nothing(served: RunningServer, name: str) -> None:
     before = served.count()
     reply = served.execute("remember", BODIES[name])
     assert reply.status in (400, 422), reply
     assert reply.error["code"] in ("malformed", "invalid_input")
-    secured(reply)
+    assert_secure_headers(reply)
     assert served.count() == before
 
 
 @pytest.mark.parametrize("where", ["content", "tags", "metadata", "memory_type"])
-def test_lone_surrogate_never_breaks_answer(served: Running, where: str) -> None:
+def test_lone_surrogate_never_breaks_answer(served: RunningServer, where: str) -> None:
     given = {"content": "a text", where: {"k\ud800": "v\udfff"} if where == "metadata" else "odd \ud800 text"}
     reply = served.execute("remember", given)
     assert reply.status in (200, 400, 422), reply
@@ -172,22 +183,22 @@ def test_lone_surrogate_never_breaks_answer(served: Running, where: str) -> None
     ("name", "value"),
     [("X-Long", "x" * 20_000), ("X-Longer", "x" * 2_000_000), ("Cookie", "a=b; " * 10_000)],
 )
-def test_long_headers_are_refused(served: Running, name: str, value: str) -> None:
+def test_long_headers_are_refused(served: RunningServer, name: str, value: str) -> None:
     reply = served.get("/info", (name, value))
     assert reply.status in (400, 431, 0), reply
     if reply.status:
         assert reply.error["code"] == "malformed"
-        secured(reply)
+        assert_secure_headers(reply)
 
 
-def test_many_headers_and_long_urls_refused(served: Running) -> None:
+def test_many_headers_and_long_urls_refused(served: RunningServer) -> None:
     many = served.get("/info", *[(f"X-{number}", "x") for number in range(5_000)])
     assert many.status in (400, 431, 0)
     assert served.get("/tools/" + "a" * 100_000).status in (400, 414, 0)
     assert served.get("/tools/" + "a" * 5_000).status == 404
 
 
-def test_key_and_project_length_limited(served: Running) -> None:
+def test_key_and_project_length_limited(served: RunningServer) -> None:
     for name, value in (
         ("Idempotency-Key", "x" * 201),
         ("X-Athena-Project", "x" * 9_001),
@@ -201,8 +212,8 @@ def test_key_and_project_length_limited(served: Running) -> None:
 
 
 @contextmanager
-def unfinished(served: Running) -> Generator[list[socket.socket]]:
-    """Five hundred callers who begin a request and never finish it."""
+def unfinished_requests(served: RunningServer) -> Generator[list[socket.socket]]:
+    """Yield five hundred connections with an unfinished request."""
     waiting = [served.connect() for _ in range(500)]
     try:
         for number, one in enumerate(waiting):
@@ -213,59 +224,60 @@ def unfinished(served: Running) -> Generator[list[socket.socket]]:
             one.close()
 
 
-def test_unfinished_requests_do_not_block_others(served: Running) -> None:
-    with unfinished(served) as waiting:
+def test_unfinished_requests_do_not_block_others(served: RunningServer) -> None:
+    with unfinished_requests(served) as waiting:
         for _ in range(20):
             assert served.get("/tools/discover").status == 200
-        for number, one in enumerate(waiting):  # nor were they sent away first
+        for number, one in enumerate(waiting):  # nor were they closed
             one.setblocking(False)
-            if number % 4 != 3:  # an empty line is no beginning, and told so
+            if number % 4 != 3:  # an empty line is no start of a request, and gets an error
                 with pytest.raises(BlockingIOError):
                     one.recv(1)
 
 
-def test_unfinished_request_times_out(hurried: Running) -> None:
-    with unfinished(hurried) as waiting:
+def test_unfinished_request_times_out(impatient_server: RunningServer) -> None:
+    with unfinished_requests(impatient_server) as waiting:
+        assert waiting
         for one in waiting:
             with suppress(ConnectionResetError):
                 assert one.recv(1) in (b"", b"H")
 
 
-def test_truncated_body_is_no_server_error(served: Running) -> None:
+def test_truncated_body_is_no_server_error(served: RunningServer) -> None:
     before = served.count()
     for number in range(50):
         with served.connect() as connection:
-            connection.sendall(post(served, ("Content-Length", "1000")) + b'{"content": "' + b"x" * number)
+            connection.sendall(post_request(served, ("Content-Length", "1000")) + b'{"content": "' + b"x" * number)
     assert served.count() == before
     assert "Traceback" not in served.log.read_text()
 
 
-def on_the_socket(path: str, data: bytes) -> tuple[int, bytes]:
+def request_on_socket(path: str, data: bytes) -> tuple[int, bytes]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(LONG)
         connection.connect(path)
         connection.sendall(data)
-        reply = read(connection)
+        reply = read_reply(connection)
         return reply.status, reply.body
 
 
-def test_unix_socket_needs_no_token(served: Running) -> None:
+def test_unix_socket_needs_no_token(served: RunningServer) -> None:
     path = served.home / "athena.sock"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    status, body = on_the_socket(str(path), request("GET", "/info", [("Host", "athena")]))
+    status, body = request_on_socket(str(path), request("GET", "/info", [("Host", "athena")]))
     assert (status, json.loads(body)["name"]) == (200, "athena")
-    assert on_the_socket(str(path), request("GET", "/info", [("Host", "x"), ("Origin", "http://x.com")]))[0] == 403
+    assert request_on_socket(str(path), request("GET", "/info", [("Host", "x"), ("Origin", "http://x.com")]))[0] == 403
 
 
 @pytest.mark.parametrize("runtime", ["short", "long" * 40, ""])
 def test_long_home_path_has_socket(tmp_path: Path, runtime: str) -> None:
     home = tmp_path / ("long" * 30) / ("longer" * 20)
     home.mkdir(parents=True)
-    with running(tmp_path, home=home, XDG_RUNTIME_DIR=str(tmp_path / runtime) if runtime else "") as made:
+    with run_server(tmp_path, home=home, XDG_RUNTIME_DIR=str(tmp_path / runtime) if runtime else "") as made:
         facts = json.loads((home / "server.json").read_text())
         assert stat.S_IMODE(os.stat(facts["socket"]).st_mode) == 0o600
         assert stat.S_IMODE(os.lstat(os.path.dirname(facts["socket"])).st_mode) == 0o700
-        assert on_the_socket(facts["socket"], request("GET", "/info", [("Host", "athena")]))[0] == 200
+        assert request_on_socket(facts["socket"], request("GET", "/info", [("Host", "athena")]))[0] == 200
         assert made.get("/info").status == 200
     assert not os.path.exists(facts["socket"])
 
@@ -273,7 +285,7 @@ def test_long_home_path_has_socket(tmp_path: Path, runtime: str) -> None:
 def test_insecure_socket_folder_is_refused(tmp_path: Path) -> None:
     home = tmp_path / ("long" * 30)
     home.mkdir()
-    with tempfile.TemporaryDirectory() as short:  # a socket's path may not be as long as those of pytest
+    with tempfile.TemporaryDirectory() as short:  # pytest's paths are too long for a socket
         folder = Path(short, "athena")
         folder.mkdir()
         folder.chmod(0o777)
@@ -287,11 +299,11 @@ def test_insecure_socket_folder_is_refused(tmp_path: Path) -> None:
 
 
 def serve(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    given = surroundings(home, **environment)
-    return subprocess.run([*SERVE, *words], env=given, capture_output=True, text=True, timeout=LONG)
+    environ = server_environ(home, **environment)
+    return subprocess.run([*SERVE, *words], env=environ, capture_output=True, text=True, timeout=LONG)
 
 
-def test_second_server_names_first(served: Running) -> None:
+def test_second_server_names_first(served: RunningServer) -> None:
     done = serve(served.home, "--port", "0")
     assert done.returncode == 4, done
     assert str(served.process.pid) in done.stderr
@@ -300,7 +312,7 @@ def test_second_server_names_first(served: Running) -> None:
     assert served.get("/info").status == 200
 
 
-def test_taken_port_error_is_clear(served: Running, tmp_path: Path) -> None:
+def test_taken_port_error_is_clear(served: RunningServer, tmp_path: Path) -> None:
     done = serve(tmp_path / "other", "--port", str(served.port))
     assert done.returncode == 8, done
     assert re.search(rf"127\.0\.0\.1:{served.port} cannot be used: Address already in use", done.stderr)
@@ -317,10 +329,10 @@ def test_no_token_requires_loopback(tmp_path: Path, host: str) -> None:
 
 
 def test_no_token_warns_and_refuses_pages(tmp_path: Path) -> None:
-    with running(tmp_path, "--port", "0", "--no-auth") as made:
-        given = [("Host", f"localhost:{made.port}")]
-        assert made.ask("GET", "/info", given).status == 200
-        assert made.ask("GET", "/info", [*given, ("Origin", "http://evil.com")]).status == 403
+    with run_server(tmp_path, "--port", "0", "--no-auth") as made:
+        headers = [("Host", f"localhost:{made.port}")]
+        assert made.ask("GET", "/info", headers).status == 200
+        assert made.ask("GET", "/info", [*headers, ("Origin", "http://evil.com")]).status == 403
         assert made.ask("GET", "/info", [("Host", "evil.com")]).status == 403
         assert "WARNING" in made.log.read_text()
 
@@ -328,8 +340,8 @@ def test_no_token_warns_and_refuses_pages(tmp_path: Path) -> None:
 def test_token_is_created_once_and_private(tmp_path: Path) -> None:
     home = tmp_path / "home"
     words = [sys.executable, "-m", "athena", "token"]
-    given = surroundings(home)
-    several = [subprocess.Popen(words, env=given, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    environ = server_environ(home)
+    several = [subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(8)]
     said = {one.communicate(timeout=60)[0].strip() for one in several}
     assert len(said) == 1
     assert said == {(home / "token").read_text().strip()}
@@ -340,11 +352,11 @@ def test_token_is_created_once_and_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["announced", "in pieces"])
-def test_missing_body_times_out(slow: dict[str, Future[tuple[int, str, float]]], way: str) -> None:
-    status, code, took = slow[way].result(2 * LONG)
+def test_missing_body_times_out(slow_requests: dict[str, Future[tuple[int, str, float]]], way: str) -> None:
+    status, code, took = slow_requests[way].result(2 * LONG)
     assert (status, code) == (408, "too_slow")
     assert took > 0.75 * ARRIVES
 
 
-def test_slow_bytes_do_not_hold_connection(slow: dict[str, Future[tuple[int, str, float]]]) -> None:
-    assert slow["a byte at a time"].result(2 * LONG)[2] < LONG
+def test_slow_bytes_do_not_hold_connection(slow_requests: dict[str, Future[tuple[int, str, float]]]) -> None:
+    assert slow_requests["a byte at a time"].result(2 * LONG)[2] < LONG

@@ -1,4 +1,4 @@
-"""Other MCP servers over HTTP: categories of the registry that come and go."""
+"""Other MCP servers over HTTP: their categories appear and disappear."""
 
 import json
 import sys
@@ -9,19 +9,19 @@ from click.testing import CliRunner
 
 from athena import AthenaClient
 from athena.cli.commands import athena
-from http_tools import running
+from http_tools import run_server
 
 PROGRAM = str(Path(__file__).parent.parent / "gateway" / "misbehaving.py")
 
 
 @pytest.mark.sqlite_only("the servers of a home are the same for both")
 def test_servers_appear_as_categories(tmp_path: Path) -> None:
-    with running(tmp_path) as server, AthenaClient(f"http://localhost:{server.port}", token=server.token) as client:
+    with run_server(tmp_path) as server, AthenaClient(f"http://localhost:{server.port}", token=server.token) as client:
         before = client.discover_tools()["total_tools"]
         words = ("servers", "add", "fine", "--json", "--", sys.executable, PROGRAM, "fine")
         alone = {"ATHENA_HOME": str(server.home), "ATHENA_UNATTENDED": "1"}
-        said = CliRunner().invoke(athena, words, env=alone, standalone_mode=False)
-        assert json.loads(said.stdout)["tools"] == ["bad", "echo"]
+        result = CliRunner().invoke(athena, words, env=alone, standalone_mode=False)
+        assert json.loads(result.stdout)["tools"] == ["bad", "echo"]
         found = client.discover_tools()
         assert found["total_tools"] == before + 2
         assert found["categories"]["fine"] == {"description": "The MCP server fine.", "count": 2, "tools": []}

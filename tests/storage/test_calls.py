@@ -1,4 +1,4 @@
-"""Keys of calls that happen elsewhere: taken first, then kept with the result or given back."""
+"""Idempotency keys of calls to other servers: reserved first, then stored with the result or released."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,7 +27,7 @@ def test_concurrent_key_begins_once(app: App) -> None:
     run_sync(database.write(lambda tx: calls.abandon_call(tx, call)))
     assert begin() is None
     run_sync(database.write(lambda tx: calls.finish_call(tx, call, {"done": 1})))
-    run_sync(database.write(lambda tx: calls.abandon_call(tx, call)))  # which is too late
+    run_sync(database.write(lambda tx: calls.abandon_call(tx, call)))  # too late, since the call is finished
     assert begin() == '{"done": 1}'
     with pytest.raises(Conflict, match="used for another"):
         run_sync(database.write(lambda tx: calls.begin_call(tx, call._replace(arguments_digest="y"))))

@@ -1,4 +1,4 @@
-"""A store copied into another: nothing lost, nothing half done, whatever happens on the way."""
+"""Copying a store into another: nothing is lost or half done, whatever happens on the way."""
 
 import itertools
 import random
@@ -24,11 +24,11 @@ from athena.storage import copying
 from athena.storage.copying import COPIED_TABLES
 from athena.storage.database import CopiedTable, CopyRole, Database, Row
 from athena.storage.sqlite.store import Sqlite
-from conftest import SOON, _model, rounds
-from patience import until
+from conftest import DEFERRED_DELAY_S, MODEL, rounds
+from wait_tools import wait_until
 
 pytestmark = pytest.mark.sqlite_only("each test names its engines")
-MADE_ANEW = {"scopes.passages", "passages.claimed"}  # by each engine for itself
+MADE_ANEW = {"scopes.passages", "passages.claimed"}  # each engine derives these
 LONG = " ".join(f"Chapter {i} is about the {'crane' if i % 2 else 'pier'} of the old harbour." for i in range(180))
 QUESTIONS = ("when do we deploy", "who pays the invoices", "数据库", "crane of the old harbour", "what does Ann drink")
 
@@ -41,8 +41,8 @@ class Letters:
     def load(self) -> None: ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        made = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
-        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        vectors = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
 
@@ -54,7 +54,7 @@ class Stores:
         self._opened: list[Database | App] = []
 
     def place(self, kind: str) -> str:
-        """Return where a new store may be."""
+        """Return the location of a new store."""
         number = next(_numbers)
         return str(self._folder / f"{number}.db") if kind == "sqlite" else self._server.create(f"copy{number}")
 
@@ -64,7 +64,7 @@ class Stores:
     def open(self, place: str) -> Database:
         return self._kept(open_database_at(place, ""))
 
-    def app(self, place: str, embedder: Any = _model) -> App:
+    def app(self, place: str, embedder: Any = MODEL) -> App:
         made = App(open_database_at(place, ""), embedder)
         self._opened.append(made)
         return made
@@ -103,20 +103,21 @@ def _fill_graph(app: App) -> None:
     call(app, "search_graph", "g", query="who pays")
 
 
-def _leave_one_waiting(app: App) -> None:
+def _leave_one_unindexed(app: App) -> None:
     database = app.store.database
     assert isinstance(database, Sqlite)
-    until(lambda: not database._deferred)
-    run_sync(database.compact())  # behind what was taken up
-    database._once_names.add("index")  # as if somebody would see to it: so it still waits for its passages
+    wait_until(lambda: not database._deferred)
+    run_sync(database.compact())  # after the embedding
+    # pretend that a job is scheduled, so that the memory keeps waiting for its passages
+    database._dedupe_keys.add("index")
     _make_entity(app, "Ann", "waits")
 
 
 @pytest.fixture(scope="module")
 def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in which everything has happened once."""
+    """Return a store in which every operation has been used."""
     path = tmp_path_factory.mktemp("filled") / "athena.db"
-    app = App(Sqlite(path, soon=SOON), _model)
+    app = App(Sqlite(path, defer_delay_s=DEFERRED_DELAY_S), MODEL)
     for text, tags in (
         ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),
         ("Mara pays the invoices", ["Geld ähm", "日本"]),
@@ -138,7 +139,7 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _fill_graph(app)
     while call(app, "reembed").remaining:
         pass
-    _leave_one_waiting(app)
+    _leave_one_unindexed(app)
     gone = call(app, "remember", content="to be removed for good").id
     call(app, "forget", memory_id=gone)
     call(app, "purge", memory_ids=[gone], expect=1)
@@ -166,7 +167,7 @@ def filled(_filled: Path, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def _large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with enough rows to be stopped in the middle."""
+    """Return a store with enough rows to interrupt a copy."""
     path = tmp_path_factory.mktemp("large") / "athena.db"
     app = App(Sqlite(path), Letters())
     texts = [{"content": f"memory {i} of the large store", "tags": [f"t{i % 7}"]} for i in range(1_500)]
@@ -191,12 +192,12 @@ def run_sql(database: Database, sql: str) -> list[Row]:
     return run_sync(database.write(lambda tx: tx.fetch(sql)))
 
 
-def change(database: Database, sql: str) -> None:
+def execute_sql(database: Database, sql: str) -> None:
     run_sync(database.write(lambda tx: tx.execute(sql)))
 
 
-def dump(path: str) -> dict[str, Any]:
-    """Read a file's tables in full, by nothing of ours."""
+def read_all_tables(path: str) -> dict[str, Any]:
+    """Read all tables of a file without our own code."""
     connection = apsw.Connection(path)
     found: dict[str, Any] = {}
     for table in COPIED_TABLES:
@@ -213,8 +214,8 @@ class Stopped(Exception):
     pass
 
 
-def stop_at(stage: str, rows: int = 0) -> copying.CopyProgress:
-    """Let a copy fail when it has done so many rows of a stage."""
+def fail_at(stage: str, rows: int = 0) -> copying.CopyProgress:
+    """Return a callback that fails when a copy has done a number of rows of a stage."""
     done = 0
 
     def tell(doing: str, more: int, total: int) -> None:
@@ -226,8 +227,8 @@ def stop_at(stage: str, rows: int = 0) -> copying.CopyProgress:
     return tell
 
 
-def at(stage: str, action: Callable[[], object]) -> copying.CopyProgress:
-    """Do something once when a copy has come to a stage."""
+def call_at(stage: str, action: Callable[[], object]) -> copying.CopyProgress:
+    """Return a callback that calls a function once when a copy reaches a stage."""
     left = [action]
 
     def tell(doing: str, more: int, total: int) -> None:
@@ -257,11 +258,11 @@ def test_every_column_is_copied_or_derived(stores: Stores) -> None:
 def test_round_trip_keeps_rows_and_results(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
     counts = copying.copy_store(stores.open(filled), stores.to(there))
-    assert counts == {name: len(rows) for name, rows in dump(filled).items() if name != "words"}
+    assert counts == {name: len(rows) for name, rows in read_all_tables(filled).items() if name != "words"}
     assert all(counts.values())
     assert rows_of(stores.open(there)) == rows_of(stores.open(filled))
     copying.copy_store(stores.open(there), stores.to(back))
-    assert dump(back) == dump(filled)
+    assert read_all_tables(back) == read_all_tables(filled)
     removed = "SELECT count(*) > 0 FROM passages WHERE memory = 0"
     assert [run_sql(stores.open(place), removed)[0][0] for place in (filled, there, back)] == [True, False, False]
     found = []
@@ -276,7 +277,7 @@ def test_round_trip_keeps_rows_and_results(filled: str, stores: Stores) -> None:
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_copied_store_continues(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
-    last = max(row[0] for row in dump(filled)["memories"]) + 1  # one was purged after it
+    last = max(row[0] for row in read_all_tables(filled)["memories"]) + 1  # the row after it was purged
     copying.copy_store(stores.open(filled), stores.to(place))
     if kind == "postgres":
         known = run_sql(stores.open(place), "SELECT DISTINCT tablename FROM pg_stats WHERE schemaname = 'athena'")
@@ -302,7 +303,7 @@ def test_copied_store_continues(filled: str, stores: Stores, kind: str) -> None:
 
 COPIER = """
 import sys
-from athena.app.compose import open_database_at as database_at
+from athena.app.compose import open_database_at
 from athena.storage import copying
 copying.BATCH_ROWS = 50
 left = int(sys.argv[3])
@@ -313,7 +314,7 @@ def tell(doing, rows, total):
         print("there", flush=True)
     if left in (0, -5):  # whatever happens, it does not come to its end
         sys.stdin.readline()
-copying.copy_store(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
+copying.copy_store(open_database_at(sys.argv[1], "from"), open_database_at(sys.argv[2], "to"), tell)
 """
 
 
@@ -341,7 +342,7 @@ def test_killed_copy_resumes(large: str, stores: Stores, kind: str, number: int)
 
 
 class Counting:
-    """Counts the rows that are written, and hands them on."""
+    """Counts the rows that are written, and passes them on."""
 
     def __init__(self, target: Database) -> None:
         self._bulk, self._load = target.table_copy, target.table_copy.load_rows
@@ -355,7 +356,7 @@ class Counting:
 
 @pytest.fixture
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "BATCH_ROWS", 100)  # smaller
+    monkeypatch.setattr(copying, "BATCH_ROWS", 100)  # smaller, to be quick
 
 
 @pytest.mark.usefixtures("_small_batches")
@@ -363,7 +364,7 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_resumed_copy_sends_only_missing(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
-        copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
+        copying.copy_store(stores.open(large), stores.to(place), fail_at("passages", 700))
     target = stores.to(place)
     counting = Counting(target)
     copying.copy_store(stores.open(large), target)
@@ -377,15 +378,15 @@ def test_resumed_copy_sends_only_missing(large: str, stores: Stores, kind: str) 
 def test_changed_source_is_copied_as_now(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
-        copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
+        copying.copy_store(stores.open(large), stores.to(place), fail_at("passages", 700))
     app = stores.app(large, Letters())
     first, second, third = call(app, "recall", query="memory", k=3)
     call(app, "update_memory", memory_id=first.id, content="it says something else now")
-    call(app, "remember", content=first.content)  # a text that another memory has in the copy
+    call(app, "remember", content=first.content)  # the copy already has this text in another memory
     call(app, "remember", "another project", content="new there")
     call(app, "forget", memory_id=second.id)
     call(app, "purge", memory_ids=[third.id], expect=1)
-    app.close()  # so that what it put off is not written between the copy and the look at it
+    app.close()  # so that no deferred write happens between the copy and the comparison
     copying.copy_store(stores.open(large), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(large))
     assert call(stores.app(place, Letters()), "verify").problems == ()
@@ -397,7 +398,7 @@ def test_replaced_source_is_copied_as_now(large: str, filled: str, stores: Store
     place = stores.place(kind)
     source = stores.open(large)
     with pytest.raises(Stopped):
-        copying.copy_store(source, stores.to(place), stop_at("passages", 700))
+        copying.copy_store(source, stores.to(place), fail_at("passages", 700))
     source.close()
     shutil.copy(filled, large)
     copying.copy_store(stores.open(large), stores.to(place))
@@ -409,8 +410,8 @@ def test_replaced_source_is_copied_as_now(large: str, filled: str, stores: Store
 def test_renamed_project_brings_all_rows(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
-        copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
-    change(stores.open(large), "UPDATE scopes SET name = 'renamed'")
+        copying.copy_store(stores.open(large), stores.to(place), fail_at("passages", 700))
+    execute_sql(stores.open(large), "UPDATE scopes SET name = 'renamed'")
     copying.copy_store(stores.open(large), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(large))
 
@@ -420,7 +421,7 @@ def test_copy_is_one_snapshot(filled: str, stores: Stores, kind: str) -> None:
     source, target = stores.place(kind), stores.place("sqlite")
     copying.copy_store(stores.open(filled), stores.to(source))
     app = stores.app(source)
-    write = at("scopes", lambda: call(app, "remember", content="too late"))
+    write = call_at("scopes", lambda: call(app, "remember", content="too late"))
     copying.copy_store(stores.open(source), stores.to(target), write)
     assert rows_of(stores.open(target)) == rows_of(stores.open(filled))
 
@@ -441,7 +442,7 @@ def test_unused_target_is_accepted(filled: str, stores: Stores, kind: str) -> No
     place = stores.place(kind)
     app = stores.app(place, Letters())
     assert call(app, "health").count == 0
-    app.close()  # the call is recorded now
+    app.close()  # writes the deferred record of the call
     copying.copy_store(stores.open(filled), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(filled))
 
@@ -450,7 +451,7 @@ def test_unused_target_is_accepted(filled: str, stores: Stores, kind: str) -> No
 def test_unfinished_copy_opens_only_for_source(filled: str, large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
-        copying.copy_store(stores.open(filled), stores.to(place), stop_at("full-text index"))
+        copying.copy_store(stores.open(filled), stores.to(place), fail_at("full-text index"))
     whys: tuple[CopyRole, ...] = ("", "from")
     for why in whys:
         with pytest.raises(Misconfigured, match="a copy into this store is not finished") as refused:
@@ -468,7 +469,7 @@ def test_altered_row_is_detected(filled: str, stores: Stores, kind: str) -> None
     target = stores.to(place)
     spoil = "UPDATE memories SET importance = 0.75 WHERE id = 2"
     with pytest.raises(Conflict, match=r"not what was read: memories \(16 rows of 16\)"):
-        copying.copy_store(stores.open(filled), target, at("calls", lambda: change(target, spoil)))
+        copying.copy_store(stores.open(filled), target, call_at("calls", lambda: execute_sql(target, spoil)))
     with pytest.raises(Misconfigured, match="not finished"):
         stores.open(place)
     copying.copy_store(stores.open(filled), stores.to(place))
@@ -481,7 +482,7 @@ def test_writer_in_target_is_detected(filled: str, stores: Stores, kind: str) ->
     target = stores.to(place)
     intrude = "INSERT INTO tags (scope, tag, memory) SELECT 1, 'ops', min(id) FROM memories"
     with pytest.raises(Conflict, match="something else writes"):
-        copying.copy_store(stores.open(filled), target, at("memories", lambda: change(target, intrude)))
+        copying.copy_store(stores.open(filled), target, call_at("memories", lambda: execute_sql(target, intrude)))
 
 
 @pytest.mark.usefixtures("_small_batches")
@@ -491,7 +492,7 @@ def test_later_run_takes_over(large: str, stores: Stores, kind: str) -> None:
     source, target = stores.open(large), stores.to(place)
     with pytest.raises(Conflict, match="another run"):
         copying.copy_store(
-            source, target, at("passages", lambda: copying.copy_store(stores.open(large), stores.to(place)))
+            source, target, call_at("passages", lambda: copying.copy_store(stores.open(large), stores.to(place)))
         )
     assert rows_of(stores.open(place)) == rows_of(stores.open(large))
 
@@ -516,7 +517,7 @@ def test_missing_source_is_not_created(stores: Stores, kind: str) -> None:
 def test_zero_may_lose_its_sign(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
     copying.copy_store(stores.open(filled), stores.to(there))
-    change(stores.open(there), "UPDATE memories SET strength = '-0' WHERE id = 1")
+    execute_sql(stores.open(there), "UPDATE memories SET strength = '-0' WHERE id = 1")
     copying.copy_store(stores.open(there), stores.to(back))
     assert rows_of(stores.open(there)) == rows_of(stores.open(back))
 
@@ -528,7 +529,7 @@ def test_lost_source_connection_ends_copy(filled: str, stores: Stores) -> None:
     theirs = "datname = current_database() AND state LIKE 'idle in%'"
     end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {theirs}"
     with pytest.raises(Unavailable, match="connection to the source was lost") as lost:
-        copying.copy_store(source, stores.to(back), at("scopes", lambda: run_sql(source, end)))
+        copying.copy_store(source, stores.to(back), call_at("scopes", lambda: run_sql(source, end)))
     assert not lost.value.retry
     copying.copy_store(source, stores.to(back))
-    assert dump(back) == dump(filled)
+    assert read_all_tables(back) == read_all_tables(filled)

@@ -1,4 +1,4 @@
-"""Where everything is put together: settings in, a live context out."""
+"""The composition root: open the store that the settings name, and create contexts for calls."""
 
 import os
 import re
@@ -19,27 +19,27 @@ from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
 from athena.gateway.gateway import Gateway
+from athena.memory.consolidation.edit_hooks import ConsolidationEditHooks
+from athena.memory.graph.edit_hooks import GraphEditHooks
 from athena.memory.ranking import Weights
 from athena.memory.store import Store
 from athena.operations import CATALOG
 from athena.operations.context import Context
-from athena.operations.servers import forward_call
+from athena.programs.edit_hooks import ProgramEditHooks
 from athena.programs.runner import ProgramRunner
-from athena.programs.workspace import put_handle
 from athena.storage.call_log import CallLog
 from athena.storage.database import CopyRole, Database
 from athena.storage.sqlite.store import Sqlite
 
-if TYPE_CHECKING:  # most people have none
+if TYPE_CHECKING:  # few people use a language model
     from athena.embedding.chat import Chat
 
-
-INTERACTIVE_SURFACES = ("cli",)  # surfaces where a person decides
-TOOL_VECTORS_FILE = "tool-vectors.npy"  # in the home; it can be deleted at any time
+INTERACTIVE_SURFACES = ("cli",)  # a person uses them, who may approve
+TOOL_VECTORS_FILE = "tool-vectors.npy"  # a cache in the data folder
 
 
 class App:
-    """A store that is open, and the operations on it."""
+    """An open store with its services and operations."""
 
     def __init__(
         self,
@@ -53,27 +53,39 @@ class App:
         vectors: str | None = None,
         servers: str | None = None,
     ) -> None:
-        self.store = Store(database, Encoder(embedder), time, weights, chat)
+        edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), ProgramEditHooks())
+        self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
         self.call_log = CallLog(database)
-        self.programs = ProgramRunner(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
+        self.programs = ProgramRunner(key or partial(os.urandom, 32), allow_bare=bare)
         self.finder = ToolFinder(self.store.encoder, vectors)
-        self.catalog = CATALOG.copy()  # to which servers add theirs
-        self.gateway = Gateway(servers, forward_call, CATALOG.categories)
+        self.catalog = CATALOG.copy()  # connected servers add their operations
+        self.gateway = Gateway(servers, CATALOG.categories)
         if servers is not None:
             self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
 
     def create_context(
         self, project: str, surface: str, key: str | None = None, workspace: str | None = None
     ) -> Context:
-        given = self.store, self.call_log, self.catalog, Scope.from_name(project), surface
-        made = Context(*given, self.programs, self.finder, self.gateway, idempotency_key=key, workspace=workspace)
-        # A person sits at the command line; at the other end of everything else there may be the agent that asks.
-        return replace(made, allowed=frozenset(Effect)) if surface in INTERACTIVE_SURFACES else made
+        """Return the context of one call."""
+        context = Context(
+            self.store,
+            self.call_log,
+            self.catalog,
+            Scope.from_name(project),
+            surface,
+            self.programs,
+            self.finder,
+            self.gateway,
+            idempotency_key=key,
+            workspace=workspace,
+        )
+        # only at the command line a person must be the caller; any other surface may be used by the agent itself
+        return replace(context, allowed=frozenset(Effect)) if surface in INTERACTIVE_SURFACES else context
 
     def close(self) -> None:
         self.gateway.close()
         self.programs.close()
-        self.store.database.close()  # first, so that what runs in the background ends at its next step
+        self.store.database.close()  # first, so that background work fails at its next step and ends
         self.finder.stop()
         self.store.encoder.stop()
 
@@ -96,16 +108,16 @@ def open_app(settings: Settings) -> App:
     )
 
 
-def is_same_store(settings: Settings, said: Mapping[str, str]) -> bool:
-    """Tell whether somebody with the same home and this in their environment means the same store."""
-    given = {name: said[name] for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL") if said.get(name)}
+def is_same_store(settings: Settings, environ: Mapping[str, str]) -> bool:
+    """Return whether a caller with this environment and the same data folder would open the same database."""
+    relevant = {name: environ[name] for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL") if environ.get(name)}
     try:
-        theirs = load_settings(given | {"ATHENA_HOME": settings.home})
+        other = load_settings(relevant | {"ATHENA_HOME": settings.home})
     except Misconfigured:
         return False
-    if settings.database_url or theirs.database_url:
-        return settings.database_url == theirs.database_url
-    return settings.db_path == theirs.db_path
+    if settings.database_url or other.database_url:
+        return settings.database_url == other.database_url
+    return settings.db_path == other.db_path
 
 
 def open_configured_database(settings: Settings, copying: CopyRole = "") -> Database:
@@ -117,7 +129,7 @@ def open_configured_database(settings: Settings, copying: CopyRole = "") -> Data
 def open_postgres(url: str, copying: CopyRole = "") -> Database:
     """Open a store on a PostgreSQL server."""
     try:
-        from athena.storage.postgres.store import Postgres  # the driver is slow to load, and most people need none
+        from athena.storage.postgres.store import Postgres  # the driver is slow to load, and most people use SQLite
     except ImportError:
         raise Misconfigured(
             "ATHENA_DATABASE_URL is set, but the driver for PostgreSQL is not installed",
@@ -127,13 +139,13 @@ def open_postgres(url: str, copying: CopyRole = "") -> Database:
 
 
 def open_database_at(address: str | None, copying: CopyRole) -> Database:
-    """Open what a URL or a file's path names, or the store in use."""
+    """Open the store that a URL or the path of a file names; None is the store in use."""
     if address is None:
         return open_configured_database(load_settings(), copying)
     if address.startswith(("postgresql://", "postgres://")):
         return open_postgres(address, copying)
     path = "/" + unquote(address).partition(":")[2].lstrip("/") if address.startswith("sqlite:///") else address
-    # Not shown, since a URL that is mistyped may hold a password.
+    # the error does not show the address: a mistyped URL may hold a password
     if not path.strip() or re.match(r"[\w+.-]*:|.*\b(host|dbname|password)\s*=", path):
         raise InvalidInput(
             "a store is named by a URL or by the path of a file",
@@ -150,7 +162,7 @@ def open_database_at(address: str | None, copying: CopyRole) -> Database:
 
 def _create_embedder(settings: Settings) -> Embedder:
     if settings.embedding_url and settings.embedding_model:
-        from athena.embedding.remote import RemoteEmbedder  # most people have none
+        from athena.embedding.remote import RemoteEmbedder  # most people use the bundled model
 
         return RemoteEmbedder(settings.embedding_url, settings.embedding_model, settings.embedding_key)
     return MiniLM()
@@ -159,6 +171,6 @@ def _create_embedder(settings: Settings) -> Embedder:
 def _create_chat(settings: Settings) -> "Chat | None":
     if not (settings.llm_url and settings.llm_model):
         return None
-    from athena.embedding.chat import Chat  # most people have none
+    from athena.embedding.chat import Chat  # few people use a language model
 
     return Chat(settings.llm_url, settings.llm_model, settings.llm_key)

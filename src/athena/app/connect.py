@@ -1,14 +1,14 @@
-"""Calling operations by name, from synchronous or asynchronous code, wherever the store is open.
+"""Call operations by name, from synchronous or asynchronous code, on an app that this process opens once.
 
-An app is opened in this process at the first call and shared by all its threads. After a fork the child opens
-its own: what it inherited belongs to the parent and is left alone.
+The app is opened at the first call and shared by all threads. After a fork the child opens its own: the database
+connections that it inherited belong to the parent and are left alone.
 """
 
 import atexit
 import os
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.core.home.paths import current_project
@@ -17,39 +17,7 @@ from athena.core.threads import SharedLock
 if TYPE_CHECKING:
     from athena.app.compose import App
 
-
-class OperationResult(NamedTuple):
-    """What an operation returned, as plain JSON values; `total` where it is part of a longer list."""
-
-    data: Any
-    total: int | None = None
-
-
-class AppConnection:
-    """A way to the operations of one store. `app` is asked for at each call, so that it can be opened late."""
-
-    def __init__(self, app: Callable[[], "App"], project: str | None, surface: str) -> None:
-        self._app = app
-        self.project = project
-        self.surface = surface
-
-    async def call(self, name: str, arguments: Mapping[str, Any], project: str | None = None) -> OperationResult:
-        if _has_exited and threading.current_thread() is threading.main_thread():
-            return await self._call_operation(name, arguments, project)  # from another handler at exit, after ours
-        with _gate:
-            return await self._call_operation(name, arguments, project)
-
-    async def _call_operation(self, name: str, arguments: Mapping[str, Any], project: str | None) -> OperationResult:
-        from athena.core.catalog import invoke  # with the app, at the first call
-        from athena.core.types import to_json
-
-        app = self._app()
-        whose = project if project is not None else self.project
-        context = app.create_context(current_project() if whose is None else whose, self.surface)
-        result = await invoke(app.catalog, name, arguments, context)
-        return OperationResult(to_json(result), getattr(result, "total", None))
-
-
+# the settings that select a store or change how it answers: another value means another app
 _STORE_VARIABLES = ("ATHENA_HOME", "ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "XDG_DATA_HOME", "HOME")
 _TUNING_VARIABLES = (
     "ATHENA_EMBEDDING_URL",
@@ -61,14 +29,43 @@ _TUNING_VARIABLES = (
     "ATHENA_RANKING_ROLE",
     "ATHENA_RANKING_RECENCY",
 )
-_apps_lock = threading.Lock()
-_gate = SharedLock()
-_has_exited = False
+EXIT_TIMEOUT_S = 10.0
+
 _apps: dict[tuple[str | None, ...], "App"] = {}
-_inherited_apps: list["App"] = []  # kept, since letting go of them would close files that the parent uses
+_apps_lock = threading.Lock()
+_inherited_apps: list["App"] = []  # never freed: that would close files that the parent uses
+_test_apps: list["App"] = []  # set by tests; the last one counts
+_call_lock = SharedLock()  # held by calls, and exclusively by the exit of the process
+_has_exited = False
 
 
-_test_apps: list["App"] = []  # an app that tests use; the last one counts
+class OperationResult(NamedTuple):
+    """The result of an operation as plain JSON values; `total` is set where it is one page of a longer list."""
+
+    data: Any
+    total: int | None = None
+
+
+class AppConnection:
+    """Calls the operations of one store; `get_app` runs at each call, so that the app can be opened late."""
+
+    def __init__(self, get_app: Callable[[], "App"], project: str | None, surface: str) -> None:
+        self._get_app = get_app
+        self.project = project
+        self.surface = surface
+
+    async def call(self, name: str, arguments: Mapping[str, Any], project: str | None = None) -> OperationResult:
+        from athena.core.catalog import invoke  # with the app, at the first call
+        from athena.core.types import to_json
+
+        # an atexit handler that runs after ours may still call; nobody else is left then
+        is_last_thread = _has_exited and threading.current_thread() is threading.main_thread()
+        with nullcontext() if is_last_thread else _call_lock:
+            app = self._get_app()
+            if project is None:
+                project = current_project() if self.project is None else self.project
+            result = await invoke(app.catalog, name, arguments, app.create_context(project, self.surface))
+            return OperationResult(to_json(result), getattr(result, "total", None))
 
 
 @contextmanager
@@ -90,10 +87,9 @@ def shared_app() -> "App":
         return app
     with _apps_lock:
         if key not in _apps:
-            from athena.app import compose as composition  # everything heavy hangs below this
-            from athena.app import settings
+            from athena.app import compose, settings  # imports everything heavy
 
-            _apps[key] = composition.open_app(settings.load_settings())
+            _apps[key] = compose.open_app(settings.load_settings())
         return _apps[key]
 
 
@@ -107,9 +103,9 @@ def close() -> None:
 
 
 def _reset_after_fork() -> None:
-    """In a forked child: what was open belongs to the parent, whose threads may have held any lock."""
-    global _gate, _apps_lock
-    _gate, _apps_lock = SharedLock(), threading.Lock()
+    """In a forked child: leave the parent's apps alone, and replace locks that its threads may have held."""
+    global _call_lock, _apps_lock
+    _call_lock, _apps_lock = SharedLock(), threading.Lock()
     _inherited_apps.extend(_apps.values())
     _apps.clear()
 
@@ -118,12 +114,12 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _close_at_exit() -> None:
-    """At the end of the program: let calls on other threads finish, start no more, and close.
+    """Let calls on other threads finish, start no more, and close the apps.
 
     A thread that is inside native code while the interpreter ends aborts the whole process.
     """
     global _has_exited
-    _gate.acquire_exclusive(timeout=10)
+    _call_lock.acquire_exclusive(EXIT_TIMEOUT_S)
     close()
     _has_exited = True
 

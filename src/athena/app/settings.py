@@ -1,8 +1,7 @@
-"""Every setting, and the one place that reads them: the environment wins over `config.toml`."""
+"""All settings, read from the environment and from `config.toml`; the environment wins."""
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from athena.core.home.paths import home_folder
@@ -10,6 +9,7 @@ from athena.core.values import HOOK_EVENTS
 from athena.errors import Misconfigured
 
 CONFIG_FILE = "config.toml"
+ALL_EVENTS = "*"
 Strategy = Literal["off", "minimal", "speed", "balanced", "quality"]
 
 
@@ -85,56 +85,86 @@ NON_TEXT_KEYS = (
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings, or say which one is wrong."""
+    """Read the settings; raise Misconfigured for one that is wrong."""
     home = home_folder(environment)
-    given = _read_config(os.path.join(home, CONFIG_FILE))
+    values = _read_config(os.path.join(home, CONFIG_FILE))
     for key in SETTING_KEYS:
         if value := environment.get("ATHENA_" + key.upper().replace(".", "_")):
-            given[key] = value
-    if given.get("embedding.url") and not given.get("embedding.model"):
+            values[key] = value
+    if values.get("embedding.url") and not values.get("embedding.model"):
         raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
-    if given.get("llm.url") and not given.get("llm.model"):
+    if values.get("llm.url") and not values.get("llm.model"):
         raise Misconfigured("llm.url is set without llm.model", hint="name the model to ask for")
-    path = given.get("db_path") or os.path.join(home, "athena.db")
+    path = values.get("db_path") or os.path.join(home, "athena.db")
     if not environment.get("ATHENA_DB_PATH") and path != ":memory:":
         path = os.path.join(home, os.path.expanduser(path))  # in the file, a relative path starts at the data folder
     return Settings(
         home,
         path if path == ":memory:" else os.path.abspath(os.path.expanduser(path)),
-        _check_database_url(given.get("database_url")),
-        given.get("embedding.url"),
-        given.get("embedding.model"),
-        given.get("embedding.key"),
-        given.get("llm.url"),
-        given.get("llm.model"),
-        given.get("llm.key"),
-        given.get("host") or "127.0.0.1",
-        _parse_integer("port", given.get("port", "3000"), 0, 65_535),
-        _parse_switch("auth", given.get("auth", "on")),
-        _parse_consolidate(given.get("consolidate", "minimal")),
-        _parse_number("ranking.role", given.get("ranking.role", "0.6")),
-        _parse_switch("ranking.recency", given.get("ranking.recency", "on")),
-        _parse_switch("sandbox.bare", given.get("sandbox.bare", "off")),
-        _parse_switch("hooks.enabled", given.get("hooks.enabled", "on")),
-        _parse_integer("hooks.timeout_ms", given.get("hooks.timeout_ms", "5000"), 100, 60_000),
-        _parse_switch("hooks.fallback_to_mcp", given.get("hooks.fallback_to_mcp", "on")),
-        _check_http_url("hooks.mcp_url", given.get("hooks.mcp_url")),
-        _parse_absolute_path("hooks.python_path", given.get("hooks.python_path")),
-        _parse_switch("hooks.enable_metrics", given.get("hooks.enable_metrics", "off")),
-        _parse_integer("hooks.budget_tokens", given.get("hooks.budget_tokens", "900"), 50, 9_000),
-        _parse_events("hooks.off", given.get("hooks.off", "")),
-        _parse_project_events(given.get("hooks.projects", "")),
-        _parse_number("daemon.idle_minutes", given.get("daemon.idle_minutes", "720"), 1_000_000),
+        _check_database_url(values.get("database_url")),
+        values.get("embedding.url"),
+        values.get("embedding.model"),
+        values.get("embedding.key"),
+        values.get("llm.url"),
+        values.get("llm.model"),
+        values.get("llm.key"),
+        values.get("host") or "127.0.0.1",
+        _parse_integer("port", values.get("port", "3000"), 0, 65_535),
+        _parse_switch("auth", values.get("auth", "on")),
+        _parse_consolidate(values.get("consolidate", "minimal")),
+        _parse_number("ranking.role", values.get("ranking.role", "0.6")),
+        _parse_switch("ranking.recency", values.get("ranking.recency", "on")),
+        _parse_switch("sandbox.bare", values.get("sandbox.bare", "off")),
+        _parse_switch("hooks.enabled", values.get("hooks.enabled", "on")),
+        _parse_integer("hooks.timeout_ms", values.get("hooks.timeout_ms", "5000"), 100, 60_000),
+        _parse_switch("hooks.fallback_to_mcp", values.get("hooks.fallback_to_mcp", "on")),
+        _check_http_url("hooks.mcp_url", values.get("hooks.mcp_url")),
+        _parse_absolute_path("hooks.python_path", values.get("hooks.python_path")),
+        _parse_switch("hooks.enable_metrics", values.get("hooks.enable_metrics", "off")),
+        _parse_integer("hooks.budget_tokens", values.get("hooks.budget_tokens", "900"), 50, 9_000),
+        _parse_events("hooks.off", values.get("hooks.off", "")),
+        _parse_project_events(values.get("hooks.projects", "")),
+        _parse_number("daemon.idle_minutes", values.get("daemon.idle_minutes", "720"), 1_000_000),
     )
 
 
 def read_config_stamp(home: str) -> tuple[int, int]:
-    """Return what tells one `config.toml` of a home from the next."""
+    """Return what changes whenever `config.toml` is replaced."""
     try:
-        found = os.stat(os.path.join(home, CONFIG_FILE))
+        facts = os.stat(os.path.join(home, CONFIG_FILE))
     except OSError:
         return 0, 0
-    return found.st_mtime_ns, found.st_ino
+    return facts.st_mtime_ns, facts.st_ino
+
+
+class HookRules(NamedTuple):
+    """The settings of hooks: which events are answered, and how long a briefing may be."""
+
+    budget_tokens: int = 900
+    disabled_events: frozenset[str] = frozenset()  # or ALL_EVENTS
+    disabled_by_project: Mapping[str, frozenset[str]] = {}  # the same for a project or a folder
+    enable_metrics: bool = False
+
+    def allows_event(self, event: str, project: str, folder: str | None = None) -> bool:
+        """Return whether to answer an event: neither its project nor a folder above it may have disabled it."""
+        names = {project, *_list_parents(project)} | (_list_parents(os.path.realpath(folder)) if folder else set())
+        by_project = (events for name, events in self.disabled_by_project.items() if name in names)
+        return not {event, ALL_EVENTS} & self.disabled_events.union(*by_project)
+
+
+def create_hook_rules(settings: Settings) -> HookRules:
+    return HookRules(
+        settings.hooks_budget_tokens, settings.hooks_off, settings.hooks_projects, settings.hooks_enable_metrics
+    )
+
+
+def _list_parents(path: str) -> set[str]:
+    """Return an absolute path and all folders above it; nothing for another text."""
+    parents: set[str] = set()
+    while os.path.isabs(path) and path not in parents:
+        parents.add(path)
+        path = os.path.dirname(path)
+    return parents
 
 
 def _check_database_url(text: str | None) -> str | None:
@@ -146,18 +176,18 @@ def _check_database_url(text: str | None) -> str | None:
     return text
 
 
-def _parse_number(key: str, text: str, most: int = 10) -> float:
+def _parse_number(key: str, text: str, maximum: int = 10) -> float:
     try:
-        if 0 <= (value := float(text)) <= most:
+        if 0 <= (value := float(text)) <= maximum:
             return value
     except ValueError:
         pass
-    raise Misconfigured(f"{key} must be a number from 0 to {most}, not {text!r}")
+    raise Misconfigured(f"{key} must be a number from 0 to {maximum}, not {text!r}")
 
 
-def _parse_integer(key: str, text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and least <= int(text[:9]) <= most and len(text) < 9):
-        raise Misconfigured(f"{key} must be a number from {least} to {most}, not {text!r:.40}")
+def _parse_integer(key: str, text: str, minimum: int, maximum: int) -> int:
+    if not (text.isascii() and text.isdigit() and minimum <= int(text[:9]) <= maximum and len(text) < 9):
+        raise Misconfigured(f"{key} must be a number from {minimum} to {maximum}, not {text!r:.40}")
     return int(text)
 
 
@@ -174,34 +204,34 @@ def _parse_absolute_path(key: str, text: str | None) -> str | None:
 
 
 def _parse_events(key: str, text: str) -> frozenset[str]:
-    found = frozenset(filter(None, (part.strip() for part in text.split(","))))
-    if strange := sorted(found - {*HOOK_EVENTS, "*"}):
+    events = frozenset(filter(None, (part.strip() for part in text.split(","))))
+    if unknown := sorted(events - {*HOOK_EVENTS, ALL_EVENTS}):
         raise Misconfigured(
-            f"{key}: there is no event {strange[0]!r:.40}", hint=f"there are * and {', '.join(HOOK_EVENTS)}"
+            f"{key}: there is no event {unknown[0]!r:.40}", hint=f"there are * and {', '.join(HOOK_EVENTS)}"
         )
-    return found
+    return events
 
 
 def _parse_project_events(text: str) -> dict[str, frozenset[str]]:
-    """Read which events of which projects are off."""
+    """Parse a JSON object that maps a project or folder to its disabled events."""
     if not text:
         return {}
-    import json  # where there are any
+    import json  # few have this setting
 
     try:
-        made = [(_resolve_folder(name), _join_list(events)) for name, events in json.loads(text).items()]
+        pairs = [(_resolve_folder(name), _join_list(events)) for name, events in json.loads(text).items()]
     except (ValueError, AttributeError, TypeError):
         raise Misconfigured(
             "hooks.projects must name events for each project", hint='as in {"/home/me/work": "*"}'
         ) from None
-    off: dict[str, frozenset[str]] = {}
-    for name, events in made:  # one folder can be written in several ways
-        off[name] = off.get(name, frozenset()) | _parse_events("hooks.projects", events)
-    return off
+    disabled: dict[str, frozenset[str]] = {}
+    for name, events in pairs:  # one folder can be written in several ways
+        disabled[name] = disabled.get(name, frozenset()) | _parse_events("hooks.projects", events)
+    return disabled
 
 
 def _resolve_folder(name: str) -> str:
-    """Return a folder as sessions are compared with it; anything else is the name of a project."""
+    """Return the real path of a folder; any other text is the name of a project."""
     path = os.path.expanduser(name.strip())
     return os.path.realpath(path) if os.path.isabs(path) else path
 
@@ -213,7 +243,7 @@ def _join_list(value: Any) -> str:
 def _parse_consolidate(text: str) -> Strategy:
     for known in get_args(Strategy):
         if text.lower() == known:
-            return known  # type: ignore[no-any-return]  # one of them
+            return known  # type: ignore[no-any-return]  # get_args returns Any
     raise Misconfigured(f"consolidate must be one of {', '.join(get_args(Strategy))}, not {text!r:.40}")
 
 
@@ -223,38 +253,38 @@ def _parse_switch(key: str, text: str) -> bool:
     return text.lower() in ("on", "true")
 
 
-def _read_config(file: str) -> dict[str, str]:
-    """Read the configuration file as flat keys; a key that we do not know is an error."""
+def _read_config(path: str) -> dict[str, str]:
+    """Read the configuration file as flat keys; an unknown key is an error."""
     try:
-        with open(file, encoding="utf-8") as opened:
-            text = opened.read()
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise Misconfigured(f"{file} cannot be read: {error}") from None
-    import tomllib  # only where there is a file
+        raise Misconfigured(f"{path} cannot be read: {error}") from None
+    import tomllib  # most people have no such file
 
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Misconfigured(f"{file} is not valid TOML: {error}", hint="mend it or remove it") from None
+        raise Misconfigured(f"{path} is not valid TOML: {error}", hint="correct it or remove it") from None
     flat = dict(_flatten_table(_encode_lists(tables)))
     for key, value in flat.items():
         if key not in SETTING_KEYS:
-            raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(SETTING_KEYS)}")
+            raise Misconfigured(f"{path}: there is no setting {key!r}", hint=f"there are {', '.join(SETTING_KEYS)}")
         if not isinstance(value, str | int | float if key in NON_TEXT_KEYS else str):
-            raise Misconfigured(f"{file}: {key} cannot be a {type(value).__name__}")
+            raise Misconfigured(f"{path}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}
 
 
 def _encode_lists(tables: dict[str, Any]) -> dict[str, Any]:
-    """Write the two settings that are no words as their variables would hold them."""
+    """Turn the two settings that are lists or tables into text, as environment variables hold them."""
     hooks = tables.get("hooks")
     if isinstance(hooks, dict):
         if isinstance(hooks.get("off"), list):
             hooks["off"] = _join_list(hooks["off"])
         if isinstance(hooks.get("projects"), dict):
-            import json  # where there are any
+            import json  # few have this setting
 
             hooks["projects"] = json.dumps(hooks["projects"])
     return tables
@@ -265,42 +295,3 @@ def _flatten_table(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str
     for key, value in table.items():
         pairs += _flatten_table(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
     return pairs
-
-
-ALL_EVENTS = "*"  # all events
-
-
-@dataclass(frozen=True)
-class HookRules:
-    """What people decided about hooks."""
-
-    budget_tokens: int = 900
-    disabled_events: frozenset[str] = frozenset()  # events that are switched off, or "*"
-    disabled_by_project: Mapping[str, frozenset[str]] = field(
-        default_factory=dict
-    )  # of a project or a folder, those that are
-    enable_metrics: bool = False
-
-    def allows_event(self, event: str, project: str, folder: str | None = None) -> bool:
-        """Tell whether an event of a session is answered: its project and every folder around it must agree."""
-        places = {project, *_list_parents(project)} | (_list_parents(os.path.realpath(folder)) if folder else set())
-        off = self.disabled_events.union(
-            *(events for name, events in self.disabled_by_project.items() if name in places)
-        )
-        return not {event, ALL_EVENTS} & off
-
-
-def _list_parents(path: str) -> set[str]:
-    """Return a folder and all above it; of what is no path, nothing."""
-    found: set[str] = set()
-    while os.path.isabs(path) and path not in found:
-        found.add(path)
-        path = os.path.dirname(path)
-    return found
-
-
-def create_hook_rules(settings: Settings) -> HookRules:
-    """Return what people decided about hooks."""
-    return HookRules(
-        settings.hooks_budget_tokens, settings.hooks_off, settings.hooks_projects, settings.hooks_enable_metrics
-    )

@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported here: the commands load when one of them runs."""
+"""The command line. Little is imported here: each command imports its own module."""
 
 from __future__ import annotations
 
@@ -7,31 +7,37 @@ import sys
 
 from athena.core.version import __version__
 
-TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
+TYPE_CHECKING = False  # importing `typing` would slow down `athena mcp`
 if TYPE_CHECKING:
+    from _socket import socket
     from typing import NoReturn
 
 
 def main() -> None:
-    """Run `athena` with the words it was given."""
+    """Run `athena` with the arguments of this process."""
     if sys.argv[1:2] == ["mcp"]:
-        from athena.cli import mcp_proxy
+        from athena.cli import mcp_proxy  # only for this command
 
         if (options := mcp_proxy.parse_args(sys.argv[2:])) is not None:
-            exit_process(mcp_proxy.run_proxy(*options))
+            exit_process(mcp_proxy.run_proxy(*options, _serve_in_process))
     if sys.argv[1:] == ["--version"]:  # without click, whose import takes longer than all else here
         sys.stdout.write(f"athena {__version__}\n")
         exit_process(0)
-    # One question at a time needs no pool of threads, and starting one costs more than it saves.
+    # one query at a time needs no thread pool, and starting one costs more than it saves
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from athena.cli.commands import athena  # brings click
+    from athena.cli.commands import athena  # imports click
 
-    code = athena(prog_name="athena", standalone_mode=False)
-    exit_process(code)
+    exit_process(athena(prog_name="athena", standalone_mode=False))
+
+
+def _serve_in_process(project: str) -> socket:
+    from athena.cli.mcp import serve_in_process  # imports asyncio and click; only where no daemon can be used
+
+    return serve_in_process(project)
 
 
 def exit_process(code: int) -> NoReturn:
-    """End this process at once: all is written, and taking the interpreter apart would take 30 ms more."""
+    """Close the store and exit without the interpreter's own cleanup, which takes 30 ms."""
     if "athena.app.connect" in sys.modules:
         sys.modules["athena.app.connect"].close()
     sys.stdout.flush()

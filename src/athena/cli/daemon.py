@@ -1,4 +1,4 @@
-"""`athena daemon`: the warm server in the background."""
+"""`athena daemon`: start, stop and inspect the server in the background."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import click
 
 from athena.cli import output
 from athena.cli.invoke import json_option
-from athena.core.home import daemon as warm
+from athena.core.home import daemon as daemon_process
 from athena.core.home import lock, logs
 from athena.core.home.paths import home_folder
 from athena.hooks import client
@@ -30,7 +30,7 @@ def start_daemon(json_output: bool) -> None:
 
     Example: athena daemon start
     """
-    facts = warm.start_daemon(home_folder())
+    facts = daemon_process.start_daemon(home_folder())
     output.print_json(facts) if json_output else click.echo(format_daemon(facts))
 
 
@@ -41,7 +41,7 @@ def stop_daemon(json_output: bool) -> None:
 
     Example: athena daemon stop
     """
-    facts = warm.stop_daemon(home_folder())
+    facts = daemon_process.stop_daemon(home_folder())
     if json_output:
         return output.print_json({"stopped": None if facts is None else facts["pid"]})
     return click.echo("no daemon runs" if facts is None else f"stopped process {facts['pid']}")
@@ -56,29 +56,29 @@ def status(json_output: bool) -> None:
     """
     home = home_folder()
     facts = lock.find_server(home)
-    counts, silent = count_fallbacks(home)
-    answers = facts is not None and warm.is_responding(home)
+    counts, last_failure = count_fallbacks(home)
+    answers = facts is not None and daemon_process.is_responding(home)
     if json_output:
-        told = {"running": facts is not None, "answers": answers, **(facts or {})}
-        return output.print_json(told | {"home": home, "fallbacks": counts, "last_failure": silent})
+        status_fields = {"running": facts is not None, "answers": answers, **(facts or {})}
+        return output.print_json(status_fields | {"home": home, "fallbacks": counts, "last_failure": last_failure})
     click.echo("no daemon runs" if facts is None else format_daemon(facts))
     if facts is not None and not answers:
         click.echo("it does not answer; athena daemon stop ends it")
-    click.echo(f"its log: {os.path.join(home, logs.LOG_FOLDER, warm.DAEMON_LOG_FILE)}")
+    click.echo(f"its log: {os.path.join(home, logs.LOG_FOLDER, daemon_process.DAEMON_LOG_FILE)}")
     for link, count in counts.items():
         click.echo(f"hooks answered without it ({link}): {count}")
     if counts:
         click.echo(f"their log: {hooks_log_path(home)}")
-    if silent:
-        click.echo(f"the last one without an answer: {output.escape_control_chars(format_failure(silent))}")
+    if last_failure:
+        click.echo(f"the last one without an answer: {output.escape_control_chars(format_failure(last_failure))}")
     return None
 
 
 def format_daemon(facts: dict[str, Any]) -> str:
-    """Say what serves a home."""
-    kind = "the daemon" if facts.get("daemon") else "athena serve"
+    """Describe the running server: what it is, its process, address and start."""
+    server = "the daemon" if facts.get("daemon") else "athena serve"
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts["since"]))
-    return f"{kind} {facts.get('version')} runs as process {facts['pid']} at {facts['url']} since {since}"
+    return f"{server} {facts.get('version')} runs as process {facts['pid']} at {facts['url']} since {since}"
 
 
 def hooks_log_path(home: str) -> str:
@@ -86,14 +86,14 @@ def hooks_log_path(home: str) -> str:
 
 
 def format_failure(line: dict[str, Any]) -> str:
-    """Say when a hook had no answer, and why."""
+    """Format a line of the hook log: when a hook had no answer, and why."""
     return f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(line['at']))}, {line['event']}: {line['why']}"
 
 
 def count_fallbacks(home: str) -> tuple[dict[str, int], dict[str, Any] | None]:
-    """Count who answered the hooks that the daemon did not, as far as the log goes; and the last that nobody did."""
+    """Count in the log the hooks that the daemon did not answer, by who did; return also the last without an answer."""
     counts: dict[str, int] = {}
-    silent: dict[str, Any] | None = None
+    last_failure: dict[str, Any] | None = None
     for path in (f"{hooks_log_path(home)}.1", hooks_log_path(home)):
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -108,5 +108,5 @@ def count_fallbacks(home: str) -> tuple[dict[str, int], dict[str, Any] | None]:
             except (ValueError, KeyError, TypeError):
                 continue
             counts[link] = counts.get(link, 0) + 1
-            silent = line if link == "nothing" else silent
-    return counts, silent
+            last_failure = line if link == "nothing" else last_failure
+    return counts, last_failure

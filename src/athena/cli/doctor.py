@@ -127,7 +127,8 @@ def _check_servers() -> list[tuple[str, bool, str]]:
     """Connect every server that a person has approved, and say how each is."""
     app = connect.shared_app()
     try:
-        if not app.catalog.version or not (found := app.gateway.list_servers()):
+        app.catalog.refresh()
+        if not (found := app.gateway.list_servers()):
             return []
     except AthenaError as error:
         return [("servers", False, f"{error}; {error.hint or ''}")]

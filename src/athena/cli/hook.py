@@ -1,4 +1,4 @@
-"""`athena hook`: what a coding agent's client runs at an event of its session."""
+"""`athena hook`: answer an event of a coding agent's session, and show what sessions were told."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from athena.core.home.paths import HOOK_SOCKET, home_folder, socket_path
 from athena.errors import AthenaError
 from athena.hooks import client, fallback
 
-DEFAULT_HOOK_TIMEOUT_S = 5.0  # seconds, where the settings cannot be read
+DEFAULT_HOOK_TIMEOUT_S = 5.0  # if the settings cannot be read
 
 
 @click.command()
@@ -29,53 +29,54 @@ def hook(event: str, many: int, session: str | None, json_output: bool) -> None:
     """
     if event == "log":
         return _print_briefing_log(many, session, json_output)
-    began, home = time.monotonic(), home_folder()
+    started_at, home = time.monotonic(), home_folder()
     if event not in client.EVENTS:
-        return client.log_hook(home, event, "nothing", began, "there is no such event")
+        return client.log_hook(home, event, "nothing", started_at, "there is no such event")
     try:
-        whole = configuration.load_settings().hooks_timeout_ms / 1000
+        timeout_s = configuration.load_settings().hooks_timeout_ms / 1000
     except AthenaError:
-        whole = DEFAULT_HOOK_TIMEOUT_S
-    asked = client.HookDeadline(home, event, began, whole)
-    given = client.read_input(0)
-    said, reason = asked.ask_daemon(socket_path(home, HOOK_SOCKET), given)
-    if said is None:
-        asked.reason = f"{reason}; nobody else answered in time"
+        timeout_s = DEFAULT_HOOK_TIMEOUT_S
+    deadline = client.HookDeadline(home, event, started_at, timeout_s)
+    payload = client.read_input(0)
+    response, reason = deadline.ask_daemon(socket_path(home, HOOK_SOCKET), payload)
+    if response is None:
+        deadline.reason = f"{reason}; nobody else answered in time"
         try:
-            said, link, why = fallback.answer_without_daemon(
-                event, given, reason, asked.deadline_at(client.FALLBACK_SHARE)
+            response, link, detail = fallback.answer_without_daemon(
+                event, payload, reason, deadline.deadline_at(client.FALLBACK_SHARE)
             )
-        except Exception as error:  # noqa: BLE001  # never break the session of whoever runs us
-            said, link, why = b"", "nothing", f"{reason}; {type(error).__name__}: {error}"
-        asked.log_once(link, why)
-    return client.write_output(said)
+        except Exception as error:  # noqa: BLE001  # a hook must never break the session
+            response, link, detail = b"", "nothing", f"{reason}; {type(error).__name__}: {error}"
+        deadline.log_once(link, detail)
+    return client.write_output(response)
 
 
-def _print_briefing_log(many: int, session: str | None, json_output: bool) -> None:
-    """List what sessions were told, the last first."""
+def _print_briefing_log(limit: int, session: str | None, json_output: bool) -> None:
+    """Print the memories that sessions were told, the last first."""
+    # imported here, because a hook itself must start fast
     from athena.cli import output
     from athena.cli.invoke import invoke_operation
 
-    found = (
-        _find_session_entries(invoke_operation, many, session)
+    entries = (
+        _find_session_entries(invoke_operation, limit, session)
         if session
-        else invoke_operation("list_injections", None, limit=many)
+        else invoke_operation("list_injections", limit=limit)
     )
     if json_output:
-        return output.print_json(found)
-    for one in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["at"]))
-        why = f"{one['reason']} ({one['score']:.2f}, {one['tokens']} tokens)"
-        told = f"{one['hash'] or 'forgotten'}  {' '.join(one['text'].split())[:100]}"
-        click.echo(output.escape_control_chars(f"{when}  {one['session_id'][:8]}  {told}  {why}"))
-    if not found:
+        return output.print_json(entries)
+    for entry in entries:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["at"]))
+        reason = f"{entry['reason']} ({entry['score']:.2f}, {entry['tokens']} tokens)"
+        memory = f"{entry['hash'] or 'forgotten'}  {' '.join(entry['text'].split())[:100]}"
+        click.echo(output.escape_control_chars(f"{when}  {entry['session_id'][:8]}  {memory}  {reason}"))
+    if not entries:
         click.echo("no session of this project was told anything yet", err=True)
     return None
 
 
-def _find_session_entries(call: Callable[..., Any], many: int, session: str) -> Any:
-    """Return what the session of a name was told; where there is none, what one was whose name begins so."""
-    if found := call("list_injections", None, session_id=session, limit=many):
-        return found
-    lately = call("list_injections", None, limit=1_000)
-    return [one for one in lately if one["session_id"].startswith(session)][:many]
+def _find_session_entries(invoke_operation: Callable[..., Any], limit: int, session: str) -> Any:
+    """Return the entries of a session by its id, else of those whose ids begin with it."""
+    if entries := invoke_operation("list_injections", session_id=session, limit=limit):
+        return entries
+    recent = invoke_operation("list_injections", limit=1_000)
+    return [entry for entry in recent if entry["session_id"].startswith(session)][:limit]

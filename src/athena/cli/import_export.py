@@ -1,4 +1,4 @@
-"""`athena import`: take over what another program kept."""
+"""`athena import`: import the knowledge graph of another program."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from athena.cli.invoke import invoke_operation, json_option
 from athena.errors import InvalidInput, NotFound
 
 IMPORT_FORMATS = ["server-memory"]
-IMPORT_BATCH_SIZE = 1_000  # entities or relations in one call
+IMPORT_BATCH_SIZE = 1_000
 REQUIRED_FIELDS = {"entity": ("name", "entityType"), "relation": ("from", "to", "relationType")}
 ENTITY_TYPE, RELATION_TYPE = REQUIRED_FIELDS
 
@@ -35,32 +35,33 @@ def import_file(file: Path, source: str, project: str | None, json_output: bool)
     Example: athena import memory.jsonl --from server-memory
     """
     entities, relations = _read_graph(file)
-    made = _store_graph(entities, relations, project)
+    counts = _store_graph(entities, relations, project)
     if json_output:
-        return output.print_json(made)
-    told = [f"{made[name]:,} {name}" for name in ("entities", "observations", "relations")]
-    return click.echo(f"new: {', '.join(told)}" if any(made.values()) else "nothing new")
+        return output.print_json(counts)
+    parts = [f"{counts[name]:,} {name}" for name in ("entities", "observations", "relations")]
+    return click.echo(f"new: {', '.join(parts)}" if any(counts.values()) else "nothing new")
 
 
 def _read_graph(file: Path) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """Read the lines of a file: entities by name, and relations. All is checked before anything is kept."""
+    """Read and check a whole file; return its entities by name, and its relations."""
     entities: dict[str, dict[str, Any]] = {}
     relations: list[dict[str, Any]] = []
-    for place, one in _read_json_lines(file):
-        kind = one.get("type")
-        if kind not in REQUIRED_FIELDS or not all(isinstance(one.get(name), str) for name in REQUIRED_FIELDS[kind]):
+    for location, row in _read_json_lines(file):
+        row_type = row.get("type")
+        required = REQUIRED_FIELDS.get(row_type) if isinstance(row_type, str) else None
+        if required is None or not all(isinstance(row.get(name), str) for name in required):
             raise InvalidInput(
-                f"{place}: this is no entity and no relation", hint="is it a memory file of that server?"
+                f"{location}: this is no entity and no relation", hint="is it a memory file of that server?"
             )
-        fields = {name: one[name] for name in REQUIRED_FIELDS[kind]}
-        if kind == RELATION_TYPE:
+        fields = {name: row[name] for name in required}
+        if row_type == RELATION_TYPE:
             relations.append(fields)
             continue
-        seen = one.get("observations", [])
-        if not isinstance(seen, list) or not all(isinstance(text, str) for text in seen):
-            raise InvalidInput(f"{place}: observations must be a list of texts")
-        known = entities.setdefault(fields["name"], {**fields, "observations": []})
-        known["observations"] += [text for text in seen if text.strip()]
+        observations = row.get("observations", [])
+        if not isinstance(observations, list) or not all(isinstance(text, str) for text in observations):
+            raise InvalidInput(f"{location}: observations must be a list of texts")
+        entity = entities.setdefault(fields["name"], {**fields, "observations": []})
+        entity["observations"] += [text for text in observations if text.strip()]
     return entities, relations
 
 
@@ -74,33 +75,32 @@ def _read_json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        place = f"{file.name}, line {number}"
+        location = f"{file.name}, line {number}"
         try:
-            one = json.loads(line)
+            row = json.loads(line)
         except ValueError:
-            raise InvalidInput(f"{place}: not JSON: {line[:60]!r}") from None
-        if not isinstance(one, dict):
-            raise InvalidInput(f"{place}: not an object: {line[:60]!r}")
-        yield place, one
+            raise InvalidInput(f"{location}: not JSON: {line[:60]!r}") from None
+        if not isinstance(row, dict):
+            raise InvalidInput(f"{location}: not an object: {line[:60]!r}")
+        yield location, row
 
 
 def _store_graph(
     entities: dict[str, dict[str, Any]], relations: list[dict[str, Any]], project: str | None
 ) -> dict[str, int]:
-    """Add to the graph what it does not have, and count that."""
+    """Add what the graph does not have yet; return how much that was."""
     counts = {"entities": 0, "observations": 0, "relations": 0}
-    for some in _split_batches(list(entities.values())):
-        new = invoke_operation("create_entities", project, entities=some)
-        counts["entities"] += len(new)
-        counts["observations"] += sum(len(one["observations"]) for one in new)
-        names = {one["name"] for one in new}
-        more = [
-            {"entityName": one["name"], "contents": one["observations"]} for one in some if one["name"] not in names
-        ]
-        added = invoke_operation("add_observations", project, observations=more) if more else []
-        counts["observations"] += sum(len(one["addedObservations"]) for one in added)
-    for some in _split_batches(relations):
-        counts["relations"] += len(invoke_operation("create_relations", project, relations=some))
+    for batch in _split_batches(list(entities.values())):
+        created = invoke_operation("create_entities", project, entities=batch)
+        counts["entities"] += len(created)
+        counts["observations"] += sum(len(entity["observations"]) for entity in created)
+        created_names = {entity["name"] for entity in created}
+        known = [entity for entity in batch if entity["name"] not in created_names]
+        observations = [{"entityName": entity["name"], "contents": entity["observations"]} for entity in known]
+        added = invoke_operation("add_observations", project, observations=observations) if observations else []
+        counts["observations"] += sum(len(row["addedObservations"]) for row in added)
+    for batch in _split_batches(relations):
+        counts["relations"] += len(invoke_operation("create_relations", project, relations=batch))
     return counts
 
 

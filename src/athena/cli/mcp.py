@@ -1,4 +1,4 @@
-"""`athena mcp` where it cannot be done with a few bytes: its help, and serving without a server."""
+"""`athena mcp` with click: its help, its options, and a server in this process where no daemon can be used."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from athena.cli import mcp_proxy
 if TYPE_CHECKING:
     import _socket
 
-MAX_CONCURRENT_CALLS = 4  # operations at once: one client asks
+MAX_CONCURRENT_CALLS = 4  # there is one client
 
 
 @click.command()
@@ -31,26 +31,27 @@ def mcp(tools: str, project: str | None, folder: str | None) -> None:
 
     Example: claude mcp add athena -- athena mcp
     """
-    raise click.exceptions.Exit(mcp_proxy.run_proxy(tools, project, folder))
+    raise click.exceptions.Exit(mcp_proxy.run_proxy(tools, project, folder, serve_in_process))
 
 
-def serve_here(project: str) -> "_socket.socket":
-    """Serve one client from a thread of this process; return its end of the connection."""
-    ours, theirs = socket.socketpair()
-    app = connect.shared_app()  # here, so that what is wrong with the settings is said
-    threading.Thread(target=lambda: asyncio.run(_serve_connection(app, project, ours)), daemon=True).start()
-    return theirs
+def serve_in_process(project: str) -> "_socket.socket":
+    """Serve one client from a thread of this process; return the client's end of the connection."""
+    server_end, client_end = socket.socketpair()
+    app = connect.shared_app()  # in this thread, so that errors in the settings reach the caller
+    threading.Thread(target=lambda: asyncio.run(_serve_connection(app, project, server_end)), daemon=True).start()
+    return client_end
 
 
 async def _serve_connection(app: Any, project: str, connection: socket.socket) -> None:
+    # the server's packages are not needed where a daemon serves
     from athena.server.admission import CallDispatcher
     from athena.server.mcp.socket import McpSocketServer
     from athena.server.mcp.workspaces import WorkspacePool
 
-    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=MAX_CONCURRENT_CALLS)
+    calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=MAX_CONCURRENT_CALLS)
 
-    def create_context(named: str | None, workspace: str | None) -> Any:
-        return app.create_context(project if named is None else named, "mcp", workspace=workspace)
+    def create_context(client_project: str | None, workspace: str | None) -> Any:
+        return app.create_context(project if client_project is None else client_project, "mcp", workspace=workspace)
 
     reader, writer = await asyncio.open_unix_connection(sock=connection)
     try:

@@ -1,157 +1,158 @@
-"""`athena mcp`: copies lines between a client's pipes and the server's own socket.
+"""`athena mcp`: copy lines between an MCP client's pipes and the socket of the server.
 
-A client waits for this process each time it starts, so it imports next to nothing. A server that ends in the middle is
-replaced by another with the next request: the client is told which calls were lost, and need not know more.
+A client waits for this process each time it starts, so it imports little. When the server exits, the proxy tells the
+client which requests are lost and connects to another server for the next one.
 """
 
-import _socket
+from __future__ import annotations
+
+import _socket  # `socket` imports several modules more
+import json
 import os
 import select
 import sys
 import time
-from _json import encode_basestring_ascii as quoted
-from _json import make_scanner
 from _socket import AF_UNIX, SHUT_WR, SOCK_STREAM, socket
 
 from athena.core.home.paths import MCP_SOCKET, current_project, home_folder, socket_path
 from athena.errors import AthenaError
 
+TYPE_CHECKING = False  # importing `typing` would take longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SO_PEERCRED = getattr(_socket, "SO_PEERCRED", None)
 TOOL_SURFACES = ("default", "code", "all")
-MAX_MESSAGE_BYTES = 16 << 20  # bytes of a message
+MAX_MESSAGE_BYTES = 16 << 20
 READ_CHUNK_BYTES = 64 << 10
-HANDSHAKE_TIMEOUT_S = 30.0  # seconds in which a server must have answered the first line
-START_TIMEOUT_S = 20.0  # seconds in which a server that we start must listen
-DRAIN_TIMEOUT_S = 65.0  # seconds that calls may take after the client has said all; no program runs longer
+HANDSHAKE_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 20.0
+DRAIN_TIMEOUT_S = 65.0  # for open requests after the client's last line; no program runs longer
 POLL_INTERVAL_S = 0.02
 SERVER_LOST_MESSAGE = (
     "the Athena server ended before it answered; this may have been done or not, so look before you repeat it"
 )
 MESSAGE_TOO_LONG = f"a message may have {MAX_MESSAGE_BYTES >> 20} MB"
 
-
-class _ScannerOptions:
-    """How the scanner reads JSON; the module `json` would cost more than all else here."""
-
-    strict = False
-    object_hook = object_pairs_hook = None
-    parse_float = parse_constant = float
-    parse_int = int
-
-
-_scan_json = make_scanner(_ScannerOptions)  # type: ignore[arg-type]  # anything with these attributes will do
+_decode_json = json.JSONDecoder(strict=False).decode  # control characters in strings are the server's concern
 
 
 class ServerRefused(AthenaError):
-    """The server does not want us; `why` is its code."""
+    """The server refused the connection; `reason` is its error code."""
 
-    def __init__(self, message: str, why: str = "") -> None:
+    def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
-        self.why = why
+        self.reason = reason
 
 
-def parse_args(words: list[str]) -> tuple[str, str | None, str | None] | None:
-    """Read `--tools`, `--project` and `--folder`; None leaves all else to the command's own parser."""
-    given = {"--tools": "default", "--project": "", "--folder": ""}
-    rest = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    while len(rest) >= 2 and rest[0] in given:
-        given[rest[0]] = rest[1]
+def parse_args(argv: list[str]) -> tuple[str, str | None, str | None] | None:
+    """Read `--tools`, `--project` and `--folder`; return None for anything else, which click parses."""
+    options = {"--tools": "default", "--project": "", "--folder": ""}
+    rest = [part for word in argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    while len(rest) >= 2 and rest[0] in options:
+        options[rest[0]] = rest[1]
         rest = rest[2:]
-    tools, project, folder = given.values()
+    tools, project, folder = options.values()
     return None if rest or tools not in TOOL_SURFACES else (tools, project or None, folder or None)
 
 
-def run_proxy(tools: str, project: str | None, folder: str | None = None) -> int:
-    """Serve the client at standard input and output until it goes; return the exit code."""
+def run_proxy(tools: str, project: str | None, folder: str | None, serve_in_process: Callable[[str], socket]) -> int:
+    """Serve the client at standard input and output until it disconnects; return the exit code.
+
+    `serve_in_process` starts a server for a project in this process and returns a connection to it. The proxy calls it
+    where it cannot use a daemon.
+    """
     try:
-        return McpProxy(tools, project or _resolve_project(folder)).run()
+        return McpProxy(tools, project or _resolve_project(folder), serve_in_process).run()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        return 0  # nobody reads any more
+        return 0  # the client no longer reads
     except AthenaError as error:
         log_message(f"{error} ({error.hint})" if error.hint else str(error))
         return error.exit
 
 
 def _resolve_project(folder: str | None) -> str:
-    """Return the project of a folder, else of the one that we run in."""
+    """Return the project of a folder, else of the working directory."""
     try:
         if folder:
             os.chdir(folder)
     except OSError:
-        found = current_project()
-        log_message(f"there is no folder {folder}; memories are those of the project {found}")
-        return found
+        project = current_project()
+        log_message(f"there is no folder {folder}; memories are those of the project {project}")
+        return project
     return current_project()
 
 
 def log_message(text: str) -> None:
-    """Tell whoever looks at the client's log."""
+    """Write a line to standard error, which clients keep in their log."""
     os.write(2, f"athena mcp: {text}\n".encode("utf-8", "replace"))
 
 
 class McpProxy:
-    def __init__(self, tools: str, project: str) -> None:
-        self._tools, self._project = tools, project
+    """Copy lines between file descriptors 0 and 1 and a server's socket, and replace a server that exits."""
+
+    def __init__(self, tools: str, project: str, serve_in_process: Callable[[str], socket]) -> None:
+        self._tools, self._project, self._serve_in_process = tools, project, serve_in_process
         self._home = home_folder()
         self._server: socket | None = None
-        self._refused = False  # the server that runs does not want us
+        self._refused = False  # the running server refused this client
         self._workspace = ""
-        self._client_open = True  # the client may have more to say
-        self._client_buffer, self._skipping_line = bytearray(), False  # a line that has not arrived whole yet
+        self._client_open = True  # false after the end of standard input
+        self._client_buffer, self._skipping_line = bytearray(), False  # an incomplete line from the client
         self._outgoing: list[bytes] = []  # lines for the server
-        self._outgoing_bytes = 0  # and their bytes
-        self._sent_bytes = 0  # how much of the first one has been sent
-        self._server_buffer = bytearray()  # what came from the server and is no whole line yet
+        self._outgoing_bytes = 0
+        self._sent_bytes = 0  # of the first outgoing line
+        self._server_buffer = bytearray()  # an incomplete line from the server
         self._client_output = bytearray()  # lines for the client
-        self._pending_ids: set[object] = set()  # ids of requests that are not answered yet
-        self._handshake_lines = b""  # the handshake, to be said again to another server
-        self._suppressed_ids: list[object] = []  # ids whose answers the client has had already
+        self._pending_ids: set[object] = set()  # ids of requests without an answer
+        self._handshake_lines = b""  # the client's handshake, sent again to another server
+        self._suppressed_ids: list[object] = []  # ids of repeated requests, whose answers the client already has
 
     def run(self) -> int:
         if os.isatty(0):
             log_message("this is for MCP clients, e.g. claude mcp add athena -- athena mcp; Ctrl-D ends it")
         self._connect_server()
-        until = 0.0
+        deadline = 0.0
         while self._client_open or self._pending_ids or self._outgoing or self._client_output:
             if self._outgoing and self._server is None:
                 self._connect_server()
             if not self._client_open:
-                until = until or time.monotonic() + DRAIN_TIMEOUT_S
-                if time.monotonic() > until:
+                deadline = deadline or time.monotonic() + DRAIN_TIMEOUT_S
+                if time.monotonic() > deadline:
                     raise ServerRefused(f"{len(self._pending_ids)} requests were not answered in time")
             self._poll_once(None if self._client_open else 1_000)
         self._close_server()
         return 0
 
-    # --- one round ----------------------------------------------------------------------------------------------------
+    # --- copying lines ------------------------------------------------------------------------------------------------
 
-    def _poll_once(self, patience: int | None) -> None:
-        """Wait until something can be moved, and move it."""
+    def _poll_once(self, timeout_ms: int | None) -> None:
+        """Wait until data can be read or written, and copy it."""
         poll = select.poll()
         if self._client_open and self._outgoing_bytes < MAX_MESSAGE_BYTES:
             poll.register(0, select.POLLIN)
-        poll.register(1, select.POLLOUT if self._client_output else 0)  # 0 still tells when nobody reads any more
-        number = -1
+        poll.register(1, select.POLLOUT if self._client_output else 0)  # with 0, errors are still reported
+        server_fd = -1
         if self._server is not None:
-            number = self._server.fileno()
+            server_fd = self._server.fileno()
             reads = select.POLLIN if len(self._client_output) < MAX_MESSAGE_BYTES else 0
-            poll.register(number, reads | (select.POLLOUT if self._outgoing else 0))
-        for which, what in poll.poll(patience):
-            if which == 1 and what & (select.POLLERR | select.POLLNVAL):
+            poll.register(server_fd, reads | (select.POLLOUT if self._outgoing else 0))
+        for fd, events in poll.poll(timeout_ms):
+            if fd == 1 and events & (select.POLLERR | select.POLLNVAL):
                 raise BrokenPipeError
-            if which == 0:
+            if fd == 0:
                 self._receive_from_client(_read_stdin())
-            elif which == 1:
+            elif fd == 1:
                 del self._client_output[: os.write(1, self._client_output[: select.PIPE_BUF])]
-            elif which == number:
-                self._exchange_with_server(what)
+            elif fd == server_fd:
+                self._exchange_with_server(events)
 
-    def _exchange_with_server(self, what: int) -> None:
+    def _exchange_with_server(self, events: int) -> None:
         assert self._server is not None
         try:
-            if what & select.POLLOUT and self._outgoing:
+            if events & select.POLLOUT and self._outgoing:
                 self._sent_bytes += self._server.send(memoryview(self._outgoing[0])[self._sent_bytes :])
                 if self._sent_bytes == len(self._outgoing[0]):
                     self._track_request(self._pop_line(0))
@@ -160,7 +161,7 @@ class McpProxy:
             pass
         except OSError:
             return self._drain_server()
-        if what & (select.POLLIN | select.POLLHUP | select.POLLERR):
+        if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
             try:
                 self._receive_from_server(self._server.recv(READ_CHUNK_BYTES))
             except BlockingIOError:
@@ -170,19 +171,19 @@ class McpProxy:
         return None
 
     def _drain_server(self) -> None:
-        """Take what a server that has left had answered before."""
+        """Read the answers that a server sent before it closed the connection."""
         while self._server is not None:
             try:
                 self._receive_from_server(self._server.recv(READ_CHUNK_BYTES))
             except OSError:
                 self._drop_server()
 
-    def _queue_line(self, line: bytes, place: int) -> None:
-        self._outgoing.insert(place, line)
+    def _queue_line(self, line: bytes, index: int) -> None:
+        self._outgoing.insert(index, line)
         self._outgoing_bytes += len(line)
 
-    def _pop_line(self, place: int) -> bytes:
-        line = self._outgoing.pop(place)
+    def _pop_line(self, index: int) -> bytes:
+        line = self._outgoing.pop(index)
         self._outgoing_bytes -= len(line)
         return line
 
@@ -203,7 +204,7 @@ class McpProxy:
             self._client_buffer, self._skipping_line = bytearray(), True
 
     def _receive_from_server(self, chunk: bytes) -> None:
-        """Hand on whole lines only, so that a server that ends in the middle of one spoils nothing."""
+        """Pass on whole lines only: a server may exit in the middle of one."""
         if not chunk:
             return self._drop_server()
         *ends, rest = chunk.split(b"\n")
@@ -215,128 +216,128 @@ class McpProxy:
         self._server_buffer += rest
         return None
 
-    # --- what is open -------------------------------------------------------------------------------------------------
+    # --- open requests ------------------------------------------------------------------------------------------------
 
     def _track_request(self, line: bytes) -> None:
-        """Remember what the server now owes an answer to."""
-        said = parse_message(line)
-        method = said.get("method")
-        if "id" in said and method:
-            self._pending_ids.add(_normalize_id(said["id"]))
+        """Remember the id of a request that the server must answer, and the lines of the handshake."""
+        message = parse_message(line)
+        method = message.get("method")
+        if "id" in message and method:
+            self._pending_ids.add(_normalize_id(message["id"]))
             if method == "initialize":
                 self._handshake_lines = line
         elif method == "notifications/cancelled":
-            given = said.get("params")
-            self._pending_ids.discard(_normalize_id(given.get("requestId")) if isinstance(given, dict) else None)
+            params = message.get("params")
+            self._pending_ids.discard(_normalize_id(params.get("requestId")) if isinstance(params, dict) else None)
         elif method == "notifications/initialized" and self._handshake_lines.count(b"\n") == 1:
             self._handshake_lines += line
 
     def _is_for_client(self, line: bytes) -> bool:
-        said = parse_message(line)
-        if "id" not in said or "method" in said:
+        message = parse_message(line)
+        if "id" not in message or "method" in message:
             return True
-        key = _normalize_id(said["id"])
-        self._pending_ids.discard(key)
-        if key in self._suppressed_ids:
-            self._suppressed_ids.remove(key)
+        request_id = _normalize_id(message["id"])
+        self._pending_ids.discard(request_id)
+        if request_id in self._suppressed_ids:
+            self._suppressed_ids.remove(request_id)
             return False
         return True
 
-    def _send_error(self, number: object, message: str) -> None:
-        """Answer a request with an error of our own."""
-        written = "null" if number is None else quoted(number) if isinstance(number, str) else str(number)
-        error = f'{{"code":-32000,"message":{quoted(message)}}}'
-        self._client_output += f'{{"jsonrpc":"2.0","id":{written},"error":{error}}}\n'.encode()
+    def _send_error(self, request_id: object, text: str) -> None:
+        """Answer a request with an error of the proxy."""
+        error = {"code": -32000, "message": text}
+        self._client_output += _encode_line({"jsonrpc": "2.0", "id": request_id, "error": error})
 
     # --- the server ---------------------------------------------------------------------------------------------------
 
     def _drop_server(self) -> None:
-        """Tell the client what is lost with a server that has ended; the next request goes to another one."""
+        """Close the connection and report to the client the requests that are lost with it."""
         if self._server is not None:
             self._server.close()
         self._server, self._sent_bytes = None, 0
         if self._suppressed_ids and self._outgoing and self._outgoing[0] is self._handshake_lines:
-            self._pop_line(0)  # the next one is greeted anew
-        lost = [key for key in self._pending_ids if key not in self._suppressed_ids]
+            self._pop_line(0)  # the next server gets it anew
+        lost = [request_id for request_id in self._pending_ids if request_id not in self._suppressed_ids]
         self._server_buffer, self._suppressed_ids = bytearray(), []
         self._pending_ids.clear()
-        for number in lost:
-            self._send_error(number, SERVER_LOST_MESSAGE)
+        for request_id in lost:
+            self._send_error(request_id, SERVER_LOST_MESSAGE)
         log_message(f"the server ended; {len(lost)} requests are lost, the next one goes to another server")
 
     def _connect_server(self) -> None:
-        """Find a server, start one, or be one."""
+        """Connect to the running server, else start one, else serve from this process."""
         self._refused = False
-        made = (
-            None if os.environ.get("ATHENA_DB_PATH") == ":memory:" else self._connect_running() or self._start_daemon()
-        )
-        if made is None:
-            from athena.cli.mcp import serve_here  # brings everything
-
-            made = self._perform_handshake(serve_here(self._project))
-        made.setblocking(False)
-        self._server = made
+        server = None
+        if os.environ.get("ATHENA_DB_PATH") != ":memory:":
+            server = self._connect_running() or self._start_daemon()
+        if server is None:
+            server = self._perform_handshake(self._serve_in_process(self._project))
+        server.setblocking(False)
+        self._server = server
         if self._handshake_lines:
             self._queue_line(self._handshake_lines, 0)
             self._suppressed_ids.append(_normalize_id(parse_message(self._handshake_lines.split(b"\n")[0])["id"]))
 
     def _connect_running(self) -> socket | None:
-        """Return a connection to a server that runs and has the store that we mean."""
-        made = socket(AF_UNIX, SOCK_STREAM)
+        """Return a connection to a running server that has the store of this environment."""
+        server = socket(AF_UNIX, SOCK_STREAM)
         try:
-            made.connect(socket_path(self._home, MCP_SOCKET))
-            if _peer_uid(made) != os.getuid():
-                raise OSError("that server is somebody else's")
+            server.connect(socket_path(self._home, MCP_SOCKET))
+            if _peer_uid(server) != os.getuid():
+                raise OSError("another user runs that server")
         except OSError:
-            made.close()
+            server.close()
             return None
         try:
-            return self._perform_handshake(made)
+            return self._perform_handshake(server)
         except (ServerRefused, OSError) as error:
-            made.close()
-            why = getattr(error, "why", "")
-            if why == "invalid_input":
+            server.close()
+            reason = getattr(error, "reason", "")
+            if reason == "invalid_input":
                 raise
-            if why == "conflict" or isinstance(error, TimeoutError):
+            if reason == "conflict" or isinstance(error, TimeoutError):
                 log_message(f"{error}; serving from this process")
                 self._refused = True
-            return None  # one that stops, or has no room, is waited for
+            return None  # it stops or has no room: the caller tries again
 
     def _start_daemon(self) -> socket | None:
-        """Start a server in the background and return a connection to it, or nothing if that does not work."""
+        """Start a daemon and return a connection to it; return None if that fails."""
         if self._refused:
             return None
-        from athena.core.home.daemon import is_starting, spawn_daemon  # only where none runs
+        from athena.core.home.daemon import is_starting, spawn_daemon  # only where none runs: more modules
 
         try:
             child = spawn_daemon(self._home)
         except OSError as error:
             log_message(f"no server could be started ({error}); serving from this process")
             return None
-        until = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < until and is_starting(self._home, child):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and is_starting(self._home, child):
             time.sleep(POLL_INTERVAL_S)
-            if (made := self._connect_running()) or self._refused:
-                return made
+            if (server := self._connect_running()) or self._refused:
+                return server
         return None
 
-    def _perform_handshake(self, made: socket) -> socket:
-        """Say who we are, and hear where we are put."""
-        made.settimeout(HANDSHAKE_TIMEOUT_S)
-        store = [f"{quoted(name)}:{quoted(value)}" for name, value in _store_environ().items()]
-        words = [f'"tools":{quoted(self._tools)}', f'"project":{quoted(self._project)}']
-        words += [f'"workspace":{quoted(self._workspace)}', f'"store":{{{",".join(store)}}}']
-        made.sendall(f"{{{','.join(words)}}}\n".encode())
+    def _perform_handshake(self, server: socket) -> socket:
+        """Send tools, project, workspace and store to the server, and read which workspace it assigns."""
+        server.settimeout(HANDSHAKE_TIMEOUT_S)
+        request: dict[str, object] = {
+            "tools": self._tools,
+            "project": self._project,
+            "workspace": self._workspace,
+            "store": _store_environ(),
+        }
+        server.sendall(_encode_line(request))
         line = b""
         while not line.endswith(b"\n"):
-            if not (some := made.recv(1)):
+            if not (char := server.recv(1)):
                 raise OSError("the server hung up")
-            line += some
-        said = parse_message(line)
-        if "error" in said:
-            raise ServerRefused(str(said["error"]), str(said.get("code")))
-        self._workspace = str(said.get("workspace", ""))
-        return made
+            line += char
+        response = parse_message(line)
+        if "error" in response:
+            raise ServerRefused(str(response["error"]), str(response.get("code")))
+        self._workspace = str(response.get("workspace", ""))
+        return server
 
     def _close_server(self) -> None:
         if self._server is not None:
@@ -347,34 +348,38 @@ class McpProxy:
 def _read_stdin() -> bytes:
     try:
         return os.read(0, READ_CHUNK_BYTES)
-    except OSError:  # there is none
+    except OSError:  # standard input is closed
         return b""
 
 
 def _peer_uid(peer: socket) -> int:
-    """Return whose the server is; where the system does not tell, the socket's own rights must do."""
+    """Return the user id of the server; where the system cannot say, rely on the permissions of the socket file."""
     if SO_PEERCRED is None:
         return os.getuid()
     return int.from_bytes(peer.getsockopt(_socket.SOL_SOCKET, SO_PEERCRED, 12)[4:8], sys.byteorder)
 
 
 def _store_environ() -> dict[str, str]:
-    """Return what this environment says about the store, as it means the same elsewhere."""
-    found = {name: os.environ.get(name, "") for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL")}
-    if path := found["ATHENA_DB_PATH"]:
-        found["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))
-    return {name: value for name, value in found.items() if value}
+    """Return the environment variables that name the store, with an absolute path."""
+    variables = {name: os.environ.get(name, "") for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL")}
+    if path := variables["ATHENA_DB_PATH"]:
+        variables["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))
+    return {name: value for name, value in variables.items() if value}
+
+
+def _encode_line(message: dict[str, object]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def parse_message(line: bytes) -> dict[str, object]:
-    """Return a message, or nothing where it is none."""
+    """Return a message, or an empty dict where the line is not a JSON object."""
     try:
-        said = _scan_json(line.decode().strip(), 0)[0]
-    except (ValueError, StopIteration, RecursionError):
+        message = _decode_json(line.decode().strip())
+    except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return message if isinstance(message, dict) else {}
 
 
-def _normalize_id(number: object) -> object:
-    """Return what an answer to a request will have as its id: null, where the id is none that the protocol knows."""
-    return number if isinstance(number, str | int) and not isinstance(number, bool) else None
+def _normalize_id(request_id: object) -> object:
+    """Return the id that the answer to a request will have: None where the protocol does not allow the id."""
+    return request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None

@@ -40,8 +40,8 @@ def remember(
     _report_redactions(stored)
     if json_output:
         return output.print_json(stored)
-    said = {"new": "kept", "known": "known already", "revived": "kept again"}[stored["outcome"]]
-    return click.echo(f"{click.style(stored['hash'], fg='yellow')} {said}")
+    outcome = {"new": "kept", "known": "known already", "revived": "kept again"}[stored["outcome"]]
+    return click.echo(f"{click.style(stored['hash'], fg='yellow')} {outcome}")
 
 
 def _report_redactions(stored: dict[str, Any]) -> None:
@@ -83,12 +83,12 @@ def list_memories(json_output: bool, project: str | None, **filters: Any) -> Non
     _print_memories(invoke_operation("list_memories", project, **filters), json_output)
 
 
-def _print_memories(found: list[dict[str, Any]], json_output: bool) -> None:
+def _print_memories(memories: list[dict[str, Any]], json_output: bool) -> None:
     if json_output:
-        return output.print_json(found)
-    for memory in found:
+        return output.print_json(memories)
+    for memory in memories:
         click.echo(output.format_memory_line(memory))
-    if not found:
+    if not memories:
         click.echo("nothing found", err=True)
     return None
 
@@ -103,13 +103,12 @@ def show(memory_id: str, history: bool, project: str | None, json_output: bool) 
 
     Example: athena show 7d49c4b4 --history
     """
-    found = invoke_operation("memory_history" if history else "get_memory", project, memory_id=memory_id)
+    result = invoke_operation("memory_history" if history else "get_memory", project, memory_id=memory_id)
     if json_output:
-        return output.print_json(found)
+        return output.print_json(result)
     if not history:
-        click.echo(output.format_memory(found))
-        return None
-    for change in found:
+        return click.echo(output.format_memory(result))
+    for change in result:
         text = (change["before"] or {}).get("content")
         before = f"  was: {output.escape_control_chars(text[:200])!r}" if text else ""
         click.echo(f"{output.format_day(change['at'])} {change['action']} ({change['operation']}){before}")
@@ -149,13 +148,12 @@ def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) 
 
     Example: athena forget 7d49c4b4
     """
-    found = {
-        m["id"]: m for m in (invoke_operation("get_memory", project, memory_id=memory_id) for memory_id in memory_ids)
-    }
-    count = invoke_operation("forget_batch", project, memory_ids=list(found))
+    memories = [invoke_operation("get_memory", project, memory_id=memory_id) for memory_id in memory_ids]
+    memories_by_id = {memory["id"]: memory for memory in memories}
+    count = invoke_operation("forget_batch", project, memory_ids=list(memories_by_id))
     if json_output:
         return output.print_json(count)
-    for memory in found.values():
+    for memory in memories_by_id.values():
         click.echo(f"forgotten: {output.format_memory_line(memory)}")
     return click.echo("to take that back: athena undo")
 
@@ -172,8 +170,9 @@ def undo(project: str | None, json_output: bool) -> None:
     if json_output:
         return output.print_json(changes)
     for change in changes:
-        about = f"{change['before']['hash']} {output.escape_control_chars(change['before']['content'][:100])}".strip()
-        click.echo(f"{change['action']}: {about}" if about else change["action"])
+        memory = change["before"]
+        preview = f"{memory['hash']} {output.escape_control_chars(memory['content'][:100])}".strip()
+        click.echo(f"{change['action']}: {preview}" if preview else change["action"])
     return None
 
 
@@ -186,9 +185,9 @@ def call_operation(name: str, arguments: str, project: str | None) -> None:
 
     Example: athena call recall --json '{"query": "deploy", "k": 3}'
     """
-    given = parse_json_object(read_stdin() if arguments == "-" else arguments)
+    parsed = parse_json_object(read_stdin() if arguments == "-" else arguments)
     try:
-        output.print_json(invoke_operation(name, project, **given))
+        output.print_json(invoke_operation(name, project, **parsed))
     except InvalidInput as error:
         if error.hint and CALL_HINT_PATTERN.match(error.hint):
             raise InvalidInput(str(error), hint=f"it is called as {error.hint}") from None
@@ -205,17 +204,18 @@ def ingest(paths: tuple[str, ...], tags: str | None, project: str | None, json_o
 
     Example: athena ingest docs README.md --tags docs
     """
-    whole: dict[str, Any] = {"documents": 0, "pieces": 0, "skipped": [], "redacted": []}
+    totals: dict[str, Any] = {"documents": 0, "pieces": 0, "skipped": [], "redacted": []}
     for path in paths:
-        done = invoke_operation("ingest_document", project, path=path, tags=tags)
-        whole = {name: whole[name] + done[name] for name in whole}
+        counts = invoke_operation("ingest_document", project, path=path, tags=tags)
+        totals = {name: totals[name] + counts[name] for name in totals}
         if not json_output:
-            click.echo(f"{output.escape_control_chars(path)}: {done['documents']} documents, {done['pieces']} pieces")
-    for skipped in whole["skipped"]:
+            line = f"{path}: {counts['documents']} documents, {counts['pieces']} pieces"
+            click.echo(output.escape_control_chars(line))
+    for skipped in totals["skipped"]:
         click.echo(f"left out {output.escape_control_chars(skipped)}", err=True)
-    _report_redactions(whole)
+    _report_redactions(totals)
     if json_output:
-        output.print_json(whole)
+        output.print_json(totals)
 
 
 @click.command()
@@ -248,18 +248,18 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
 
     Example: athena purge 7d49c4b4
     """
-    chosen = list(memory_ids) or None
-    count = invoke_operation("purge", project, memory_ids=chosen, dry_run=True)
+    ids = list(memory_ids) or None
+    count = invoke_operation("purge", project, memory_ids=ids, dry_run=True)
     if count and not yes:
         click.confirm(f"Remove {output.format_count(count)} for good? Nothing brings them back", abort=True, err=True)
     before = invoke_operation("stats", project)
-    removed = invoke_operation("purge", project, memory_ids=chosen, expect=count) if count else 0
-    spaces, waiting = (before["workspaces"], before["waiting_programs"]) if removed else (0, 0)
+    removed = invoke_operation("purge", project, memory_ids=ids, expect=count) if count else 0
+    workspaces, waiting = (before["workspaces"], before["waiting_programs"]) if removed else (0, 0)
     if json_output:
-        return output.print_json({"removed": removed, "workspaces": spaces, "waiting_programs": waiting})
+        return output.print_json({"removed": removed, "workspaces": workspaces, "waiting_programs": waiting})
     click.echo(f"{output.format_count(removed)} removed for good" if removed else "nothing to remove")
-    if spaces or waiting:
-        variables = f"variables of {output.format_count(spaces, 'workspace', 'workspaces')}"
+    if workspaces or waiting:
+        variables = f"variables of {output.format_count(workspaces, 'workspace', 'workspaces')}"
         programs = output.format_count(waiting, "waiting program", "waiting programs")
         click.echo(f"{variables} and {programs} were removed too, since they may hold words of them")
     return None
@@ -280,14 +280,15 @@ def consolidate(strategy: str, days: float, dry_run: bool, project: str | None, 
 
     Example: athena consolidate --days 30 --dry-run
     """
-    found = _consolidate_with_progress(project, {"strategy": strategy, "days_back": days, "dry_run": dry_run})
+    report = _consolidate_with_progress(project, {"strategy": strategy, "days_back": days, "dry_run": dry_run})
     if json_output:
-        return output.print_json(found)
-    for one in found["patterns"]:
-        click.echo(output.escape_control_chars(f"{one['confidence']:.2f}  {one['type']:<14}  {one['summary']}"))
-    did = ", ".join(f"{found[name]:,} {name}" for name in ("new", "merged", "strengthened", "faded", "promoted"))
-    count = output.format_count(len(found["patterns"]), "pattern", "patterns")
-    return click.echo(f"{count} in {found['examined']:,} events and memories ({did})")
+        return output.print_json(report)
+    for pattern in report["patterns"]:
+        line = f"{pattern['confidence']:.2f}  {pattern['type']:<14}  {pattern['summary']}"
+        click.echo(output.escape_control_chars(line))
+    counts = ", ".join(f"{report[name]:,} {name}" for name in ("new", "merged", "strengthened", "faded", "promoted"))
+    count = output.format_count(len(report["patterns"]), "pattern", "patterns")
+    return click.echo(f"{count} in {report['examined']:,} events and memories ({counts})")
 
 
 def _consolidate_with_progress(project: str | None, arguments: dict[str, Any]) -> Any:
@@ -336,27 +337,31 @@ def savings(users: int | None, sessions_per_day: int, price: float, json_output:
 
     Example: athena savings --users 20 --sessions-per-day 8 --price 3
     """
-    found = invoke_operation("token_savings")
+    report = invoke_operation("token_savings")
     if users:
-        kept = (found["saved"] - found["definitions"] * found["days"]) / max(1, found["days"])  # results, on one day
-        tokens = round((kept + found["definitions"] * sessions_per_day) * users * WORKING_DAYS_PER_YEAR)
-        found["a_year"] = {"tokens": tokens, "price": round(tokens * price / 1_000_000, 2)}
+        days = max(1, report["days"])
+        saved_on_results = (report["saved"] - report["definitions"] * report["days"]) / days  # on one day
+        daily = saved_on_results + report["definitions"] * sessions_per_day
+        tokens = round(daily * users * WORKING_DAYS_PER_YEAR)
+        report["a_year"] = {"tokens": tokens, "price": round(tokens * price / 1_000_000, 2)}
     if json_output:
-        return output.print_json(found)
-    click.echo(f"{found['calls']:,} calls on {output.format_count(found['days'], 'day', 'days')} (o200k tokens, about)")
-    click.echo(f"read by a model       {found['spent']:>12,}")
-    click.echo(f"with direct tools     {found['direct']:>12,}  ({found['definitions']:,} of definitions a day)")
-    click.echo(f"saved                 {found['saved']:>12,}  ({found['percent']} %)")
-    if found["operations"]:
+        return output.print_json(report)
+    click.echo(
+        f"{report['calls']:,} calls on {output.format_count(report['days'], 'day', 'days')} (o200k tokens, about)"
+    )
+    click.echo(f"read by a model       {report['spent']:>12,}")
+    click.echo(f"with direct tools     {report['direct']:>12,}  ({report['definitions']:,} of definitions a day)")
+    click.echo(f"saved                 {report['saved']:>12,}  ({report['percent']} %)")
+    if report["operations"]:
         click.echo(f"  {'by operation':<26} {'calls':>7} {'read':>12} {'as tool results':>16}")
-    for one in found["operations"][:10]:
-        moved = f"{one['shown']:>12,} {one['given'] + one['returned']:>16,}"
-        click.echo(f"  {one['operation']:<18} {one['surface']:<7} {one['calls']:>7,} {moved}")
-    for one in found["hooks"]:
-        took = f"{one['median_ms']} ms in the middle, {one['slowest_ms']} at most"
-        click.echo(f"  {one['event']:<18} {one['link']:<7} {one['calls']:>7,} hooks  {took}")
+    for row in report["operations"][:10]:
+        tokens_read = f"{row['shown']:>12,} {row['given'] + row['returned']:>16,}"
+        click.echo(f"  {row['operation']:<18} {row['surface']:<7} {row['calls']:>7,} {tokens_read}")
+    for row in report["hooks"]:
+        latency = f"{row['median_ms']} ms in the middle, {row['slowest_ms']} at most"
+        click.echo(f"  {row['event']:<18} {row['link']:<7} {row['calls']:>7,} hooks  {latency}")
     if users:
-        year = found["a_year"]
+        year = report["a_year"]
         click.echo(f"a year, {users:,} people   {year['tokens']:>12,}  ({year['price']:,.2f} at {price} a million)")
     click.echo("Results that a program got count as not read; what it printed of them is not known here.")
     return None

@@ -1,4 +1,4 @@
-"""`athena migrate`: copy a whole store to another engine, or to another place."""
+"""`athena migrate`: copy a whole store to another database."""
 
 import re
 import shlex
@@ -29,44 +29,41 @@ def migrate(target: str, source: str | None, json_output: bool) -> None:
 
     Example: athena migrate --to postgresql://athena@db.example.com/athena
     """
-    with closing(_open_database(source, "from")) as one, closing(_open_database(target, "to")) as other:
-        rows = _copy_with_progress(one, other)
-        use = _usage_hint(other)
+    with closing(_open_database(source, "from")) as old, closing(_open_database(target, "to")) as new:
+        rows = _copy_with_progress(old, new)
+        old_location, new_location, usage = old.describe_location(), new.describe_location(), _usage_hint(new)
         if json_output:
-            return output.print_json(
-                {"from": one.describe_location(), "to": other.describe_location(), "rows": rows, "use": use}
-            )
+            return output.print_json({"from": old_location, "to": new_location, "rows": rows, "use": usage})
         memories = output.format_count(rows["memories"])
         checked = output.format_count(sum(rows.values()), "row", "rows")
-        places = f"from {one.describe_location()} to {other.describe_location()}"
-        return click.echo(
-            output.escape_control_chars(f"copied {memories} ({checked}, all compared) {places}; to use it: {use}")
-        )
+        locations = f"from {old_location} to {new_location}"
+        line = f"copied {memories} ({checked}, all compared) {locations}; to use it: {usage}"
+        return click.echo(output.escape_control_chars(line))
 
 
 def _copy_with_progress(source: Database, target: Database) -> dict[str, int]:
-    def format_item(doing: str | None) -> str:
-        return doing or ""
+    def format_item(table: str | None) -> str:
+        return table or ""
 
     with click.progressbar(
         length=1, label="Copying", file=sys.stderr, hidden=not sys.stderr.isatty(), item_show_func=format_item
     ) as bar:
 
-        def update_bar(doing: str, rows: int, total: int) -> None:
+        def update_bar(table: str, rows: int, total: int) -> None:
             bar.length = total
-            bar.update(rows, doing)
+            bar.update(rows, table)
 
         return copying.copy_store(source, target, update_bar)
 
 
-def _open_database(address: str | None, why: CopyRole) -> Database:
-    with _name_option_in_errors(f"--{why}" if address else None):
-        return compose.open_database_at(address, why)
+def _open_database(address: str | None, role: CopyRole) -> Database:
+    with _name_option_in_errors(f"--{role}" if address else None):
+        return compose.open_database_at(address, role)
 
 
 @contextmanager
 def _name_option_in_errors(option: str | None) -> Generator[None]:
-    """Let errors name the option that is wrong rather than a setting."""
+    """Replace names of settings in errors by the option that the user gave."""
     try:
         yield
     except AthenaError as error:
@@ -76,8 +73,8 @@ def _name_option_in_errors(option: str | None) -> Generator[None]:
         raise type(error)(SETTING_NAME_PATTERN.sub(option, str(error)), hint=hint, retry=error.retry) from None
 
 
-def _usage_hint(opened: Database) -> str:
+def _usage_hint(database: Database) -> str:
     """Say how to use the copy, without its password."""
-    if opened.engine == "sqlite":
-        return f"export ATHENA_DB_PATH={shlex.quote(opened.describe_location())}; unset ATHENA_DATABASE_URL"
-    return f"export ATHENA_DATABASE_URL={shlex.quote(opened.describe_location())}, with your user and password"
+    if database.engine == "sqlite":
+        return f"export ATHENA_DB_PATH={shlex.quote(database.describe_location())}; unset ATHENA_DATABASE_URL"
+    return f"export ATHENA_DATABASE_URL={shlex.quote(database.describe_location())}, with your user and password"

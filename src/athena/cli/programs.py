@@ -1,10 +1,10 @@
 """`athena run`, `athena shell` and `athena approve`: programs from a terminal."""
 
-import code as incomplete
 import json
 import os
 import re
 import sys
+from codeop import compile_command
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -18,7 +18,7 @@ from athena.core.home.paths import home_folder
 from athena.errors import ApprovalNeeded, InvalidInput
 
 HISTORY_FILE = "shell_history"
-MAX_HISTORY_LINES = 2_000  # of it
+MAX_HISTORY_LINES = 2_000
 EXIT_COMMANDS = ("exit", "quit", "exit()", "quit()")
 SHELL_HELP = (
     'Operations are functions, e.g. memory.recall(query="x"); tools.search(query="...") finds them, '
@@ -27,38 +27,37 @@ SHELL_HELP = (
 project_option = click.option("--project", help="Whose things; by default the git root of this folder, else 'default'.")
 
 
-def _describe_extent(done: dict[str, Any]) -> str:
-    """Say how much there is of a value that was cut."""
-    part = isinstance(done["result"], str) and " are kept, " in done["result"].partition("\n")[0]
-    return "what was kept, in pages" if part else "all of it (limit and offset give pages)"
-
-
-def _page_arguments(done: dict[str, Any], workspace: str | None) -> str:
-    named = {"workspace": workspace} if workspace else {}
-    return json.dumps({"path": done["handle"], **named, "offset": 0, "limit": 1_000})
-
-
-def print_result(done: dict[str, Any], workspace: str | None = None, *, quiet: bool = False) -> int:
-    """Print what came of a program: its output and value, what went wrong to standard error; return the exit code."""
-    if done["output"]:
-        click.echo(output.escape_control_chars(done["output"]), nl=not done["output"].endswith("\n"))
-    if done["result"] is not None:
-        if isinstance(done["result"], str) and not quiet:
-            click.echo(output.escape_control_chars(done["result"]))
+def print_result(result: dict[str, Any], workspace: str | None = None, *, quiet: bool = False) -> int:
+    """Print a program's output and value, and its error to standard error; return the exit code."""
+    if result["output"]:
+        click.echo(output.escape_control_chars(result["output"]), nl=not result["output"].endswith("\n"))
+    if result["result"] is not None:
+        if isinstance(result["result"], str) and not quiet:
+            click.echo(output.escape_control_chars(result["result"]))
         else:
-            output.print_json(done["result"])
-    if done["handle"]:
-        click.echo(
-            f"{_describe_extent(done)}: athena call read_file --json '{_page_arguments(done, workspace)}'", err=True
-        )
-    if (error := done["error"]) is None:
+            output.print_json(result["result"])
+    if result["handle"]:
+        arguments = _page_arguments(result, workspace)
+        click.echo(f"{_describe_extent(result)}: athena call read_file --json '{arguments}'", err=True)
+    if (error := result["error"]) is None:
         return 0
-    where = "" if error["line"] is None else f" (line {error['line']})"
-    head = click.style(f"{error['type']}:", fg="red")
-    click.echo(f"{head} {output.escape_control_chars(error['message'])}{where}", err=True)
+    line = "" if error["line"] is None else f" (line {error['line']})"
+    error_type = click.style(f"{error['type']}:", fg="red")
+    click.echo(f"{error_type} {output.escape_control_chars(error['message'])}{line}", err=True)
     if error["hint"]:
         click.echo(f"{click.style('hint:', fg='cyan')} {output.escape_control_chars(error['hint'])}", err=True)
-    return ApprovalNeeded.exit if done["status"] == "needs_approval" else 1
+    return ApprovalNeeded.exit if result["status"] == "needs_approval" else 1
+
+
+def _describe_extent(result: dict[str, Any]) -> str:
+    """Say whether the workspace has a truncated value whole or in part."""
+    is_part = isinstance(result["result"], str) and " are kept, " in result["result"].partition("\n")[0]
+    return "what was kept, in pages" if is_part else "all of it (limit and offset give pages)"
+
+
+def _page_arguments(result: dict[str, Any], workspace: str | None) -> str:
+    named = {"workspace": workspace} if workspace else {}
+    return json.dumps({"path": result["handle"], **named, "offset": 0, "limit": 1_000})
 
 
 @click.command()
@@ -79,24 +78,25 @@ def run(file: str, timeout: float, workspace: str | None, engine: str, project: 
 
     Example: echo 'len(memory.list_memories(k=100))' | athena run -
     """
-    done = invoke_operation(
+    result = invoke_operation(
         "execute_code", project, code=read_source(file), timeout_s=timeout, workspace=workspace, engine=engine
     )
     if json_output:
-        output.print_json(done)
-        code = 0 if done["success"] else 1
+        output.print_json(result)
+        code = 0 if result["success"] else 1
     else:
-        code = print_result(done, workspace)
+        code = print_result(result, workspace)
     if code:
         raise click.exceptions.Exit(code)
 
 
 def read_source(file: str) -> str:
+    """Read a program from a file, or from standard input if it is '-'."""
     if file == "-":
         return read_stdin()
     try:
-        with open(file, encoding="utf-8") as opened:
-            return opened.read()
+        with open(file, encoding="utf-8") as stream:
+            return stream.read()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{file} cannot be read: {error}") from None
 
@@ -114,31 +114,31 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
     """
     if run_id is None:
         return _list_waiting(invoke_operation("list_runs", project, status="needs_approval"), json_output)
-    if waits := invoke_operation("get_run", project, run_id=run_id)["waiting"]:
-        click.echo(f"{'refused' if refuse else 'approved'}: {_format_call(waits)}", err=True)
-    done = invoke_operation("approve_run", project, run_id=run_id, refuse=refuse, reason=reason)
+    if call := invoke_operation("get_run", project, run_id=run_id)["waiting"]:
+        click.echo(f"{'refused' if refuse else 'approved'}: {_format_call(call)}", err=True)
+    result = invoke_operation("approve_run", project, run_id=run_id, refuse=refuse, reason=reason)
     if json_output:
-        output.print_json(done)
-        code = 0 if done["success"] else 1
+        output.print_json(result)
+        code = 0 if result["success"] else 1
     else:
-        code = print_result(done)
+        code = print_result(result)
     if code:
         raise click.exceptions.Exit(code)
     return None
 
 
-def _format_call(waiting: dict[str, Any]) -> str:
-    """Write the call that waits, as a program writes it."""
-    asked = ", ".join(f"{name}={value!r}" for name, value in waiting["arguments"].items())
-    return output.escape_control_chars(f"{waiting['operation']}({asked})")
+def _format_call(call: dict[str, Any]) -> str:
+    """Format a call as a program writes it."""
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call["arguments"].items())
+    return output.escape_control_chars(f"{call['operation']}({arguments})")
 
 
-def _list_waiting(found: list[dict[str, Any]], json_output: bool) -> None:
+def _list_waiting(runs: list[dict[str, Any]], json_output: bool) -> None:
     if json_output:
-        return output.print_json(found)
-    for one in found:
-        click.echo(f"{one['run_id']}  {_format_call(one['waiting'])}")
-    if not found:
+        return output.print_json(runs)
+    for run in runs:
+        click.echo(f"{run['run_id']}  {_format_call(run['waiting'])}")
+    if not runs:
         click.echo("nothing waits", err=True)
     return None
 
@@ -165,20 +165,20 @@ def shell(workspace: str, project: str | None) -> None:
 
 
 def _run_input(source: str, project: str | None, workspace: str, last: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Do what a person typed; return the run whose value `_` is from now on."""
-    if asked := re.fullmatch(r"help(?:\(\s*(?:\w+\.)*(\w*)\s*\))?", source.strip()):
-        click.echo(invoke_operation("describe_tool", project, name=asked[1]) if asked[1] else SHELL_HELP)
+    """Run what a person typed; return the result whose value `_` is from now on."""
+    if help_call := re.fullmatch(r"help(?:\(\s*(?:\w+\.)*(\w*)\s*\))?", source.strip()):
+        click.echo(invoke_operation("describe_tool", project, name=help_call[1]) if help_call[1] else SHELL_HELP)
         return last
     if last is not None and re.search(r"(?<![\w.])_(?!\w)", source):
         value = f"workspace.read(path={last['handle']!r})" if last["handle"] else repr(last["result"])
         invoke_operation("execute_code", project, code=f"_ = {value}", workspace=workspace)
-    done = invoke_operation("execute_code", project, code=source, timeout_s=60.0, workspace=workspace)
-    print_result(done, workspace, quiet=True)
-    return last if done["result"] is None else done
+    result = invoke_operation("execute_code", project, code=source, timeout_s=60.0, workspace=workspace)
+    print_result(result, workspace, quiet=True)
+    return last if result["result"] is None else result
 
 
 def _read_programs() -> Iterator[str]:
-    """Read what is typed, until a program is whole."""
+    """Read programs from standard input, each until it is complete."""
     lines: list[str] = []
     while True:
         prompt = ("... " if lines else ">>> ") if sys.stdin.isatty() else ""
@@ -203,18 +203,18 @@ def _read_programs() -> Iterator[str]:
 
 def _is_complete(source: str) -> bool:
     try:
-        return incomplete.compile_command(source, symbol="single" if "\n" in source else "exec") is not None
+        return compile_command(source, symbol="single" if "\n" in source else "exec") is not None
     except (SyntaxError, ValueError, OverflowError):
-        return True  # the sandbox says what is wrong with it, or knows it: `return` stands alone there
+        return True  # the sandbox reports the error, or accepts it, as with `return` outside a function
 
 
-class _ReadlineHistory:  # read as `with _remembered()`
-    """Lets the arrow keys bring back earlier lines, also those of the last session, and Tab complete names."""
+class _ReadlineHistory:
+    """Line editing for `with`: a history that is kept between sessions, and completion with Tab."""
 
     def __enter__(self) -> None:
         self._readline: Any = None
         with suppress(ImportError):
-            import readline  # not on every platform
+            import readline  # missing on some platforms
 
             self._readline = readline
             self._file = os.path.join(home_folder(), HISTORY_FILE)
@@ -234,25 +234,26 @@ class _ReadlineHistory:  # read as `with _remembered()`
 
 
 def create_completer() -> Any:
-    """Complete names of the catalog: categories, operations, and parameters behind a bracket."""
+    """Return a readline completer for the names of categories, operations and parameters."""
     catalog = connect.shared_app().catalog
+    catalog.refresh()
     names = sorted(
-        {f"{one.category}." for one in catalog}
+        {f"{operation.category}." for operation in catalog}
         | {
-            f"{one.category}.{name}("
-            for one in catalog
-            if one.programs
-            for name in (one.bare_name, one.short_name)
+            f"{operation.category}.{name}("
+            for operation in catalog
+            if operation.programs
+            for name in (operation.bare_name, operation.short_name)
             if name
         }
-        | {f"{p.name}=" for one in catalog for p in one.parameters}
+        | {f"{parameter.name}=" for operation in catalog for parameter in operation.parameters}
         | {"parallel(", "print(", "return "}
     )
 
     def complete_name(text: str, state: int) -> str | None:
-        found = [name for name in names if name.startswith(text)]
+        matches = [name for name in names if name.startswith(text)]
         if "." not in text:
-            found = [name for name in found if "." not in name[:-1]]
-        return found[state] if state < len(found) else None
+            matches = [name for name in matches if "." not in name[:-1]]
+        return matches[state] if state < len(matches) else None
 
     return complete_name

@@ -1,4 +1,4 @@
-"""`athena serve`: the operations over HTTP; `athena token`: what a caller must show."""
+"""`athena serve`: serve the operations over HTTP; `athena token`: print the token that callers need."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
 
     Example: athena serve --port 3000
     """
-    from athena.server.serve import AthenaServer  # brings Starlette and uvicorn
+    from athena.server.serve import AthenaServer  # imports Starlette and uvicorn, which `athena token` does not need
 
     settings = configuration.load_settings()
     auth = settings.auth and not no_auth
@@ -36,8 +36,8 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
             settings.port if port is None else port,
             auth=auth,
             hosts=allow_host,
-            consolidating=settings.consolidate,
-            serves=partial(is_same_store, settings),
+            consolidate_strategy=settings.consolidate,
+            is_same_store=partial(is_same_store, settings),
         )
     except BaseException:
         app.close()

@@ -17,7 +17,7 @@ from athena.core.home import lock
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput
 from athena.gateway import approvals, config, sanitize
-from athena.gateway.config import VARIABLE_PATTERN, Entry, reject_self, validate_entry
+from athena.gateway.config import VARIABLE_PATTERN, ServerEntry, reject_self, validate_entry
 from athena.gateway.config import read_foreign_entries as foreign_entries
 from athena.gateway.gateway import Gateway, RegisteredServer
 
@@ -62,7 +62,7 @@ def consent_error(command: str) -> InvalidInput:
     return InvalidInput("a person has to agree", hint=f"a person does it at a terminal: athena servers {command}")
 
 
-def describe_entry(entry: Entry) -> list[str]:
+def describe_entry(entry: ServerEntry) -> list[str]:
     """Say what a server is given besides its command: its folder, its environment, its headers, our variables."""
     given = entry.options
     told = [f"folder: {given['cwd']}"] if given.get("cwd") else []
@@ -78,18 +78,18 @@ def _format_pair(kind: str, name: str, between: str, value: str) -> str:
     return f"{kind} {redaction.redact(f'{name}{between}{value}').text[:MAX_VALUE_CHARS]}"
 
 
-def describe_changes(before: str, entry: Entry) -> list[str]:
+def describe_changes(before: str, entry: ServerEntry) -> list[str]:
     """Say what is not as it was when it was approved, from the fingerprint of then."""
     try:
         then = {key: value for key, value in json.loads(before).items() if value is not None}
     except (ValueError, AttributeError):
         then = {}
-    old, new = (_describe_server(Entry(entry.name, given)) if given else [] for given in (then, entry.options))
+    old, new = (_describe_server(ServerEntry(entry.name, given)) if given else [] for given in (then, entry.options))
     found = [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
     return found or ["a value that is not shown is another one"]
 
 
-def _describe_server(entry: Entry) -> list[str]:
+def _describe_server(entry: ServerEntry) -> list[str]:
     return [
         sanitize.escape_hidden(f"{'address' if entry.transport == 'http' else 'command'}: {entry.target}"),
         *describe_entry(entry),
@@ -104,11 +104,11 @@ MAX_DIFF_LINES = 200  # lines of it
 def load_gateway() -> Gateway:
     """Return the servers as they are configured now."""
     app = connect.shared_app()
-    app.catalog.version  # noqa: B018  # reads what is configured
+    app.catalog.refresh()
     return app.gateway
 
 
-def parse_server_entry(name: str, command: tuple[str, ...], options: dict[str, Any]) -> Entry:
+def parse_server_entry(name: str, command: tuple[str, ...], options: dict[str, Any]) -> ServerEntry:
     """Make an entry of what was typed."""
     given: dict[str, Any] = {"command": command[0], "args": list(command[1:])} if command else {}
     given |= {key: options[key] for key in ("url", "cwd", "timeout", "approval") if options[key] is not None}
@@ -119,7 +119,7 @@ def parse_server_entry(name: str, command: tuple[str, ...], options: dict[str, A
     return made
 
 
-def read_foreign_entries(file: str) -> tuple[list[Entry], dict[str, str]]:
+def read_foreign_entries(file: str) -> tuple[list[ServerEntry], dict[str, str]]:
     """Read another client's file: what can be taken, and why the rest cannot."""
     try:
         with open(file, "rb") as opened:
@@ -147,7 +147,7 @@ def _log_in(gateway: Gateway, name: str) -> None:
     click.echo(f"logged in to {name}", err=True)
 
 
-def try_approve(entry: Entry, json_output: bool) -> str:
+def try_approve(entry: ServerEntry, json_output: bool) -> str:
     """Approve a server that was just added; return what is wrong with it."""
     gateway = load_gateway()
     name = gateway.resolve_name(entry.name)

@@ -1,4 +1,4 @@
-"""`athena skills`: what programs have been saved."""
+"""`athena skills`: save, show, run and export skills."""
 
 import os
 import re
@@ -25,12 +25,13 @@ def skills(context: click.Context) -> None:
 @json_option
 def list_skills(project: str | None = None, json_output: bool = False) -> None:
     """List skills. Example: athena skills list"""
-    found = invoke_operation("find_skills", project, k=1_000)
+    listed = invoke_operation("find_skills", project, k=1_000)
     if json_output:
-        return output.print_json(found)
-    for one in found:
-        about = one["description"].splitlines()[0]
-        click.echo(output.escape_control_chars(f"{one['name']}({one['signature']}) -> {one['returns']}  # {about}"))
+        return output.print_json(listed)
+    for skill in listed:
+        summary = skill["description"].splitlines()[0]
+        line = f"{skill['name']}({skill['signature']}) -> {skill['returns']}  # {summary}"
+        click.echo(output.escape_control_chars(line))
     return None
 
 
@@ -40,11 +41,11 @@ def list_skills(project: str | None = None, json_output: bool = False) -> None:
 @json_option
 def show_skill(name: str, project: str | None, json_output: bool) -> None:
     """Show a skill's code. Example: athena skills show weekly_summary"""
-    found = invoke_operation("get_skill", project, name=name)
+    skill = invoke_operation("get_skill", project, name=name)
     if json_output:
-        return output.print_json(found)
-    uses = output.format_count(found["uses"], "use", "uses")
-    return click.echo(f"# version {found['version']}, {uses}\n{found['code']}", nl=False)
+        return output.print_json(skill)
+    uses = output.format_count(skill["uses"], "use", "uses")
+    return click.echo(f"# version {skill['version']}, {uses}\n{skill['code']}", nl=False)
 
 
 @skills.command("save")
@@ -56,16 +57,16 @@ def show_skill(name: str, project: str | None, json_output: bool) -> None:
 def save_skill(file: str, name: str | None, example: str | None, project: str | None, json_output: bool) -> None:
     """Save a file's function as a skill. Example: athena skills save count.py --example 'count("x")'"""
     code = read_source(file)
-    head = EXPORT_HEADER_PATTERN.match(code)
-    if head is not None:
-        code = code[head.end() :]
-        example = example or re.sub(r"^#   ", "", head["example"] or "", flags=re.MULTILINE).strip() or None
-    about = re.sub(r"^# ?", "", head["about"], flags=re.MULTILINE).strip() if head else ""
-    named = name or os.path.splitext(os.path.basename(file))[0]
-    kept = invoke_operation("save_skill", project, name=named, code=code, description=about or None, example=example)
+    description = None
+    if header := EXPORT_HEADER_PATTERN.match(code):
+        code = code[header.end() :]
+        description = re.sub(r"^# ?", "", header["about"], flags=re.MULTILINE).strip() or None
+        example = example or re.sub(r"^#   ", "", header["example"] or "", flags=re.MULTILINE).strip() or None
+    name = name or os.path.splitext(os.path.basename(file))[0]
+    skill = invoke_operation("save_skill", project, name=name, code=code, description=description, example=example)
     if json_output:
-        return output.print_json(kept)
-    return click.echo(f"{kept['name']}({kept['signature']}): version {kept['version']}")
+        return output.print_json(skill)
+    return click.echo(f"{skill['name']}({skill['signature']}): version {skill['version']}")
 
 
 @skills.command("run")

@@ -1,4 +1,4 @@
-"""`athena tools`: find out what can be done."""
+"""`athena tools`: list, search, show and export operations and skills."""
 
 import os
 from typing import Any
@@ -12,7 +12,7 @@ from athena.core.catalog import AnyOperation, Catalog
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
 from athena.discovery import export
-from athena.discovery.entry import Entry
+from athena.discovery.entry import ToolEntry
 from athena.operations import tools as operations_tools
 from athena.operations.context import Context
 
@@ -31,7 +31,9 @@ def tools(context: click.Context) -> None:
 def list_tools(category: str | None, json_output: bool) -> None:
     """List operations, all or of one category. Example: athena tools list memory"""
     if json_output:
-        return output.print_json([_tool_to_dict(one.name, one) for one in _get_catalog().list_operations(category)])
+        return output.print_json(
+            [_tool_to_dict(operation.name, operation) for operation in _get_catalog().list_operations(category)]
+        )
     return _print_tools(category)
 
 
@@ -42,12 +44,12 @@ def list_tools(category: str | None, json_output: bool) -> None:
 @json_option
 def search_tools(query: str, k: int, category: str | None, json_output: bool) -> None:
     """Find tools and skills by what they do. Example: athena tools search "undo a change" """
-    found = run_sync(operations_tools.rank_tools(_create_context(), query, category))[:k]
+    entries = run_sync(operations_tools.rank_tools(_create_context(), query, category))[:k]
     if json_output:
-        return output.print_json([_tool_to_dict(one.key, one) for one in found])
-    for one in found:
-        click.echo(output.escape_control_chars(operations_tools.format_signature(one.target)))
-    if not found:
+        return output.print_json([_tool_to_dict(entry.key, entry) for entry in entries])
+    for entry in entries:
+        click.echo(output.escape_control_chars(operations_tools.format_signature(entry.target)))
+    if not entries:
         click.echo("nothing fits; try other words", err=True)
     return None
 
@@ -73,26 +75,28 @@ def export_tools(folder: str, force: bool, json_output: bool) -> None:
 
     Example: athena tools export ./tools
     """
-    done = export.write_folder(folder, run_sync(operations_tools.export_stubs(_create_context())), force=force)
+    result = export.write_folder(folder, run_sync(operations_tools.export_stubs(_create_context())), force=force)
     if json_output:
-        return output.print_json({"folder": os.path.abspath(folder), **done._asdict()})
+        return output.print_json({"folder": os.path.abspath(folder), **result._asdict()})
     return click.echo(
-        f"{output.format_count(done.written, 'file', 'files')} written to {output.escape_control_chars(folder)},"
-        f" {done.unchanged} unchanged, {done.removed} removed"
+        f"{output.format_count(result.written, 'file', 'files')} written to {output.escape_control_chars(folder)},"
+        f" {result.unchanged} unchanged, {result.removed} removed"
     )
 
 
 def _create_context() -> Context:
-    """Return what a search is given: servers and skills are known to the store alone."""
+    """Return a context with the store, which has the skills and the tools of connected servers."""
     return connect.shared_app().create_context(current_project(), "cli")
 
 
 def _get_catalog() -> Catalog:
-    return connect.shared_app().catalog
+    catalog = connect.shared_app().catalog
+    catalog.refresh()
+    return catalog
 
 
-def _tool_to_dict(name: str, one: Entry | AnyOperation) -> dict[str, Any]:
-    return {"name": name, "category": one.category, "description": one.summary, "effect": str(one.effect)}
+def _tool_to_dict(name: str, tool: ToolEntry | AnyOperation) -> dict[str, Any]:
+    return {"name": name, "category": tool.category, "description": tool.summary, "effect": str(tool.effect)}
 
 
 def _print_tools(category: str | None) -> None:

@@ -1,7 +1,5 @@
-"""All operations, by name, in the order they are declared."""
+"""The catalog: all operations by name, in the order they are declared."""
 
-import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -10,17 +8,18 @@ from athena.core.operation import Caller, Effect, Operation
 from athena.errors import InvalidInput, NotFound
 
 AnyOperation = Operation[Any, ..., Any]
-MIN_SUGGESTION_SCORE = 2.0  # how well something has to fit a wrong name to be suggested: more than a word in passing
+MAX_SUGGESTIONS = 3
+MIN_NAME_SIMILARITY = 0.7  # difflib's ratio
 
 
 class Catalog:
-    """Operations by name. `version` grows with every change, and `watch` is asked for changes before a look."""
+    """Operations by name. `version` grows with every change; `refresh` brings in the changes of connected servers."""
 
     def __init__(self, *modules: ModuleType) -> None:
         self._by_name: dict[str, AnyOperation] = {}
         self._descriptions: dict[str, str] = {}
-        self._unavailable: dict[str, tuple[str, str]] = {}  # what cannot be called now: why, and what to do
-        self._note = ""
+        self._unavailable: dict[str, tuple[str, str]] = {}
+        self._problem = ""
         self._version = 0
         self.refresh_hook: Callable[[], None] | None = None
         for module in modules:
@@ -28,6 +27,14 @@ class Catalog:
             for value in vars(module).values():
                 if isinstance(value, Operation):
                     self.add(value)
+
+    def refresh(self) -> None:
+        """Bring in what has changed on disk since the last call: the operations of connected servers.
+
+        Surfaces call it before they look for a server's operation or list the catalog. Our own operations never change.
+        """
+        if self.refresh_hook is not None:
+            self.refresh_hook()
 
     def add(self, operation: AnyOperation) -> None:
         if operation.name in self._by_name:
@@ -38,155 +45,124 @@ class Catalog:
     def replace_category(
         self,
         category: str,
-        about: str,
+        description: str,
         operations: Iterable[AnyOperation],
-        away: Mapping[str, tuple[str, str]] | None = None,
+        unavailable: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
-        """Let a category hold these operations and no others; whoever looks meanwhile sees all or none of them.
+        """Let a category hold these operations and no others; a concurrent reader sees all of them or none.
 
-        `away` tells of those that cannot be called now, or of the whole category, why that is and what to do.
+        `unavailable` maps the names of operations that cannot be called now, or the category, to (reason, hint).
         """
-        left = {name: one for name, one in self._by_name.items() if one.category != category}
-        added = {one.name: one for one in operations}
-        if any(one.category != category for one in added.values()) or added.keys() & left.keys():
+        others = {name: operation for name, operation in self._by_name.items() if operation.category != category}
+        added = {operation.name: operation for operation in operations}
+        if any(operation.category != category for operation in added.values()) or added.keys() & others.keys():
             raise ValueError(f"these operations do not belong to {category!r} alone")
-        self._descriptions = self._descriptions | {category: about}
-        places = {name: place for place, name in enumerate(self._descriptions)}  # one that changes keeps its own
-        ordered = sorted((left | added).items(), key=lambda pair: places.get(pair[1].category, -1))
+        self._descriptions = self._descriptions | {category: description}
+        positions = {name: index for index, name in enumerate(self._descriptions)}  # a changed category keeps its own
+        ordered = sorted((others | added).items(), key=lambda pair: positions.get(pair[1].category, -1))
         self._by_name = dict(ordered)
-        self._unavailable = self._unavailable_elsewhere(category) | dict(away or {})
+        self._unavailable = self._unavailable_outside(category) | dict(unavailable or {})
         self._version += 1
 
     def remove_category(self, category: str) -> None:
-        """Forget a category with its operations."""
-        self._unavailable = self._unavailable_elsewhere(category)
+        """Remove a category with its operations."""
+        self._unavailable = self._unavailable_outside(category)
         self._descriptions = {name: about for name, about in self._descriptions.items() if name != category}
         self._by_name = {name: one for name, one in self._by_name.items() if one.category != category}
         self._version += 1
 
-    def _unavailable_elsewhere(self, category: str) -> dict[str, tuple[str, str]]:
+    def _unavailable_outside(self, category: str) -> dict[str, tuple[str, str]]:
         return {name: why for name, why in self._unavailable.items() if name.partition(".")[0] != category}
 
-    def set_note(self, text: str) -> None:
-        """Have something said to whoever asks for what is not there."""
-        if text != self._note:
-            self._note = text
+    def set_problem(self, text: str) -> None:
+        """Set what is wrong with the configuration of servers; every "not found" error mentions it."""
+        if text != self._problem:
+            self._problem = text
             self._version += 1
 
     @property
     def problem(self) -> str:
-        """What is wrong with all of it, for whoever asks for what is not there."""
-        return self._refresh()._note
+        return self._problem
 
     @property
     def unavailable(self) -> dict[str, tuple[str, str]]:
-        """What cannot be called now, by name or category: why, and what to do."""
-        return dict(self._refresh()._unavailable)
-
-    def _create_not_found(self, name: str, message: str, hint: str) -> NotFound:
-        if found := self._unavailable.get(name) or self._unavailable.get(name.partition(".")[0]):
-            message, hint = found
-        return NotFound(message, hint="; ".join(filter(None, [self._note, hint])))
-
-    def copy(self, effects: Iterable[Effect] = frozenset(Effect)) -> "Catalog":
-        """Return a catalog of its own with the same operations, or those with these effects."""
-        made = Catalog()
-        made._descriptions = dict(self._refresh()._descriptions)
-        made._unavailable, made._note = self._unavailable, self._note
-        wanted = frozenset(effects)
-        made._by_name = {name: one for name, one in self._by_name.items() if one.effect in wanted}
-        made._version = self._version
-        return made
-
-    def exclude_effect(self, effect: Effect) -> "Catalog":
-        """Return a catalog that lacks the operations of one kind."""
-        return self.copy(frozenset(Effect) - {effect})
-
-    def _refresh(self) -> "Catalog":
-        """Have changes brought in before a look."""
-        if self.refresh_hook is not None:
-            self.refresh_hook()
-        return self
+        """Operations and categories that cannot be called now: name to (reason, hint)."""
+        return dict(self._unavailable)
 
     @property
     def version(self) -> int:
-        return self._refresh()._version
-
-    def __iter__(self) -> Iterator[AnyOperation]:
-        return iter(self._refresh()._by_name.values())
-
-    def __len__(self) -> int:
-        return len(self._refresh()._by_name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._refresh()._by_name
+        return self._version
 
     @property
     def categories(self) -> dict[str, str]:
-        """Each category with what it is for."""
-        return dict(self._refresh()._descriptions)
+        """Each category with its description."""
+        return dict(self._descriptions)
+
+    def __iter__(self) -> Iterator[AnyOperation]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def copy(self, effects: Iterable[Effect] = frozenset(Effect)) -> "Catalog":
+        """Return a separate catalog with the same operations, or those with these effects."""
+        copy = Catalog()
+        copy._descriptions = dict(self._descriptions)
+        copy._unavailable, copy._problem = self._unavailable, self._problem
+        wanted = frozenset(effects)
+        copy._by_name = {name: operation for name, operation in self._by_name.items() if operation.effect in wanted}
+        copy._version = self._version
+        return copy
+
+    def exclude_effect(self, effect: Effect) -> "Catalog":
+        """Return a catalog without the operations of one effect."""
+        return self.copy(frozenset(Effect) - {effect})
 
     def get_operation(self, name: str) -> AnyOperation:
-        """Return the operation called `name`, bare or as `category.name`; else say which ones are near."""
-        if "." in name:
-            self._refresh()  # our own, which have no dot, never change
-        if found := self._by_name.get(name):
-            return found
+        """Return the operation called `name`, bare or as `category.name`; if there is none, suggest similar names."""
+        if operation := self._by_name.get(name):
+            return operation
         category, _, bare = name.rpartition(".")
         for operation in self:
             if category == operation.category and bare in (operation.bare_name, operation.short_name):
                 return operation
-        alike = [one.name for score, one in self.rank_operations(name)[:3] if score >= MIN_SUGGESTION_SCORE]
-        near = list(dict.fromkeys([*self._suggest_names(bare), *alike]))[:3]
-        hint = f"did you mean {' or '.join(near)}?" if near else "search_tools finds one by what it does"
+        similar = self._suggest_names(category, bare)
+        hint = f"did you mean {' or '.join(similar)}?" if similar else "search_tools finds one by what it does"
         raise self._create_not_found(name, f"there is no operation {name!r:.80}", hint)
 
-    def _suggest_names(self, name: str) -> list[str]:
+    def _suggest_names(self, category: str, bare: str) -> list[str]:
+        """Return the operations whose names look like this one, those of the same category first."""
         from difflib import get_close_matches  # only on a miss
 
-        bare = {operation.bare_name: operation.name for operation in reversed(self._by_name.values())}
-        return [bare[one] for one in get_close_matches(name[:60], bare, 2, 0.75)]
+        names: dict[str, str] = {}
+        for operation in sorted(self._by_name.values(), key=lambda operation: operation.category != category):
+            for name in (operation.bare_name, operation.short_name):
+                names.setdefault(name, operation.name)
+        names.pop("", None)
+        close = get_close_matches(bare[:60], names, MAX_SUGGESTIONS, MIN_NAME_SIMILARITY)
+        return list(dict.fromkeys(names[name] for name in close))
+
+    def _create_not_found(self, name: str, message: str, hint: str) -> NotFound:
+        if reason := self._unavailable.get(name) or self._unavailable.get(name.partition(".")[0]):
+            message, hint = reason
+        return NotFound(message, hint="; ".join(filter(None, [self._problem, hint])))
 
     def list_operations(self, category: str | None) -> list[AnyOperation]:
         """Return the operations of one category, or all."""
-        if category is not None and (category not in self.categories or category in self._unavailable):
-            there = f"there are {', '.join(self._descriptions)}"
-            raise self._create_not_found(category, f"there is no category {category!r:.80}", there)
-        return [o for o in self if category in (None, o.category)]
-
-    def search(self, query: str, limit: int = 10) -> list[AnyOperation]:
-        """Rank operations by the words they share with the query: name first, then summary, then the rest."""
-        return [operation for _, operation in self.rank_operations(query)[:limit]]
-
-    def rank_operations(self, query: str) -> list[tuple[float, AnyOperation]]:
-        """Return the operations that share words with the query, the best first, with how well they fit."""
-        wanted = stem_words(query)
-        scored = [(_score_operation(wanted, operation), operation) for operation in self]
-        return sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
+        if category is not None and (category not in self._descriptions or category in self._unavailable):
+            hint = f"there are {', '.join(self._descriptions)}"
+            raise self._create_not_found(category, f"there is no category {category!r:.80}", hint)
+        return [operation for operation in self if category in (None, operation.category)]
 
 
-def stem_words(text: str) -> set[str]:
-    """Cut a text into bare word stems, so that 'memories' meets 'memory' and 'deleting' meets 'delete'."""
-    found = re.findall(r"[a-z0-9]+", text.lower())
-    return {re.sub(r"(ies|ing|ed|es|s|y|e)$", "", word) if len(word) > 3 else word for word in found}
-
-
-def score_match(wanted: set[str], names: str, summary: str, rest: str) -> float:
-    """Tell how well something fits the words that are wanted."""
-    weights = ((stem_words(names.replace("_", " ")), 4.0), (stem_words(summary), 2.0), (stem_words(rest), 0.5))
-    return sum(
-        weight * len(wanted & having) / math.sqrt(math.sqrt(len(having))) for having, weight in weights if having
-    )
-
-
-def _score_operation(wanted: set[str], operation: AnyOperation) -> float:
-    names = " ".join((operation.name, operation.short_name, operation.category))
-    rest = f"{operation.documentation.details} {' '.join(p.name + ' ' + p.help for p in operation.parameters)}"
-    return score_match(wanted, names, operation.summary, rest)
-
-
-async def invoke(catalog: Catalog, name: str, raw: Mapping[str, Any], caller: Caller) -> Any:
+async def invoke(catalog: Catalog, name: str, arguments: Mapping[str, Any], caller: Caller) -> Any:
+    """Call an operation by its name."""
+    if "." in name:  # may be a server's; our own names have no dot and never change
+        catalog.refresh()
     operation = catalog.get_operation(name)
-    if not isinstance(raw, Mapping):
+    if not isinstance(arguments, Mapping):
         raise InvalidInput(f"{name}: the arguments must be a JSON object", hint=operation.signature)
-    return await operation(caller, **raw)
+    return await operation(caller, **arguments)

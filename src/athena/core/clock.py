@@ -1,4 +1,4 @@
-"""The time, as a parameter: whoever needs it is given a `Clock`."""
+"""The clock, passed as a parameter so that tests can set the time."""
 
 import os
 import time
@@ -11,14 +11,14 @@ Clock = Callable[[], float]  # seconds since 1970, as `time.time`
 system_clock: Clock = time.time
 
 
-def to_local_time(moment: float) -> datetime:
-    """Return a moment in this machine's time zone, with its clock changes and not just today's offset."""
-    return datetime.fromtimestamp(moment, _load_timezone(os.environ.get("TZ")))
+def to_local_time(timestamp: float) -> datetime:
+    """Return a time in this machine's zone, with the offset that held then, not today's."""
+    return datetime.fromtimestamp(timestamp, _load_timezone(os.environ.get("TZ")))
 
 
 @cache
 def _load_timezone(name: str | None) -> tzinfo | None:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only where a calendar is needed
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # few calls need a calendar
 
     try:
         if name:

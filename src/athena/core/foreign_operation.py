@@ -1,4 +1,4 @@
-"""An operation that is not a function of ours: somebody else defined it, with a JSON Schema."""
+"""Operations that connected servers define, with a JSON Schema for their arguments."""
 
 import keyword
 import re
@@ -10,24 +10,24 @@ from athena.core.json_schema import JsonSchemaType, StepBudget, get_properties, 
 from athena.core.operation import Docstring, Effect, Operation, Parameter, suggest_name
 from athena.errors import InvalidInput
 
-SendCall = Callable[..., Awaitable[Any]]  # the context, then a mapping of arguments
+SendCall = Callable[..., Awaitable[Any]]  # takes the context and a mapping of arguments
 
 
 class ToolDefinition(NamedTuple):
-    """What a stranger says about one of its tools, with the name that we gave it."""
+    """A tool as its server describes it, with the name that we gave it."""
 
     category: str
-    name: str  # an identifier, the only one in its category
+    name: str  # a Python identifier, unique in its category
     summary: str
     details: str = ""
     arguments: Mapping[str, Any] = {}  # JSON Schema of an object
-    result: Mapping[str, Any] = {}  # JSON Schema; empty: anything
+    result: Mapping[str, Any] = {}  # JSON Schema; an empty one allows everything
     effect: Effect = Effect.EXECUTE
     approval: bool = False
 
 
 class ForeignOperation(Operation[Any, ..., Any]):
-    """An operation from its definition; in the catalog it has its category before its name."""
+    """An operation made of a tool definition; its name in the catalog is `category.name`."""
 
     is_foreign = True
 
@@ -41,22 +41,22 @@ class ForeignOperation(Operation[Any, ..., Any]):
     async def run(self, ctx: Any, /, **arguments: Any) -> Any:
         return await self._send(ctx, {self._remote_names.get(name, name): value for name, value in arguments.items()})
 
-    def check_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments to send, or say which one is wrong; an optional one that is None is left out."""
-        ours = {theirs: name for name, theirs in self._remote_names.items()}
+    def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments to send, or raise InvalidInput; an optional one that is None is left out."""
+        local_names = {remote: local for local, remote in self._remote_names.items()}
         checked: dict[str, Any] = {}
         steps = StepBudget()
         try:
-            for name, value in given.items():
-                known = self._by_name.get(ours.get(name, name))
-                if known is None:
+            for name, value in arguments.items():
+                parameter = self._by_name.get(local_names.get(name, name))
+                if parameter is None:
                     if not self._allows_extra:
                         raise InvalidInput(
                             f"there is no parameter {name!r:.60}{suggest_name(name, self.parameter_names)}"
                         )
                     checked[name] = value
-                elif value is not None or known.required or known.annotation.accepts_null(steps):
-                    checked[known.name] = known.annotation.check_value(value, known.name, steps)
+                elif value is not None or parameter.required or parameter.annotation.accepts_null(steps):
+                    checked[parameter.name] = parameter.annotation.check_value(value, parameter.name, steps)
             if missing := [p.name for p in self.parameters if p.required and p.name not in checked]:
                 raise InvalidInput(f"{missing[0]} is missing")
         except InvalidInput as error:
@@ -70,12 +70,15 @@ class ForeignOperation(Operation[Any, ..., Any]):
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         schema = dict(self.definition.arguments)
-        must, found = frozenset(get_required_names(schema)), get_properties(schema)
-        ordered = sorted(found, key=lambda name: name not in must)
-        ours = assign_identifiers(ordered)
+        required, properties = frozenset(get_required_names(schema)), get_properties(schema)
+        ordered = sorted(properties, key=lambda name: name not in required)
+        identifiers = assign_identifiers(ordered)
         return tuple(
             Parameter(
-                ours[name], JsonSchemaType(found[name], schema, len(found)), name in must, _pick_default(found[name])
+                identifiers[name],
+                JsonSchemaType(properties[name], schema, len(properties)),
+                name in required,
+                _pick_default(properties[name]),
             )
             for name in ordered
         )
@@ -86,15 +89,15 @@ class ForeignOperation(Operation[Any, ..., Any]):
 
     @cached_property
     def _remote_names(self) -> dict[str, str]:
-        """Our name to theirs, where they differ."""
+        """Our parameter name to the server's, where they differ."""
         schema = dict(self.definition.arguments)
-        must = frozenset(get_required_names(schema))
-        ordered = sorted(get_properties(schema), key=lambda name: name not in must)
-        return {ours: name for name, ours in assign_identifiers(ordered).items() if ours != name}
+        required = frozenset(get_required_names(schema))
+        ordered = sorted(get_properties(schema), key=lambda name: name not in required)
+        return {local: remote for remote, local in assign_identifiers(ordered).items() if local != remote}
 
     @property
     def _allows_extra(self) -> bool:
-        """Tell whether arguments are welcome that are not named; without a schema we cannot know better."""
+        """Return whether the server takes arguments that the schema does not name, or has no schema."""
         return self.definition.arguments.get("additionalProperties") not in (None, False) or not self.parameters
 
     @cached_property
@@ -107,7 +110,7 @@ class ForeignOperation(Operation[Any, ..., Any]):
 
     @cached_property
     def arguments_schema(self) -> dict[str, Any]:
-        made = {
+        schema = {
             "type": "object",
             "properties": {p.name: p.annotation.schema for p in self.parameters},
             "required": [p.name for p in self.parameters if p.required],
@@ -116,26 +119,26 @@ class ForeignOperation(Operation[Any, ..., Any]):
         shared = {
             key: self.definition.arguments[key] for key in ("$defs", "definitions") if key in self.definition.arguments
         }
-        return made | shared
+        return schema | shared
 
 
 def assign_identifiers(names: list[str], *, taken: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Give each name one that Python can write: `get-issue` becomes get_issue, a second one get_issue_2."""
-    made: dict[str, str] = {}
+    """Give each name a unique Python identifier: `get-issue` becomes get_issue, a second one get_issue_2."""
+    identifiers: dict[str, str] = {}
     used = set(taken)
-    counts: dict[str, int] = {}  # how far each was counted: a stranger may give thousands of names that are alike
-    for name in sorted(names, key=lambda name: name != to_identifier(name)):  # what is right already keeps its name
+    counts: dict[str, int] = {}  # the last suffix of each: a server may have thousands of similar names
+    for name in sorted(names, key=lambda name: name != to_identifier(name)):  # a valid identifier keeps its name
         wanted = chosen = to_identifier(name)
         while chosen in used:
             counts[wanted] = counts.get(wanted, 1) + 1
             chosen = f"{wanted}_{counts[wanted]}"
         used.add(chosen)
-        made[name] = chosen
-    return made
+        identifiers[name] = chosen
+    return identifiers
 
 
 def to_identifier(name: str) -> str:
-    """Return the nearest name that Python can write."""
+    """Return a Python identifier that resembles a name."""
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", lambda m: "_" if m[0] else "", name[:200])
     plain = plain.strip("_")[:60] or "unnamed"
     if plain[0].isdigit():
@@ -144,7 +147,7 @@ def to_identifier(name: str) -> str:
 
 
 def _pick_default(schema: Any) -> Any:
-    """Return a default that is short and plain enough to write down; the other side knows its own."""
+    """Return the default of a parameter if it is short and plain enough for a signature, else None."""
     value = schema.get("default") if isinstance(schema, dict) else None
-    plain = isinstance(value, str | int | float | bool | type(None)) or value in ([], {})
-    return value if plain and len(repr(value)) <= 60 else None
+    is_plain = isinstance(value, str | int | float | bool | type(None)) or value in ([], {})
+    return value if is_plain and len(repr(value)) <= 60 else None

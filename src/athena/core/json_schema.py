@@ -1,7 +1,7 @@
-"""A type that somebody else declared as JSON Schema: written as Python, and checked as we check our own.
+"""Types from the JSON Schema of another server: check values, and write the types as Python.
 
-The schema is a stranger's: it may refer to itself, contradict itself, or be no schema at all. What is not understood
-is `Any` and is left to whoever declared it. Patterns are not tried, since one can take for ever.
+The schema is not trusted: it may refer to itself, contradict itself, or be no schema at all. What we do not understand
+is `Any`, and the server checks it itself. Patterns are not checked, since one can take for ever.
 """
 
 import math
@@ -12,16 +12,19 @@ from typing import Any
 
 from athena.errors import InvalidInput
 
-MAX_CHECK_DEPTH = 24  # levels that are checked
-MAX_CHECK_STEPS = 10_000  # that the checks of one call take at most: a schema may branch at every level
-MAX_WRITTEN_DEPTH = 4  # levels that are written out
-MAX_SOURCE_CHARS = 600  # characters of a type that is written out
-MAX_SCHEMA_NODES = 400  # parts of a schema that are looked at to write a type out
-MIN_SOURCE_SHARE = 10  # parts, and characters, of each where a tool has very many parameters
-MAX_WRITTEN_CHOICES = 12  # that are written out
-MAX_NUMBER_BITS = 4_096  # bits of a number: more digits are a problem to whoever reads them
-MAX_HINT_NAMES = 60  # names in a hint
-_LIST_KEYWORDS = ("enum", "required")  # lists that a step goes through
+MAX_CHECK_DEPTH = 24
+MAX_CHECK_STEPS = 10_000  # of one call: a schema may branch at every level
+MAX_WRITTEN_DEPTH = 4
+MAX_SOURCE_CHARS = 600
+MAX_SCHEMA_NODES = 400
+MIN_SOURCE_SHARE = 10  # nodes, and characters, of a parameter of a tool that has very many
+MAX_WRITTEN_CHOICES = 12
+MAX_NUMBER_BITS = 4_096  # converting a longer number to digits takes too long
+MAX_HINT_NAMES = 60
+MAX_CHECKED_OPTIONS = 50
+MAX_ERROR_CHOICES = 30
+MAX_REFERENCE_HOPS = 8
+_LIST_KEYWORDS = ("enum", "required")  # a step reads these lists to their end, so that long ones cost more
 PYTHON_TYPE_NAMES: dict[str, str] = {
     "string": "str",
     "integer": "int",
@@ -41,19 +44,19 @@ SCHEMA_TYPE_DESCRIPTIONS = {
 
 
 class StepBudget:
-    """How much more checking there may be; what comes later is left to whoever declared it."""
+    """The steps left for the checks of one call; without steps left, values pass unchecked."""
 
     def __init__(self, left: int = MAX_CHECK_STEPS) -> None:
         self.left = left
 
 
 class JsonSchemaType:
-    """A JSON Schema that stands where an annotation would; it has a share of the room that a signature may take."""
+    """A JSON Schema in place of an annotation; `siblings` parameters share the room of one signature."""
 
-    def __init__(self, schema: Any, root: Any = None, among: int = 1) -> None:
+    def __init__(self, schema: Any, root: Any = None, siblings: int = 1) -> None:
         self.schema: dict[str, Any] = schema if isinstance(schema, dict) else {}
         self.root = self.schema if root is None else root
-        self._share = 1 + among // 10  # ten take what they need; of more, each takes less
+        self._share = 1 + siblings // 10  # up to ten parameters have full room
 
     @property
     def help(self) -> str:
@@ -62,18 +65,20 @@ class JsonSchemaType:
 
     @cached_property
     def source(self) -> str:
-        """Write it, with fewer levels where it would be long."""
-        room, longest = (max(MIN_SOURCE_SHARE, most // self._share) for most in (MAX_SCHEMA_NODES, MAX_SOURCE_CHARS))
-        for deep in range(MAX_WRITTEN_DEPTH, -1, -1):
+        """The type as Python source, with as many levels as fit."""
+        max_nodes = max(MIN_SOURCE_SHARE, MAX_SCHEMA_NODES // self._share)
+        max_chars = max(MIN_SOURCE_SHARE, MAX_SOURCE_CHARS // self._share)
+        for depth in range(MAX_WRITTEN_DEPTH, -1, -1):
             try:
-                if len(written := _SourceWriter(self.root, room, longest).write_schema(self.schema, deep)) <= longest:
-                    return written
+                source = _SourceWriter(self.root, max_nodes, max_chars).write_schema(self.schema, depth)
+                if len(source) <= max_chars:
+                    return source
             except _SourceTooLong:
                 continue
         return "Any"
 
     def check_value(self, value: Any, where: str, steps: StepBudget | None = None) -> Any:
-        """Return the value, or say what does not fit."""
+        """Return the value, or raise InvalidInput."""
         _ValueChecker(self.root, steps or StepBudget()).check_value(self.schema, value, where, MAX_CHECK_DEPTH)
         return value
 
@@ -86,8 +91,8 @@ class JsonSchemaType:
 
 
 def _resolve_reference(schema: Any, root: Any) -> dict[str, Any]:
-    """Follow references inside of the document; one that leads nowhere, or outside, allows everything."""
-    for _ in range(8):
+    """Follow references inside the document; a reference to nothing, or outside, allows every value."""
+    for _ in range(MAX_REFERENCE_HOPS):
         if not isinstance(schema, dict):
             return {}
         target = schema.get("$ref")
@@ -102,8 +107,8 @@ def _resolve_reference(schema: Any, root: Any) -> dict[str, Any]:
 
 
 def _get_options(schema: dict[str, Any]) -> list[Any]:
-    found = schema.get("anyOf") or schema.get("oneOf")
-    return found if isinstance(found, list) else []
+    options = schema.get("anyOf") or schema.get("oneOf")
+    return options if isinstance(options, list) else []
 
 
 def _list_types(schema: dict[str, Any]) -> list[str]:
@@ -111,65 +116,62 @@ def _list_types(schema: dict[str, Any]) -> list[str]:
     if isinstance(kind, str):
         return [kind]
     if isinstance(kind, list):
-        return [one for one in kind if isinstance(one, str)]
+        return [name for name in kind if isinstance(name, str)]
     return ["object"] if isinstance(schema.get("properties"), dict) else []
 
 
 def get_properties(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the properties of an object."""
-    found = schema.get("properties")
-    return {name: part for name, part in found.items() if isinstance(name, str)} if isinstance(found, dict) else {}
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    return {name: part for name, part in properties.items() if isinstance(name, str)}
 
 
 def get_required_names(schema: dict[str, Any]) -> list[str]:
-    """Return which properties of an object must be there."""
-    found = schema.get("required")
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
-
-
-# --- as Python ------------------------------------------------------------------------------------------------------
+    """Return the names of the required properties of an object."""
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 class _SourceTooLong(Exception):
-    """There is no room for so many levels."""
+    """The source would be too long with so many levels."""
 
 
 class _SourceWriter:
-    """One attempt to write a schema out, given up as soon as there is no room for it."""
+    """One attempt to write a schema as Python; raises _SourceTooLong when the room is used up."""
 
     def __init__(self, root: Any, nodes: int, characters: int) -> None:
         self._root, self._nodes, self._characters = root, nodes, characters
-        self._open_references: list[str] = []  # references that are being written out
+        self._open_references: list[str] = []  # to find a reference to itself
 
-    def write_schema(self, schema: Any, deep: int) -> str:
+    def write_schema(self, schema: Any, depth: int) -> str:
         target = schema.get("$ref") if isinstance(schema, dict) else None
         if not isinstance(target, str):
-            return self._write_node(schema, deep)
+            return self._write_node(schema, depth)
         if target in self._open_references:
             return self._write_node(_resolve_reference(schema, self._root), 0)
         self._open_references.append(target)
         try:
-            return self._write_node(_resolve_reference(schema, self._root), deep)
+            return self._write_node(_resolve_reference(schema, self._root), depth)
         finally:
             self._open_references.pop()
 
-    def _write_node(self, schema: Any, deep: int) -> str:
+    def _write_node(self, schema: Any, depth: int) -> str:
         self._nodes -= 1
         if self._nodes < 0:
             raise _SourceTooLong
-        found = schema if isinstance(schema, dict) else {}
-        if "const" in found:
-            return self._charge_chars(f"Literal[{found['const']!r:.60}]")
-        choices = found.get("enum")
+        schema = schema if isinstance(schema, dict) else {}
+        if "const" in schema:
+            return self._charge_chars(f"Literal[{schema['const']!r:.60}]")
+        choices = schema.get("enum")
         if isinstance(choices, list) and choices:
             return self._charge_chars(_format_literal(choices))
-        if options := _get_options(found):
-            return (
-                _join_types(self.write_schema(option, deep - 1) for option in options[:MAX_WRITTEN_CHOICES])
-                if deep > 0
-                else "Any"
-            )
-        return _join_types(self._write_type(kind, found, deep) for kind in _list_types(found)) or "Any"
+        if options := _get_options(schema):
+            if depth <= 0:
+                return "Any"
+            return _join_types(self.write_schema(option, depth - 1) for option in options[:MAX_WRITTEN_CHOICES])
+        return _join_types(self._write_type(kind, schema, depth) for kind in _list_types(schema)) or "Any"
 
     def _charge_chars(self, text: str) -> str:
         self._characters -= len(text)
@@ -177,112 +179,109 @@ class _SourceWriter:
             raise _SourceTooLong
         return text
 
-    def _write_type(self, kind: str, schema: dict[str, Any], deep: int) -> str:
+    def _write_type(self, kind: str, schema: dict[str, Any], depth: int) -> str:
         if kind in PYTHON_TYPE_NAMES:
             return self._charge_chars(PYTHON_TYPE_NAMES[kind])
         if kind == "array":
             items = schema.get("items")
-            return f"list[{self.write_schema(items, deep - 1)}]" if isinstance(items, dict) and deep > 0 else "list"
+            return f"list[{self.write_schema(items, depth - 1)}]" if isinstance(items, dict) and depth > 0 else "list"
         if kind != "object":
             return "Any"
-        parts = schema.get("properties")
-        if isinstance(parts, dict) and parts and deep > 0:
-            if len(parts) > self._nodes:
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and properties and depth > 0:
+            if len(properties) > self._nodes:
                 raise _SourceTooLong
-            must = frozenset(get_required_names(schema))
+            required = frozenset(get_required_names(schema))
             inner = (
-                self._charge_chars(f"{name}{'' if name in must else '?'}: ") + self.write_schema(part, deep - 1)
-                for name, part in parts.items()
+                self._charge_chars(f"{name}{'' if name in required else '?'}: ") + self.write_schema(part, depth - 1)
+                for name, part in properties.items()
             )
             return f"{{{', '.join(inner)}}}"
         values = schema.get("additionalProperties")
-        known = isinstance(values, dict) and values and deep > 0
-        return f"dict[str, {self.write_schema(values, deep - 1)}]" if known else "dict"
+        known = isinstance(values, dict) and values and depth > 0
+        return f"dict[str, {self.write_schema(values, depth - 1)}]" if known else "dict"
 
 
 def _format_literal(choices: list[Any]) -> str:
-    written = [f"{choice!r:.60}" for choice in choices[:MAX_WRITTEN_CHOICES] if choice is not None]
+    literals = [f"{choice!r:.60}" for choice in choices[:MAX_WRITTEN_CHOICES] if choice is not None]
     more = ", ..." if len(choices) > MAX_WRITTEN_CHOICES else ""
-    text = f"Literal[{', '.join(written)}{more}]" if written else ""
+    text = f"Literal[{', '.join(literals)}{more}]" if literals else ""
     return _join_types([text, "None"] if None in choices else [text])
 
 
 def _join_types(kinds: Iterable[str]) -> str:
-    found = [kind for kind in dict.fromkeys(kinds) if kind]
-    return "Any" if "Any" in found else " | ".join(sorted(found, key=lambda kind: kind == "None"))
-
-
-# --- checked --------------------------------------------------------------------------------------------------------
+    names = [kind for kind in dict.fromkeys(kinds) if kind]
+    return "Any" if "Any" in names else " | ".join(sorted(names, key=lambda kind: kind == "None"))
 
 
 class _ValueChecker:
-    """One check of one value, which gives up after so many steps."""
+    """Checks one value, and stops without a verdict when the steps are used up."""
 
     def __init__(self, root: Any, steps: StepBudget) -> None:
         self._root, self._steps = root, steps
 
-    def check_value(self, schema: Any, value: Any, where: str, deep: int) -> None:
-        if deep <= 0 or self._steps.left <= 0:
+    def check_value(self, schema: Any, value: Any, where: str, depth: int) -> None:
+        if depth <= 0 or self._steps.left <= 0:
             return
-        found = _resolve_reference(schema, self._root)
-        self._steps.left -= 1 + sum(len(found[key]) // 20 for key in _LIST_KEYWORDS if isinstance(found.get(key), list))
-        _check_choice(found, value, where)
-        if options := _get_options(found):
-            self._check_options(options, value, where, deep)
-        kinds = _list_types(found)
+        schema = _resolve_reference(schema, self._root)
+        lists = [schema[key] for key in _LIST_KEYWORDS if isinstance(schema.get(key), list)]
+        self._steps.left -= 1 + sum(len(items) // 20 for items in lists)
+        _check_choice(schema, value, where)
+        if options := _get_options(schema):
+            self._check_options(options, value, where, depth)
+        kinds = _list_types(schema)
         if not kinds:
             return
         if not any(_is_of_type(kind, value) for kind in kinds):
             wanted = " or ".join(SCHEMA_TYPE_DESCRIPTIONS.get(kind, kind[:40]) for kind in kinds)
             raise InvalidInput(f"{where} must be {wanted}, not {'null' if value is None else type(value).__name__}")
-        _check_bounds(found, value, where)
+        _check_bounds(schema, value, where)
         if isinstance(value, Mapping):
-            self._check_object(found, value, where, deep)
-        elif isinstance(value, list | tuple) and isinstance(found.get("items"), dict):
-            for place, item in enumerate(value):
+            self._check_object(schema, value, where, depth)
+        elif isinstance(value, list | tuple) and isinstance(schema.get("items"), dict):
+            for index, item in enumerate(value):
                 if self._steps.left <= 0:
                     return
-                self.check_value(found["items"], item, f"{where}[{place}]", deep - 1)
+                self.check_value(schema["items"], item, f"{where}[{index}]", depth - 1)
 
-    def _check_options(self, options: list[Any], value: Any, where: str, deep: int) -> None:
-        wrong: InvalidInput | None = None
-        for option in options[:50]:
+    def _check_options(self, options: list[Any], value: Any, where: str, depth: int) -> None:
+        best_error: InvalidInput | None = None
+        for option in options[:MAX_CHECKED_OPTIONS]:
             try:
-                return self.check_value(option, value, where, deep - 1)
+                return self.check_value(option, value, where, depth - 1)
             except InvalidInput as error:
-                # The one whose kind fits says best what is wrong.
+                # the error of an option whose type fits says best what is wrong
                 kinds = _list_types(_resolve_reference(option, self._root))
-                if wrong is None or any(_is_of_type(kind, value) for kind in kinds):
-                    wrong = error
-        if wrong is not None:
-            raise wrong
+                if best_error is None or any(_is_of_type(kind, value) for kind in kinds):
+                    best_error = error
+        if best_error is not None:
+            raise best_error
         return None
 
-    def _check_object(self, schema: dict[str, Any], value: Mapping[Any, Any], where: str, deep: int) -> None:
-        found = schema.get("properties")
-        parts = found if isinstance(found, dict) else {}
-        takes = f"it takes {', '.join(map(str, islice(parts, MAX_HINT_NAMES)))}" if parts else None
+    def _check_object(self, schema: dict[str, Any], value: Mapping[Any, Any], where: str, depth: int) -> None:
+        properties = get_properties(schema)
+        hint = f"it takes {', '.join(islice(properties, MAX_HINT_NAMES))}" if properties else None
         for name in get_required_names(schema):
             if name not in value:
-                raise InvalidInput(f"{where} lacks {name!r:.60}", hint=takes)
+                raise InvalidInput(f"{where} lacks {name!r:.60}", hint=hint)
         for name, item in value.items():
             if self._steps.left <= 0:
                 return
             if not isinstance(name, str):
                 raise InvalidInput(f"{where}: keys must be text, not {type(name).__name__}")
-            if name in parts:
-                self.check_value(parts[name], item, f"{where}.{name}", deep - 1)
+            if name in properties:
+                self.check_value(properties[name], item, f"{where}.{name}", depth - 1)
             elif schema.get("additionalProperties") is False:
-                raise InvalidInput(f"{where} has no {name!r:.60}", hint=takes)
+                raise InvalidInput(f"{where} has no {name!r:.60}", hint=hint)
 
 
 def _check_choice(schema: dict[str, Any], value: Any, where: str) -> None:
     if "const" in schema and not _is_equal(value, schema["const"]):
         raise InvalidInput(f"{where} must be {schema['const']!r:.60}, not {_format_value(value)}")
     choices = schema.get("enum")
-    if isinstance(choices, list) and choices and not any(_is_equal(value, one) for one in choices):
-        listed = ", ".join(f"{one!r:.40}" for one in choices[:30])
-        raise InvalidInput(f"{where} must be one of {listed}, not {_format_value(value)}")
+    if isinstance(choices, list) and choices and not any(_is_equal(value, choice) for choice in choices):
+        names = ", ".join(f"{choice!r:.40}" for choice in choices[:MAX_ERROR_CHOICES])
+        raise InvalidInput(f"{where} must be one of {names}, not {_format_value(value)}")
 
 
 def _check_bounds(schema: dict[str, Any], value: Any, where: str) -> None:
@@ -306,7 +305,7 @@ def _check_bounds(schema: dict[str, Any], value: Any, where: str) -> None:
 
 
 def _format_value(value: Any) -> str:
-    """Write a value in a few characters, without writing it out first."""
+    """Return a short text for a value, without converting a large one to text first."""
     if isinstance(value, str):
         return f"{value[:40]!r:.40}"
     small = isinstance(value, bool | float | None) or (isinstance(value, int) and abs(value) < 1 << 60)

@@ -1,13 +1,13 @@
-"""Counting calls, in the words of Prometheus."""
+"""Metrics of calls, in the text format of Prometheus."""
 
 import threading
 from collections import defaultdict
 
-BUCKET_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
+BUCKET_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Metrics:
-    """Counters of one process. Names and labels come from the catalog alone, so there are never many."""
+    """Counters of one process. Labels come from the catalog alone, so that there are never many."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -20,8 +20,8 @@ class Metrics:
         with self._lock:
             self._calls[operation, surface, outcome] += 1
             self._seconds[operation, surface] += seconds
-            place = next((i for i, bound in enumerate(BUCKET_BOUNDS_S) if seconds <= bound), len(BUCKET_BOUNDS_S))
-            self._buckets[operation, surface][place] += 1
+            bucket = next((i for i, bound in enumerate(BUCKET_BOUNDS_S) if seconds <= bound), len(BUCKET_BOUNDS_S))
+            self._buckets[operation, surface][bucket] += 1
 
     def count_tokens(self, operation: str, surface: str, given: int, returned: int) -> None:
         with self._lock:
@@ -29,7 +29,7 @@ class Metrics:
             self._tokens[operation, surface, "out"] += returned
 
     def format_text(self, gauges: dict[str, tuple[str, float]]) -> str:
-        """Write all counters, and some figures of the moment."""
+        """Return all counters and some gauges (name to help and value) as text."""
         with self._lock:
             calls, seconds, tokens = dict(self._calls), dict(self._seconds), dict(self._tokens)
             buckets = {key: list(value) for key, value in self._buckets.items()}
@@ -47,8 +47,10 @@ class Metrics:
             lines.append(f"athena_call_seconds_sum{{{labels}}} {seconds[operation, surface]:.6f}")
             lines.append(f"athena_call_seconds_count{{{labels}}} {total}")
         lines += ["# HELP athena_tokens_total Tokens of arguments and results.", "# TYPE athena_tokens_total counter"]
-        for (operation, surface, way), count in sorted(tokens.items()):
-            lines.append(f'athena_tokens_total{{operation="{operation}",surface="{surface}",way="{way}"}} {count}')
-        for name, (words, value) in gauges.items():
-            lines += [f"# HELP athena_{name} {words}", f"# TYPE athena_{name} gauge", f"athena_{name} {value:g}"]
+        for (operation, surface, direction), count in sorted(tokens.items()):
+            lines.append(
+                f'athena_tokens_total{{operation="{operation}",surface="{surface}",way="{direction}"}} {count}'
+            )
+        for name, (help_text, value) in gauges.items():
+            lines += [f"# HELP athena_{name} {help_text}", f"# TYPE athena_{name} gauge", f"athena_{name} {value:g}"]
         return "\n".join(lines) + "\n"

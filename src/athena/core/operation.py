@@ -1,4 +1,4 @@
-"""An operation: one typed function that the product offers, declared once."""
+"""Operations: typed functions that are declared once and offered on every surface."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +20,7 @@ class Effect(StrEnum):
 
 
 class Caller(Protocol):
-    """Who is asking, what they may do, and where their calls are recorded."""
+    """The caller of an operation: its surface, its permissions, and the log of its calls."""
 
     @property
     def surface(self) -> str: ...
@@ -33,7 +33,7 @@ class Caller(Protocol):
     ) -> AbstractAsyncContextManager[Self]: ...
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
-        """Note how much a call took and gave."""
+        """Log how many tokens the arguments and the result have."""
         ...
 
 
@@ -50,7 +50,7 @@ class Parameter(NamedTuple):
 
     @property
     def description(self) -> str:
-        """The help with the bounds."""
+        """The help, with the bounds."""
         kind, param = types.split_annotation(self.annotation)
         least, most = (None, None) if param is None else (param.least, param.most)
         unit = {"str": " characters", "int": "", "float": ""}.get(
@@ -69,9 +69,10 @@ R = TypeVar("R")
 
 
 class Operation(Generic[C, P, R]):
-    """A function, and what every surface needs to know about it."""
+    """A function with what every surface needs to know about it."""
 
-    is_foreign = False  # somebody else's: `defined.py`
+    asks = ""  # short requests between semicolons, as people would type them; tool search compares a request with them
+    is_foreign = False  # True for the tool of a connected server
 
     def __init__(
         self,
@@ -81,13 +82,15 @@ class Operation(Generic[C, P, R]):
         *,
         approval: bool = False,
         programs: bool = True,
+        asks: str = "",
     ) -> None:
         self.run = run
         self.effect = effect
         self.approval = approval
         self.programs = programs
-        self.name: str = run.__name__  # what it is called by, alone in the whole catalog
-        self.bare_name = self.name  # and inside of its category
+        self.asks = asks
+        self.name: str = run.__name__  # unique in the catalog
+        self.bare_name = self.name  # unique in its category
         self.short_name = short
         self.category = run.__module__.rpartition(".")[2]
 
@@ -96,32 +99,32 @@ class Operation(Generic[C, P, R]):
 
     @property
     def path(self) -> str:
-        """How a program names it."""
+        """The name that programs use."""
         return f"{self.category}.{self.bare_name}"
 
     async def __call__(self, ctx: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Permit, check, record, run. There is no other way in."""
+        """Check permission and arguments, record the call, run. Every call goes through here."""
         if self.effect not in ctx.allowed:
-            how = "a person runs: athena approve ID" if self.effect is Effect.APPROVE else ""
-            hint = how or f"{self.name} needs {str(self.effect)!r}"
+            is_approval = self.effect is Effect.APPROVE
+            hint = "a person runs: athena approve ID" if is_approval else f"{self.name} needs {str(self.effect)!r}"
             raise Denied(f"{ctx.surface} may not {self.effect}", hint=hint)
         arguments = self.check_arguments(dict(zip(self.parameter_names, args, strict=False)) | kwargs)
-        async with ctx.record_call(self.name, self.effect, arguments) as inside:
-            result = await self.run(inside, **arguments)  # type: ignore[call-arg]  # checked just now
+        async with ctx.record_call(self.name, self.effect, arguments) as recorded:
+            result = await self.run(recorded, **arguments)  # type: ignore[call-arg]  # checked above
         ctx.record_usage(self.name, arguments, result)
         return result
 
-    def check_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments to run with, or say which one is wrong and how to write the call."""
+    def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the checked arguments, or raise InvalidInput with the signature as hint."""
         checked: dict[str, Any] = {}
         try:
-            if unknown := [name for name in given if name not in self.parameter_names]:
+            if unknown := [name for name in arguments if name not in self.parameter_names]:
                 raise InvalidInput(
                     f"there is no parameter {unknown[0]!r:.60}{suggest_name(unknown[0], self.parameter_names)}"
                 )
             for name, check, required in self._checkers:
-                if name in given:
-                    checked[name] = check(given[name], name)
+                if name in arguments:
+                    checked[name] = check(arguments[name], name)
                 elif required:
                     raise InvalidInput(f"{name} is missing")
         except InvalidInput as error:
@@ -130,15 +133,15 @@ class Operation(Generic[C, P, R]):
 
     @cached_property
     def parameter_names(self) -> tuple[str, ...]:
-        code = self.run.__code__  # `inspect.signature` would say the same, but costs 5 ms to import
+        code = self.run.__code__  # `inspect.signature` gives the same, but costs 5 ms to import
         return tuple(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         code = self.run.__code__
         positional = code.co_varnames[: code.co_argcount]
-        tail: tuple[Any, ...] = self.run.__defaults__ or ()
-        defaults: dict[str, Any] = dict(zip(positional[len(positional) - len(tail) :], tail, strict=True))
+        values: tuple[Any, ...] = self.run.__defaults__ or ()
+        defaults: dict[str, Any] = dict(zip(positional[len(positional) - len(values) :], values, strict=True))
         defaults |= self.run.__kwdefaults__ or {}
         return tuple(
             Parameter(name, self._type_hints[name], name not in defaults, defaults.get(name))
@@ -167,23 +170,23 @@ class Operation(Generic[C, P, R]):
 
     @property
     def short_summary(self) -> str:
-        """The summary's first words, for long lists."""
+        """The first clause of the summary, for long lists."""
         return re.split(r"[;:,.] |\.$", self.summary)[0]
 
     @cached_property
     def example_arguments(self) -> dict[str, Any]:
-        """The arguments of the first example, as JSON has them."""
-        from ast import Call, literal_eval, parse  # only to describe it
+        """The arguments of the first example, as JSON values."""
+        from ast import Call, literal_eval, parse  # needed only to describe operations
 
         call = parse((self.documentation.examples or ("f()",))[0], mode="eval").body
         if not isinstance(call, Call):
             return {}
-        given = dict(zip(self.parameter_names, map(literal_eval, call.args), strict=False))
-        return given | {word.arg: literal_eval(word.value) for word in call.keywords if word.arg}
+        arguments = dict(zip(self.parameter_names, map(literal_eval, call.args), strict=False))
+        return arguments | {keyword.arg: literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
 
     @cached_property
     def signature(self) -> str:
-        """How a person or a program writes the call."""
+        """The call as Python source, with types and defaults."""
         return f"{self.path}({', '.join(_format_parameter(p) for p in self.parameters)})"
 
     @cached_property
@@ -202,7 +205,7 @@ class Operation(Generic[C, P, R]):
 
 
 class Docstring(NamedTuple):
-    """A docstring: its first line, what follows, and the `>>>` lines as examples."""
+    """The parts of a docstring: first line, other prose, and the `>>>` lines."""
 
     summary: str
     details: str
@@ -217,23 +220,24 @@ class Docstring(NamedTuple):
 
 
 def suggest_name(name: str, names: tuple[str, ...]) -> str:
-    """Say which name may have been meant."""
-    from difflib import get_close_matches  # only on a miss
+    """Return a question with the most similar name, for an error message; empty if there is none."""
+    from difflib import get_close_matches  # needed only after an error
 
-    near = get_close_matches(name[:60], names, 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    close = get_close_matches(name[:60], names, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _format_parameter(p: Parameter) -> str:
-    written = f"{p.name}: {types.to_source(p.annotation)}"
-    return written if p.required else f"{written} = {p.default!r}"
+    source = f"{p.name}: {types.to_source(p.annotation)}"
+    return source if p.required else f"{source} = {p.default!r}"
 
 
 def operation(
-    effect: Effect, *, short: str = "", approval: bool = False, programs: bool = True
+    effect: Effect, *, short: str = "", approval: bool = False, programs: bool = True, asks: str = ""
 ) -> Callable[[Callable[Concatenate[C, P], Awaitable[R]]], Operation[C, P, R]]:
-    """Declare an operation; `short` is a second name that drops its category's noun.
+    """Declare an operation; `short` is a second name, without the noun of its category.
 
-    With `approval` a program that calls it waits until a person agrees; without `programs` no program can call it.
+    With `approval` a program that calls it waits until a person approves; `programs=False` hides it from programs.
+    `asks` are two to five short requests between semicolons, as people would type them; tool search compares with them.
     """
-    return lambda run: Operation(run, effect, short, approval=approval, programs=programs)
+    return lambda run: Operation(run, effect, short, approval=approval, programs=programs, asks=asks)

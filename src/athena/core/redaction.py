@@ -1,8 +1,7 @@
-"""Secrets in text: keys, tokens, private keys and passwords, found and replaced by `[SECRET:kind]`.
+"""Find keys, tokens, private keys and passwords in texts, and replace them by `[SECRET:kind]`.
 
-`str.find` on literals (`ghp_`, `password`) leads, so text that has none costs microseconds. Every pattern is
-tried at such a place only; a run that something must follow is bounded, or no later try reads it again: the
-work is linear in the text, whatever it holds.
+Patterns are tried only where `str.find` finds a literal (`ghp_`, `password`), so that text without one costs
+microseconds. The work is linear in the text: repetitions are bounded, or no later match starts inside them.
 """
 
 import re
@@ -11,9 +10,11 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
+MAX_PASSES = 6
+
 
 class SecretMatch(NamedTuple):
-    """Where a secret stands: `text[start:end]`."""
+    """The position of a secret: `text[start:end]`."""
 
     kind: str
     start: int
@@ -21,7 +22,7 @@ class SecretMatch(NamedTuple):
 
 
 class RedactedText(NamedTuple):
-    """The text without its secrets, and the kind of each that was replaced, in order."""
+    """A text without its secrets, and the kinds of those that were replaced, in order."""
 
     text: str
     kinds: tuple[str, ...]
@@ -29,15 +30,15 @@ class RedactedText(NamedTuple):
 
 def redact(text: str) -> RedactedText:
     """Replace each secret in the text by `[SECRET:kind]`."""
-    placed: list[SecretMatch] = []
-    # A placeholder is a new neighbour for what stands beside it and may complete a pattern there: looking
-    # again makes redaction idempotent. The second look is nearly always the last; the limit bounds the work.
-    for _ in range(6):
-        found = [one for one in _find_secrets(text) if not _is_in_placeholder(text, one.start)]
-        if not found:
+    replaced: list[SecretMatch] = []
+    # A placeholder may complete a pattern with the text beside it, so we search again until nothing is found: that
+    # makes redaction idempotent. The second pass is nearly always the last; the limit bounds the work.
+    for _ in range(MAX_PASSES):
+        matches = [match for match in _find_secrets(text) if not _is_in_placeholder(text, match.start)]
+        if not matches:
             break
-        text, placed = _replace_matches(text, _merge_matches([*placed, *found]))
-    return RedactedText(text, tuple(one.kind for one in placed))
+        text, replaced = _replace_matches(text, _merge_matches([*replaced, *matches]))
+    return RedactedText(text, tuple(match.kind for match in replaced))
 
 
 def _is_in_placeholder(text: str, at: int) -> bool:
@@ -46,39 +47,39 @@ def _is_in_placeholder(text: str, at: int) -> bool:
     return placeholder is not None and placeholder.end() > at
 
 
-def _replace_matches(text: str, found: list[SecretMatch]) -> tuple[str, list[SecretMatch]]:
-    """Give the text with placeholders, and where in it they are."""
-    pieces, placed, length, done = [], [], 0, 0
-    for kind, start, end in found:
+def _replace_matches(text: str, matches: list[SecretMatch]) -> tuple[str, list[SecretMatch]]:
+    """Return the text with placeholders, and their positions in it."""
+    pieces, replaced, length, done = [], [], 0, 0
+    for kind, start, end in matches:
         placeholder = f"[SECRET:{kind}]"
         pieces += [text[done:start], placeholder]
         length += start - done
-        placed.append(SecretMatch(kind, length, length + len(placeholder)))
-        length, done = placed[-1].end, end
-    return "".join([*pieces, text[done:]]), placed
+        replaced.append(SecretMatch(kind, length, length + len(placeholder)))
+        length, done = replaced[-1].end, end
+    return "".join([*pieces, text[done:]]), replaced
 
 
-def _merge_matches(findings: Iterable[SecretMatch]) -> list[SecretMatch]:
-    """Join findings that overlap, so no part of either survives; a precise kind names the whole."""
+def _merge_matches(matches: Iterable[SecretMatch]) -> list[SecretMatch]:
+    """Join matches that overlap, so that no part of either survives; a specific kind names the whole."""
     merged: list[SecretMatch] = []
-    for one in sorted(findings, key=lambda one: (one.start, -one.end)):
-        if merged and one.start < merged[-1].end:
+    for match in sorted(matches, key=lambda match: (match.start, -match.end)):
+        if merged and match.start < merged[-1].end:
             last = merged.pop()
-            kind = one.kind if last.kind in _GENERIC_TYPES else last.kind
-            one = SecretMatch(kind, last.start, max(last.end, one.end))
-        merged.append(one)
+            kind = match.kind if last.kind in _GENERIC_TYPES else last.kind
+            match = SecretMatch(kind, last.start, max(last.end, match.end))
+        merged.append(match)
     return merged
 
 
 def _find_secrets(text: str) -> Iterator[SecretMatch]:
-    # U+0130 is the one character whose lower case is longer; without it positions agree.
+    # U+0130 is the only character whose lower case is longer; without it the positions agree
     lower = text.replace("İ", "I").lower()
-    for gate, shapes in _load_prefix_patterns().items():
+    for gate, patterns in _load_prefix_patterns().items():
         if _compile_pattern(gate).search(text):
-            for shape in shapes:
-                yield from _find_by_trigger(text, text, *shape)
-    for shape in _load_context_patterns():
-        yield from _find_by_trigger(text, lower, *shape)
+            for pattern in patterns:
+                yield from _find_by_trigger(text, text, *pattern)
+    for pattern in _load_context_patterns():
+        yield from _find_by_trigger(text, lower, *pattern)
     for name in _SECRET_NAMES:
         if name in lower:
             yield from _find_assignments(text, lower, name)
@@ -99,7 +100,7 @@ def _find_secrets(text: str) -> Iterator[SecretMatch]:
         )
 
 
-# kind, literals that start it, what follows. The group `s`, if any, is the secret; otherwise all of it is.
+# Kind, literals that start it, the pattern after them. The group `s` is the secret, or without it the whole match.
 _PREFIX_TABLE = r"""
 age-key             AGE-SECRET-KEY-                 1[A-Z0-9]{40,70}+
 anthropic-key       sk-ant-                         [\w-]{20,}+
@@ -158,7 +159,7 @@ def _compile_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 @cache
 def _load_prefix_patterns() -> dict[str, list[_SecretPattern]]:
-    """Group by what stands at the end of a literal and after: quick to look for, and seldom there in prose."""
+    """Group the patterns by a short expression that is quick to search for and rare in prose."""
     groups: dict[str, list[_SecretPattern]] = {}
     for line in _PREFIX_TABLE.strip().splitlines():
         kind, *triggers, rest = line.split()
@@ -181,20 +182,20 @@ def _find_by_trigger(text: str, where: str, trigger: str, kind: str, pattern: re
         after = at + len(trigger)
         if match := pattern.match(text, at):
             start, end = match.span("s" if "s" in pattern.groupindex else 0)
-            # One character over and over is a drawing of a key: `ghp_xxxx`. A JWT's other parts are optional in
-            # its pattern so that a run without them is passed over whole.
+            # One repeated character is a placeholder: `ghp_xxxx`. The further parts of a JWT are optional in its
+            # pattern, so that a run without them is skipped as a whole.
             if len(set(text[max(start, after) : end])) > 1 and (kind != "jwt" or "." in match[0]):
                 yield SecretMatch(kind, start, end)
                 if kind == "aws-key":
-                    # The secret key is often pasted beside its id.
-                    beside = _compile_pattern(_AWS_SECRET_PATTERN).finditer(text, end, end + 120)
-                    yield from (SecretMatch("aws-secret-key", *m.span()) for m in beside if _looks_random(m[0]))
+                    # the secret key often stands near its id
+                    nearby = _compile_pattern(_AWS_SECRET_PATTERN).finditer(text, end, end + 120)
+                    yield from (SecretMatch("aws-secret-key", *m.span()) for m in nearby if _looks_random(m[0]))
             after = match.end()
         at = where.find(trigger, after)
 
 
 def _find_in_urls(text: str) -> Iterator[SecretMatch]:
-    # A password holds no `//`: the stretches that two `://` may read are disjoint, which keeps this linear.
+    # a password holds no `//`, so that the matches of two `://` cannot overlap and the work stays linear
     pattern = _compile_pattern(
         r"""(?<=[A-Za-z0-9])://(?P<user>[^\s/:@"'`<>\[]{0,255}):"""
         r"""(?:(?P<s>[^\s/"'`<>]{1,512})|(?P<slashed>(?:[^\s/"'`<>@]|/(?!/)){1,512}))@(?=[^\s/@:?#])"""
@@ -212,7 +213,7 @@ def _find_in_urls(text: str) -> Iterator[SecretMatch]:
 
 def _find_private_keys(text: str) -> Iterator[SecretMatch]:
     marker = _compile_pattern(r"-{4,5} ?(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
-    # What is left of a key cut short: header lines, long base64 lines, one shorter that fills its line.
+    # a key without its end: header lines, long base64 lines, and a shorter one that fills its line
     cut_short = _compile_pattern(
         r"(?:(?:\s|\\+[nr]){1,4}[\w-]{1,30}: [^\n\\]{1,200}(?=\n|\\)){0,6}"
         r"(?:(?:\s|\\+[nr]){0,8}[A-Za-z0-9+/=]{16,}+)++"
@@ -229,7 +230,7 @@ def _find_private_keys(text: str) -> Iterator[SecretMatch]:
 
 
 _GENERIC_TYPES = frozenset({"api-key", "basic-auth", "bearer-token", "password", "secret", "token"})
-# A name's last word is what is looked up.
+# The last word of a name decides.
 _SECRET_NAMES = ("password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "key")
 _KEY_QUALIFIERS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "account", "master")
 _HARMLESS_TOKEN_QUALIFIERS = (
@@ -260,7 +261,7 @@ _ASSIGNMENT_PATTERN = r"""
   | \\*+ ["'`]? (?P<bare> [^\s"'`,;&<\\]++ (?: & (?! & | [\w.-]{0,64} = ) [^\s"'`,;&<\\]++ )*+ )
 )
 """
-# Values and words of sentences that stand where a secret might.
+# Values and words that stand where a secret might.
 _COMMON_WORDS_TEXT = """
 a access account admin and any api apikey are argument array as authentication bearer bool boolean bytes char
 const credentials default disabled empty enabled encrypted enter env environment example expired false field
@@ -295,11 +296,11 @@ def _find_assignments(text: str, lower: str, name: str) -> Iterator[SecretMatch]
         after = at + len(name)
         kind = None if text.startswith("[SECRET:", at - 1) else _classify_name(lower, name, at)
         if kind and (match := pattern.match(text, after)):
-            found = _match_assigned_value(text, at, match, kind)
-            if found:
-                yield found
-            # A value turned down may hold a name of its own, but a long one is not read twice.
-            if found or match.end() - after > 256:
+            secret = _match_assigned_value(text, at, match, kind)
+            if secret:
+                yield secret
+            # a rejected value may hold another name, but a long one is not scanned twice
+            if secret or match.end() - after > 256:
                 after = match.end()
         at = lower.find(name, after)
 
@@ -330,12 +331,12 @@ def _match_assigned_value(text: str, at: int, match: re.Match[str], kind: str) -
         return None
     start, end = match.span(match.lastgroup or 0)
     value, name, prose = text[start:end], text[at : match.start()], match["prose"] is not None
-    # Without the line's beginning in sight it is no setting: no line has more than one value read to its end.
+    # a setting must start its line within 48 characters, so that only one value of a line is read to its end
     line = before[before.rfind("\n") + 1 :] if at <= 48 or "\n" in before else "?"
     if match["bare"] is None:
         real = _looks_secret(value, kind, quoted=True, prose=prose)
     elif match["sep"] == "=" and _compile_pattern(r"\s*(?:(?:export|set|ENV)\s+)?[A-Z0-9_]+").fullmatch(line + name):
-        # A setting runs to the white space, whatever it holds.
+        # the value of a setting ends at white space
         value = _compile_pattern(r"\S*").match(text, start)[0].rstrip(",;\"'")  # type: ignore[index]
         is_plain = kind in ("password", "secret") and len(value) >= 6 and value.isalnum()
         real = not _is_dummy_value(value) if is_plain else _looks_secret(value, kind)
@@ -346,7 +347,7 @@ def _match_assigned_value(text: str, at: int, match: re.Match[str], kind: str) -
 
 
 def _is_literal(text: str, match: re.Match[str], value: str, end: int) -> bool:
-    """Tell a bare value from a variable, a type, a call, or the next word of a sentence."""
+    """Return whether a bare value is no variable, type, call, or next word of a sentence."""
     is_code = _compile_pattern(_CODE_PATTERN, re.DOTALL).fullmatch(value) and not value.isidentifier()
     parts = [part.strip("0123456789") for part in value.lower().split("_")]
     is_name = len(parts) > 1 and not _COMMON_WORDS.isdisjoint(parts)
@@ -394,7 +395,7 @@ def _is_dummy_value(value: str, words: frozenset[str] = _COMMON_WORDS) -> bool:
 
 
 def _looks_random(value: str) -> bool:
-    """Tell whether it looks drawn at random: both cases and a digit."""
+    """Return whether a value looks random: long, with both cases and a digit."""
     return len(value) >= 16 and all(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
 
 

@@ -1,4 +1,4 @@
-"""Operations as Python source: what an agent reads is how its program calls."""
+"""Write operations as Python stubs, as agents read them."""
 
 import keyword
 import re
@@ -14,7 +14,7 @@ APPROVAL_NOTE = "Needs approval in programs: one that calls it waits for a perso
 
 
 def format_call_line(operation: AnyOperation) -> str:
-    """Write how a program calls an operation, what comes back, and what it does, in one line."""
+    """Return one line: the call of an operation, its result type and its summary."""
     arguments = ", ".join(_format_parameter(p) for p in operation.parameters)
     result = types.to_source(operation.result_type)
     returned = "" if result == "Any" else f" -> {result}"
@@ -22,71 +22,71 @@ def format_call_line(operation: AnyOperation) -> str:
 
 
 def format_name_line(operation: AnyOperation) -> str:
-    """Write how a program names an operation, and what it does in a few words."""
+    """Return one line: the path of an operation and its short summary."""
     return f"{operation.path}  # {_collapse_whitespace(operation.short_summary)}"
 
 
 def render_operation(operation: AnyOperation, *, strict: bool = False) -> str:
-    """Write one operation as a function with its types and help; `strict` with types that Python knows alone."""
-    written = _to_strict_type if strict else _to_valid_type
+    """Return an operation as a function with types and help; `strict` uses only types that Python knows."""
+    write_type = _to_strict_type if strict else _to_valid_type
     arguments = ", ".join(
-        f"{p.name}: {written(p.annotation)}{_format_none_suffix(p) if strict else ''}"
+        f"{p.name}: {write_type(p.annotation)}{_format_none_suffix(p) if strict else ''}"
         + ("" if p.required else f" = {p.default!r}")
         for p in operation.parameters
     )
-    head = f"def {operation.bare_name}({arguments}) -> {written(operation.result_type)}:"
+    head = f"def {operation.bare_name}({arguments}) -> {write_type(operation.result_type)}:"
     lines = [operation.summary]
     if operation.documentation.details:
         lines += ["", *operation.documentation.details.splitlines()]
     if operation.approval:
         lines += ["", APPROVAL_NOTE]
-    if helped := [p for p in operation.parameters if p.help]:
-        lines += ["", *(f"{p.name}: {p.help}" for p in helped)]
+    if documented := [p for p in operation.parameters if p.help]:
+        lines += ["", *(f"{p.name}: {p.help}" for p in documented)]
     if strict:
-        shaped = [*((p.name, p.annotation) for p in operation.parameters), ("returns", operation.result_type)]
-        lines += [f"{name}: {types.to_source(kind)}" for name, kind in shaped if "{" in types.to_source(kind)]
+        typed = [*((p.name, p.annotation) for p in operation.parameters), ("returns", operation.result_type)]
+        lines += [f"{name}: {types.to_source(kind)}" for name, kind in typed if "{" in types.to_source(kind)]
     lines += [f">>> {example}" for example in operation.documentation.examples]
-    return f"{head}\n{_format_docstring(lines)}"
+    return f"{head}\n{format_docstring(lines)}"
 
 
-def _format_docstring(lines: list[str]) -> str:
-    """Write a function's help, whatever marks are in it."""
-    quoted = "\n".join(f"    {one}".rstrip() for one in lines).replace("\\", "\\\\").replace('"""', "'''")
+def format_docstring(lines: list[str]) -> str:
+    """Return a docstring; quotes and backslashes in the lines are escaped."""
+    quoted = "\n".join(f"    {line}".rstrip() for line in lines).replace("\\", "\\\\").replace('"""', "'''")
     return f'    """{quoted.strip()}\n    """'
 
 
 def _format_parameter(p: Parameter) -> str:
-    """Write a parameter; that it may be None goes without saying where that is its default."""
-    written = types.to_source(p.annotation)
+    """Return a parameter with its type; `| None` is left out where None is the default."""
+    source = types.to_source(p.annotation)
     if p.required:
-        return f"{p.name}: {written}"
-    return f"{p.name}: {written.removesuffix(' | None') if p.default is None else written} = {p.default!r}"
+        return f"{p.name}: {source}"
+    return f"{p.name}: {source.removesuffix(' | None') if p.default is None else source} = {p.default!r}"
 
 
 def _to_valid_type(annotation: object) -> str:
-    """Write a type so that Python can read it; what it cannot is put in quotes."""
-    written = types.to_source(annotation)
+    """Return a type as source that Python can parse, in quotes if it cannot."""
+    source = types.to_source(annotation)
     try:
-        compile(written, "type", "eval")
+        compile(source, "type", "eval")
     except (SyntaxError, ValueError):
-        return repr(written)
-    return written
+        return repr(source)
+    return source
 
 
 def _to_strict_type(annotation: object) -> str:
-    """Write a type as Python has it: an object with fields of a server's own is a dict."""
-    written, before = types.to_source(annotation), ""
-    while written != before:
-        before, written = written, INLINE_OBJECT_PATTERN.sub("dict[str, Any]", written)
+    """Return a type as Python has it; objects with named fields become dicts."""
+    source, before = types.to_source(annotation), ""
+    while source != before:
+        before, source = source, INLINE_OBJECT_PATTERN.sub("dict[str, Any]", source)
     try:
-        compile(written, "type", "eval")
+        compile(source, "type", "eval")
     except (SyntaxError, ValueError):
         return "Any"
-    return written
+    return source
 
 
 def _format_none_suffix(p: Parameter) -> str:
-    """Write that a parameter may be None, where that is its default and its type does not say so."""
+    """Return ` | None` where None is the default but not part of the type."""
     return "" if p.required or p.default is not None or "None" in types.to_source(p.annotation) else " | None"
 
 
@@ -95,14 +95,15 @@ def _collapse_whitespace(text: str) -> str:
 
 
 def render_module(operations: Iterable[AnyOperation], *, strict: bool = False) -> str:
-    """Write operations as one source file: the shapes they take and return first, then the functions."""
-    chosen = list(operations)
+    """Return operations as one source file: first the record types, then the functions."""
+    operations = list(operations)
     records: dict[str, str] = {}
-    for operation in chosen:
+    for operation in operations:
         for annotation in (*(p.annotation for p in operation.parameters), operation.result_type):
             _collect_records(annotation, records)
     return (
-        "\n\n".join([*records.values(), *(render_operation(operation, strict=strict) for operation in chosen)]) + "\n"
+        "\n\n".join([*records.values(), *(render_operation(operation, strict=strict) for operation in operations)])
+        + "\n"
     )
 
 
@@ -120,7 +121,7 @@ def _collect_records(annotation: object, records: dict[str, str]) -> None:
 
 
 def _render_record(name: str, fields: dict[str, str]) -> str:
-    if any(map(keyword.iskeyword, fields)):  # "from", which a class cannot have
+    if any(map(keyword.iskeyword, fields)):  # a class cannot have a field called "from"
         inner = ", ".join(f"{key!r}: {kind}" for key, kind in fields.items())
         return f"{name} = TypedDict({name!r}, {{{inner}}})"
     return "\n".join([f"class {name}(TypedDict):", *(f"    {key}: {kind}" for key, kind in fields.items())])

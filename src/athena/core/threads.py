@@ -1,9 +1,8 @@
-"""Waiting for work on another thread, with an event loop or without one.
+"""Run coroutines without an event loop, and blocking functions on other threads.
 
-All our functions are coroutines, but a synchronous caller should not pay for an event loop: `drive` runs a
-coroutine on the caller's own thread and lets each wait block it. The same coroutine awaited from asyncio
-yields to the loop instead. Threads are daemons of our own: a `ThreadPoolExecutor` holds up the exit of the
-interpreter until its last job is done.
+All our functions are coroutines, but a synchronous caller should not pay for an event loop: `run_sync` runs a
+coroutine on the caller's thread, where each wait blocks. The same coroutine awaited from asyncio yields to the loop.
+The threads are daemons: those of a `ThreadPoolExecutor` delay the exit of the interpreter until their last job ends.
 """
 
 import os
@@ -12,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -28,13 +28,13 @@ _mode = _ThreadMode()
 
 
 def get_running_loop() -> Any:
-    """Return the event loop that this code is awaited from, or None when a caller's thread drives it."""
-    asyncio = sys.modules.get("asyncio")  # if nobody imported it, no loop can be running
+    """Return the event loop that awaits this code, or None inside `run_sync`."""
+    asyncio = sys.modules.get("asyncio")  # without asyncio no loop can run
     return None if _mode.is_sync or asyncio is None else asyncio._get_running_loop()
 
 
 def run_sync(work: Coroutine[Any, Any, T], *, closed_to: str = "") -> T:
-    """Run a coroutine to its end on this thread; `closed_to` forbids waiting and says why."""
+    """Run a coroutine to its end on this thread; `closed_to` is a reason to forbid waits, as in a transaction."""
     before = _mode.is_sync, _mode.no_wait_reason
     _mode.is_sync, _mode.no_wait_reason = True, closed_to or before[1]
     try:
@@ -49,13 +49,13 @@ def run_sync(work: Coroutine[Any, Any, T], *, closed_to: str = "") -> T:
 
 
 def check_may_wait() -> None:
-    """Refuse to wait where that would never end, as inside of a transaction."""
+    """Raise an error where a wait would never end, as inside a transaction."""
     if _mode.no_wait_reason:
         raise RuntimeError(f"no waiting here: {_mode.no_wait_reason}")
 
 
 class ThreadFuture(Generic[T]):
-    """What a thread will deliver: a value or an error, once."""
+    """The future result of a thread: a value or an error, set once."""
 
     __slots__ = ("_error", "_gate", "_guard", "_ready", "_value", "_wake")
 
@@ -77,11 +77,11 @@ class ThreadFuture(Generic[T]):
         self._notify_waiters()
 
     def wait(self, timeout: float = -1) -> bool:
-        """Block until it is there; False when the time ran out."""
+        """Block until it is set; return False after the timeout."""
         check_may_wait()
-        if there := self._gate.acquire(timeout=timeout):
+        if acquired := self._gate.acquire(timeout=timeout):
             self._gate.release()
-        return there
+        return acquired
 
     def result(self) -> T:
         if self._error is not None:
@@ -89,10 +89,10 @@ class ThreadFuture(Generic[T]):
         return self._value  # type: ignore[return-value]  # None only where T allows it
 
     async def wait_async(self, seconds: float) -> bool:
-        """Wait for it so long; False when the time ran out."""
+        """Wait until it is set; return False after the timeout."""
         if get_running_loop() is None:
             return self.wait(seconds)
-        import asyncio  # it runs already
+        import asyncio  # loaded already, since a loop runs
 
         try:
             async with asyncio.timeout(seconds):
@@ -109,7 +109,7 @@ class ThreadFuture(Generic[T]):
         future = loop.create_future()
 
         def wake_loop() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
 
         with self._guard:
@@ -129,53 +129,60 @@ class ThreadFuture(Generic[T]):
 
 
 class ThreadPool:
-    """A few threads that take jobs from one queue, in order; grown on demand."""
+    """A few daemon threads that take jobs from one queue, in order; started on demand."""
 
-    def __init__(self, most: int = 4, name: str = "athena") -> None:
+    def __init__(self, max_threads: int = 4, name: str = "athena") -> None:
         self.pid = os.getpid()
-        self.most, self.name = most, name
-        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self.size = self.idle = self.waiting = 0  # threads, those without a job, and jobs that none has begun
-        self.guard = threading.Lock()
+        self._max_threads, self._name = max_threads, name
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], ThreadFuture[Any] | None] | None] = SimpleQueue()
+        self._thread_count = self._idle_count = self._queued_count = 0
+        self._lock = threading.Lock()
 
-    def submit(self, job: Callable[[], None]) -> None:
-        with self.guard:
-            self.waiting += 1
-            self.jobs.put(job)
-            if self.waiting > self.idle and self.size < self.most:
-                self.size += 1
-                self.idle += 1
-                threading.Thread(target=self._run_worker, name=f"{self.name}-{self.size}", daemon=True).start()
+    def submit(self, job: Callable[[], object]) -> None:
+        """Run a function that must not raise; nobody waits for it."""
+        self._enqueue(job, None)
 
     def start_call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> ThreadFuture[T]:
-        """Run a blocking function on one of these threads."""
-        outcome: ThreadFuture[T] = ThreadFuture()
-
-        def run_call() -> None:
-            try:
-                value = function(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(value)
-
-        self.submit(run_call)
-        return outcome
+        """Run a blocking function on one of these threads, and return the future of its result."""
+        future: ThreadFuture[T] = ThreadFuture()
+        self._enqueue(partial(function, *args, **kwargs), future)
+        return future
 
     def close(self) -> None:
-        """Let the threads end after what they are busy with and what waits."""
-        with self.guard:
-            for _ in range(self.size):
-                self.jobs.put(None)
+        """Let the threads end after the jobs that run or wait."""
+        with self._lock:
+            for _ in range(self._thread_count):
+                self._jobs.put(None)
+
+    def _enqueue(self, job: Callable[[], Any], future: ThreadFuture[Any] | None) -> None:
+        with self._lock:
+            self._queued_count += 1
+            self._jobs.put((job, future))
+            if self._queued_count > self._idle_count and self._thread_count < self._max_threads:
+                self._thread_count += 1
+                self._idle_count += 1
+                name = f"{self._name}-{self._thread_count}"
+                threading.Thread(target=self._run_worker, name=name, daemon=True).start()
 
     def _run_worker(self) -> None:
-        while (job := self.jobs.get()) is not None:
-            with self.guard:  # both at once: a job that was just taken must not pass for a thread that is free
-                self.idle -= 1
-                self.waiting -= 1
-            job()
-            with self.guard:
-                self.idle += 1
+        while (item := self._jobs.get()) is not None:
+            with self._lock:  # both at once, or a job that was just taken would count as an idle thread
+                self._idle_count -= 1
+                self._queued_count -= 1
+            job, future = item
+            if future is None:
+                job()
+            else:
+                try:
+                    value = job()
+                except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
+                    future.set_exception(error)
+                else:
+                    future.set_result(value)
+                    del value
+            del item, job, future  # an idle thread must not keep arguments and results alive
+            with self._lock:
+                self._idle_count += 1
 
 
 _pool = ThreadPool()
@@ -190,7 +197,7 @@ def start_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a blocking function without blocking an event loop; in place where there is none."""
+    """Run a blocking function on another thread if an event loop would be blocked, else on this one."""
     if get_running_loop() is None:
         return function(*args, **kwargs)
     return await start_in_thread(function, *args, **kwargs)
@@ -199,15 +206,15 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
 async def sleep(seconds: float) -> None:
     """Sleep, on an event loop or without one."""
     if get_running_loop() is None:
-        time.sleep(seconds)  # noqa: ASYNC251  # no loop is held up
+        time.sleep(seconds)  # noqa: ASYNC251  # there is no loop to block
     else:
-        import asyncio  # it runs already
+        import asyncio  # loaded already, since a loop runs
 
         await asyncio.sleep(seconds)
 
 
 class SharedLock:
-    """Lets any number of threads through until it is shut."""
+    """A lock that any number of threads hold together, until one takes it exclusively."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -225,7 +232,7 @@ class SharedLock:
             self._changed.notify_all()
 
     def acquire_exclusive(self, timeout: float) -> None:
-        """Let nobody in, and wait until all are out or the time is over."""
+        """Block new holders, and wait until the present ones are gone or the timeout is over."""
         with self._changed:
             self._is_exclusive = True
             self._changed.wait_for(lambda: not self._holders, timeout)

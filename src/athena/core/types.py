@@ -1,7 +1,7 @@
-"""The types an operation may use: checked, described as JSON Schema, and written as Python.
+"""The types of parameters and results: check values, describe them as JSON Schema, write them as Python.
 
-One walk over the annotation serves typed calls and JSON alike, so both refuse the same things with the same
-words. A validation library would cost more at start-up than everything else that a command loads.
+Typed calls and JSON go through the same checks, so that both are refused with the same words. A validation library
+would cost more at start than everything else that a command loads.
 """
 
 import math
@@ -26,13 +26,13 @@ from athena.core.json_schema import JsonSchemaType
 from athena.errors import InvalidInput
 
 ValueCheck = Callable[[Any, str], Any]
-MAX_JSON_DEPTH = 64  # levels of a JSON document that comes from outside
+MAX_JSON_DEPTH = 64
 JSON_TYPE_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 TYPE_DESCRIPTIONS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
 
 class Param(NamedTuple):
-    """What a signature cannot say about a parameter: its help, and bounds on its value or its length."""
+    """Marker for `Annotated`: the help of a parameter, and bounds on its value or its length."""
 
     help: str
     least: float | None = None
@@ -40,8 +40,8 @@ class Param(NamedTuple):
 
 
 def split_annotation(annotation: Any) -> tuple[Any, Param | None]:
-    """Split an annotation into its type and our marker."""
-    if get_origin(annotation) in (NotRequired, Required):  # a record's own list says which of its fields must be there
+    """Return the type of an annotation and its `Param`, if it has one."""
+    if get_origin(annotation) in (NotRequired, Required):  # __required_keys__ of the record has it
         return split_annotation(get_args(annotation)[0])
     if get_origin(annotation) is Annotated:
         kind, *extra = get_args(annotation)
@@ -53,7 +53,7 @@ def split_annotation(annotation: Any) -> tuple[Any, Param | None]:
 
 @cache
 def create_checker(annotation: Any) -> ValueCheck:
-    """Return a function that gives a fitting value back, or raises `InvalidInput` naming the place."""
+    """Return a function that returns a valid value, converted if need be, or raises `InvalidInput`."""
     kind, param = split_annotation(annotation)
     inner = _create_type_checker(kind)
     if param is None or (param.least is None and param.most is None):
@@ -102,11 +102,11 @@ def _create_type_checker(kind: Any) -> ValueCheck:
 
 
 class _WrongType(InvalidInput):
-    """The value at `where` is of another kind altogether; another member of a union may still fit it."""
+    """The value has another type; another member of a union may still accept it."""
 
     def __init__(self, where: str, wanted: str, value: Any) -> None:
-        shown = "null" if value is None else type(value).__name__
-        super().__init__(f"{where} must be {wanted}, not {shown}")
+        actual = "null" if value is None else type(value).__name__
+        super().__init__(f"{where} must be {wanted}, not {actual}")
         self.where = where
 
 
@@ -124,7 +124,7 @@ def _create_scalar_checker(kind: Any) -> ValueCheck:
         if kind is int and type(value) is float and value.is_integer():
             return int(value)  # to JSON, 5 and 5.0 are the same
         if kind is not bool and isinstance(value, kind) and not isinstance(value, bool):
-            return kind(value)  # a subclass, e.g. a str enum or a numpy number
+            return kind(value)  # a subclass, such as a str enum or a numpy number
         raise _WrongType(where, TYPE_DESCRIPTIONS[kind], value)
 
     return check_scalar
@@ -135,12 +135,12 @@ def _create_union_checker(kinds: tuple[Any, ...]) -> ValueCheck:
 
     def check_union(value: Any, where: str) -> Any:
         deeper: InvalidInput | None = None
-        for one in checks:
+        for check in checks:
             try:
-                return one(value, where)
+                return check(value, where)
             except InvalidInput as error:
                 if not (isinstance(error, _WrongType) and error.where == where):
-                    deeper = error  # the kind fits, something about it or in it does not
+                    deeper = error  # the type fits, but not the value or something in it
         raise deeper or _WrongType(where, " or ".join(describe_type(kind) for kind in kinds), value)
 
     return check_union
@@ -156,18 +156,18 @@ def _create_literal_checker(values: tuple[Any, ...]) -> ValueCheck:
 
 
 def _create_list_checker(kind: Any) -> ValueCheck:
-    one = create_checker(kind)
+    check_item = create_checker(kind)
 
     def check_list(value: Any, where: str) -> Any:
         if isinstance(value, str | bytes) or not isinstance(value, Sequence | set | frozenset):
             raise _WrongType(where, f"a list of {describe_type(kind)}", value)
-        return [one(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [check_item(item, f"{where}[{i}]") for i, item in enumerate(value)]
 
     return check_list
 
 
 def _create_mapping_checker(kind: Any) -> ValueCheck:
-    one = create_checker(kind)
+    check_item = create_checker(kind)
 
     def check_mapping(value: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
@@ -175,7 +175,7 @@ def _create_mapping_checker(kind: Any) -> ValueCheck:
         for key in value:
             if not isinstance(key, str):
                 raise InvalidInput(f"{where}: keys must be text, not {type(key).__name__}")
-        return {key: one(item, f"{where}.{key}") for key, item in value.items()}
+        return {key: check_item(item, f"{where}.{key}") for key, item in value.items()}
 
     return check_mapping
 
@@ -197,7 +197,7 @@ def _create_record_checker(kind: Any) -> ValueCheck:
 
 
 def describe_type(kind: Any) -> str:
-    """Name a type as an error message would."""
+    """Return how an error message names a type."""
     kind = split_annotation(kind)[0]
     if kind in TYPE_DESCRIPTIONS:
         return TYPE_DESCRIPTIONS[kind]
@@ -218,17 +218,15 @@ def to_json_schema(annotation: Any) -> dict[str, Any]:
     if isinstance(annotation, JsonSchemaType):
         return dict(annotation.schema)
     kind, param = split_annotation(annotation)
-    made = _to_type_schema(kind)
+    schema = _to_type_schema(kind)
     if param is None:
-        return made
-    sized = {"string": "Length", "array": "Items", "object": "Properties"}
-    if "type" in made:
-        for bound, word in ((param.least, "min"), (param.most, "max")):
+        return schema
+    if "type" in schema:
+        suffix = {"string": "Length", "array": "Items", "object": "Properties"}.get(schema["type"], "imum")
+        for bound, prefix in ((param.least, "min"), (param.most, "max")):
             if bound is not None:
-                number = int(bound) if bound == int(bound) else bound
-                suffix = sized.get(made["type"], "imum")
-                made[word + suffix] = number
-    return made | {"description": param.help}
+                schema[prefix + suffix] = int(bound) if bound == int(bound) else bound
+    return schema | {"description": param.help}
 
 
 def _to_type_schema(kind: Any) -> dict[str, Any]:
@@ -248,13 +246,13 @@ def _to_type_schema(kind: Any) -> dict[str, Any]:
     if is_typeddict(kind) or hasattr(kind, "__dataclass_fields__"):
         hints = get_type_hints(kind, include_extras=True)
         required = [n for n in hints if n in getattr(kind, "__required_keys__", hints)]
-        shape = {name: to_json_schema(hint) for name, hint in hints.items()}
-        return {"type": "object", "properties": shape, "required": required, "additionalProperties": False}
+        properties = {name: to_json_schema(hint) for name, hint in hints.items()}
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return {}
 
 
 def to_source(annotation: Any) -> str:
-    """Write an annotation as an agent's program would."""
+    """Return an annotation as Python source."""
     kind = split_annotation(annotation)[0]
     origin, args = get_origin(kind), get_args(kind)
     if isinstance(kind, JsonSchemaType):
@@ -273,7 +271,7 @@ def to_source(annotation: Any) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Turn a result into what JSON can hold."""
+    """Convert a result to plain JSON values."""
     if type(value) in JSON_TYPE_NAMES:
         return value
     if type(value) is list:
@@ -288,7 +286,7 @@ def to_json(value: Any) -> Any:
 
 
 def is_too_deep(value: Any) -> bool:
-    """Tell whether a JSON document is nested deeper than others can be asked to follow, without recursion."""
+    """Return whether a JSON document has more than MAX_JSON_DEPTH levels; works without recursion."""
     level = [value]
     for _ in range(MAX_JSON_DEPTH):
         level = [

@@ -1,4 +1,4 @@
-"""A part of a longer list."""
+"""Values that every layer uses: the scope of a call, its record, a page of results, the names of hook events."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeVar
@@ -9,10 +9,24 @@ from athena.errors import InvalidInput
 
 MAX_PROJECT_CHARS = 1_000
 Kind = Literal["memory", "event", "task", "entity", "pattern", "skill"]  # each is searched by itself
+HOOK_SURFACE = "hook"
+# The hook client runs alone in users' data folders, so it has its own copies; a test compares them.
+HOOK_EVENTS = (
+    "session-start",
+    "user-prompt-submit",
+    "post-tool-use",
+    "pre-compact",
+    "post-compact",
+    "stop",
+    "session-end",
+)
+HOOK_GREETING = b"A"  # a working daemon's first byte
+
+T = TypeVar("T")
 
 
 class Scope(NamedTuple):
-    """A project, and which kind of its things. Reads see it and what is true everywhere, and nothing else."""
+    """A project and a kind of record. Reads see this project and the user's own, and no other."""
 
     project: str
     kind: Kind = "memory"
@@ -27,7 +41,7 @@ class Scope(NamedTuple):
         return cls(name)
 
     def with_kind(self, kind: Kind) -> "Scope":
-        """Return the same project's things of another kind."""
+        """Return the same project with another kind."""
         return self._replace(kind=kind)
 
     @property
@@ -35,46 +49,25 @@ class Scope(NamedTuple):
         return (self.project,) if self.project == USER_PROJECT else (self.project, USER_PROJECT)
 
 
-HOOK_SURFACE = "hook"  # the surface of session hooks
-
-
 class Call(NamedTuple):
-    """Who called what, where. Argument values are never part of it."""
+    """The record of a call: who called what, where. It never holds argument values."""
 
     operation: str
     surface: str
     scope: Scope
     started: float
     key: str | None = None  # a repeated call with the same key happens once
-    arguments_digest: str = (
-        ""  # the digest of its arguments, where it has a key: another call must not pass for this one
-    )
-    run: str | None = None  # the program's run that it belongs to
+    arguments_digest: str = ""  # set with a key, so that another call with the same key is refused
+    run: str | None = None  # id of the program's run that makes the call
 
     def with_kind(self, kind: Kind) -> "Call":
-        """Return the same call, about things of another kind."""
+        """Return the same call about another kind."""
         return self._replace(scope=self.scope.with_kind(kind))
 
 
-T = TypeVar("T")
-
-
 class Page(list[T]):
-    """A list that knows how many there are in all."""
+    """A part of a longer list, with the number of all its items."""
 
     def __init__(self, items: Iterable[T], total: int) -> None:
         super().__init__(items)
         self.total = total
-
-
-# The hook client runs alone in users' data folders, so it has its own copies; a test compares them.
-HOOK_EVENTS = (
-    "session-start",
-    "user-prompt-submit",
-    "post-tool-use",
-    "pre-compact",
-    "post-compact",
-    "stop",
-    "session-end",
-)
-HOOK_GREETING = b"A"  # a working daemon's first byte

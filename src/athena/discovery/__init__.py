@@ -1,1 +1,1 @@
-"""Finding tools by what they do: ranking, vectors, and the folder of stubs."""
+"""Tool search: rank tools for a request, by words and by vectors, and export them as a folder of stubs."""

@@ -1,4 +1,4 @@
-"""What a search for tools can find: an operation or a skill, with the texts that it is found by."""
+"""What tool search ranks: an entry for each operation and each skill, with the texts that it is found by."""
 
 import re
 import weakref
@@ -8,7 +8,7 @@ from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
 from athena.programs.values import KeptSkill
 
-# What a tool begins with that only looks: where nobody says whether it changes anything, its name does.
+# How the names of tools begin that change nothing, for servers that do not declare whether a tool does.
 READ_NAME_PATTERN = re.compile(
     r"(?:\w+_)??(list|get|retrieve|read|fetch|search|find|query|describe|show|check|view|lookup|count|analyze|explain"
     r"|calculate|convert|recall)(?:_|\b)|\w+_(list|log|logs|top|get|search|directions|geocode|matrix|elevation)\b"
@@ -16,16 +16,18 @@ READ_NAME_PATTERN = re.compile(
 SKILLS_CATEGORY = "skills"
 
 
-class Entry(NamedTuple):
-    path: str  # how a program names it
-    key: str  # what its calls are recorded under
+class ToolEntry(NamedTuple):
+    """A tool as search sees it."""
+
+    path: str  # its name in a program
+    key: str  # the name under which its calls are logged
     category: str
-    category_summary: str  # what its category is for
+    category_summary: str
     name: str
     summary: str
     details: str
-    parameters: tuple[tuple[str, str], ...]  # each name with its help
-    is_read_only: bool  # whether it changes nothing, as far as one can tell
+    parameters: tuple[tuple[str, str], ...]  # names and help texts
+    is_read_only: bool  # declared, or guessed from the name
     target: AnyOperation | KeptSkill
 
     @property
@@ -33,56 +35,65 @@ class Entry(NamedTuple):
         return Effect.EXECUTE if isinstance(self.target, KeptSkill) else self.target.effect
 
 
-_catalog_entries: "weakref.WeakKeyDictionary[Catalog, tuple[int, tuple[Entry, ...]]]" = weakref.WeakKeyDictionary()
+_catalog_entries: "weakref.WeakKeyDictionary[Catalog, tuple[int, tuple[ToolEntry, ...]]]" = weakref.WeakKeyDictionary()
 
 
-def list_catalog_entries(catalog: Catalog) -> tuple[Entry, ...]:
-    """Return an entry for each operation; put together once for each change of the catalog."""
+def list_catalog_entries(catalog: Catalog) -> tuple[ToolEntry, ...]:
+    """Return an entry for each operation, cached until the catalog changes."""
     version = catalog.version
-    known = _catalog_entries.get(catalog)
-    if known is None or known[0] != version:
-        about = catalog.categories
-        known = _catalog_entries[catalog] = (
-            version,
-            tuple(create_operation_entry(one, about.get(one.category, "")) for one in catalog),
+    cached = _catalog_entries.get(catalog)
+    if cached is None or cached[0] != version:
+        summaries = catalog.categories
+        entries = tuple(
+            create_operation_entry(operation, summaries.get(operation.category, "")) for operation in catalog
         )
-    return known[1]
+        cached = _catalog_entries[catalog] = version, entries
+    return cached[1]
 
 
-def create_operation_entry(operation: AnyOperation, about: str) -> Entry:
+def create_operation_entry(operation: AnyOperation, category_summary: str) -> ToolEntry:
     documentation = operation.documentation
-    looks = operation.effect is Effect.READ
-    if operation.is_foreign and not looks:
-        looks = bool(
+    is_read_only = operation.effect is Effect.READ
+    if operation.is_foreign and not is_read_only:
+        is_read_only = bool(
             READ_NAME_PATTERN.match(operation.bare_name) or READ_NAME_PATTERN.match(documentation.summary.lower())
         )
-    return Entry(
+    return ToolEntry(
         operation.path,
         operation.name,
         operation.category,
-        about,
+        category_summary,
         operation.bare_name,
         documentation.summary,
         documentation.details,
         tuple((p.name, p.help) for p in operation.parameters),
-        looks,
+        is_read_only,
         operation,
     )
 
 
-def create_skill_entry(skill: KeptSkill, about: str) -> Entry:
+def create_skill_entry(skill: KeptSkill, category_summary: str) -> ToolEntry:
     summary, _, details = skill.description.partition("\n")
     path = f"{SKILLS_CATEGORY}.{skill.name}"
-    return Entry(
-        path, path, SKILLS_CATEGORY, about, skill.name, summary, details, ((skill.signature, ""),), False, skill
+    return ToolEntry(
+        path,
+        path,
+        SKILLS_CATEGORY,
+        category_summary,
+        skill.name,
+        summary,
+        details,
+        ((skill.signature, ""),),
+        False,
+        skill,
     )
 
 
 def to_valid_utf8(text: str) -> str:
-    """Return a text that can be written as UTF-8, which half of a character cannot."""
+    """Replace lone surrogates, which cannot be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
 def split_name(name: Any) -> str:
-    """Part a name into its words."""
+    """Split an identifier into its words."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[_.\-]+", " ", str(name))

@@ -1,102 +1,102 @@
-"""Tools by the words they share with a request: BM25 over their fields, everyday words and phrases for what they do."""
+"""Score tools by the words that they share with a request: BM25 over their fields, everyday words and phrases."""
 
 import math
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from athena.core.words import stem_words
 from athena.discovery import lexicon
-from athena.discovery.entry import Entry, split_name
-from athena.discovery.lexicon import stem_text
+from athena.discovery.entry import ToolEntry, split_name
 from athena.discovery.query import classify_actions, classify_entry_actions, classify_intent, extract_names, weigh_stems
 
-# What a word counts in the name, category, summary, details, parameters, their help, the category's purpose, among the
-# everyday words, and in what people say.
+# for name, category, summary, details, parameter names, parameter help, category summary, everyday words, phrases
 FIELD_WEIGHTS = (2.5, 2.0, 1.5, 0.5, 0.4, 0.3, 0.5, 0.9, 0.6)
-BM25_K1, BM25_B = 0.8, 0.3  # BM25's k1 and b
-INTENT_WEIGHT = 0.2  # what it counts that a request asks and the tool only looks, or that both do something
-ACTION_WEIGHT = 0.15  # and that both do the same sort of thing
+BM25_K1, BM25_B = 0.8, 0.3
+INTENT_WEIGHT = 0.2  # the request asks to look and the tool only reads, or neither does
+ACTION_WEIGHT = 0.15  # the request and the tool name the same sort of action
 
 
 class EntryStems(NamedTuple):
-    """One entry as it is compared: the stems of each field, and the everyday words for it."""
+    """The stems of each field of an entry, and its everyday words."""
 
     fields: tuple[tuple[str, ...], ...]
     everyday_words: str
 
 
 @lru_cache(maxsize=4_096)
-def analyse_entry(entry: Entry) -> EntryStems:
+def analyse_entry(entry: ToolEntry) -> EntryStems:
+    """Stem the fields of an entry, in the order of FIELD_WEIGHTS."""
     names = f"{split_name(entry.name)} {split_name(entry.category)}"
-    also = ", ".join(find_everyday_words(frozenset(stem_text(f"{names} {entry.summary}"))))
+    everyday_words = ", ".join(find_everyday_words(frozenset(stem_words(f"{names} {entry.summary}"))))
     fields = (
         split_name(entry.name),
         split_name(entry.category),
         entry.summary,
         entry.details,
         " ".join(split_name(name) for name, _ in entry.parameters),
-        " ".join(about for _, about in entry.parameters),
+        " ".join(text for _, text in entry.parameters),
         entry.category_summary,
-        also,
+        everyday_words,
         " ".join(lexicon.find_phrases(entry)),
     )
-    return EntryStems(tuple(tuple(stem_text(field)) for field in fields), also)
+    return EntryStems(tuple(tuple(stem_words(field)) for field in fields), everyday_words)
 
 
-def find_everyday_words(having: frozenset[str]) -> list[str]:
-    """Return what people say for a tool whose name and summary have these stems."""
-    return [words for terms, words in _load_thesaurus() if any(term <= having for term in terms)]
+def find_everyday_words(stems: frozenset[str]) -> list[str]:
+    """Return everyday words for a tool whose name and summary have these stems."""
+    return [words for terms, words in _load_thesaurus() if any(term <= stems for term in terms)]
 
 
 @cache
 def _load_thesaurus() -> list[tuple[list[frozenset[str]], str]]:
-    made = []
+    thesaurus = []
     for line in lexicon.THESAURUS_LINES.strip().splitlines():
         terms, _, words = line.partition("=")
         if words:
-            made.append(([frozenset(stem_text(term)) for term in terms.split(",")], words.strip()))
-    return made
+            thesaurus.append(([frozenset(stem_words(term)) for term in terms.split(",")], words.strip()))
+    return thesaurus
 
 
 class LexicalIndex:
-    """The postings of some entries."""
+    """The postings lists of a set of entries."""
 
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
-        every = [analyse_entry(entry) for entry in entries]
+    def __init__(self, entries: tuple[ToolEntry, ...]) -> None:
+        analysed = [analyse_entry(entry) for entry in entries]
         self._count = len(entries)
         self._names = [(entry.name.lower(), entry.path.lower()) for entry in entries]
         self._read_only = [entry.is_read_only for entry in entries]
         self._actions = [classify_entry_actions(entry) for entry in entries]
         self._postings: dict[str, dict[int, float]] = {}
-        for place, weight in enumerate(FIELD_WEIGHTS):
-            mean = sum(len(one.fields[place]) for one in every) / max(1, len(every)) or 1.0
-            for number, one in enumerate(every):
-                counts = weight / (1 - BM25_B + BM25_B * len(one.fields[place]) / mean)
-                for stem in one.fields[place]:
-                    holding = self._postings.setdefault(stem, {})
-                    holding[number] = holding.get(number, 0.0) + counts
+        for i, weight in enumerate(FIELD_WEIGHTS):
+            mean_length = sum(len(stems.fields[i]) for stems in analysed) / max(1, len(analysed)) or 1.0
+            for index, stems in enumerate(analysed):
+                frequency = weight / (1 - BM25_B + BM25_B * len(stems.fields[i]) / mean_length)
+                for stem in stems.fields[i]:
+                    postings = self._postings.setdefault(stem, {})
+                    postings[index] = postings.get(index, 0.0) + frequency
 
     def compute_scores(self, request: str) -> list[float]:
-        """Return how well each entry fits a request: 1 for the best, 0 for those that share nothing with it."""
-        found = [0.0] * self._count
-        for stem, telling in weigh_stems(request).items():
-            holding = self._postings.get(stem, {})
-            rare = math.log(1 + (self._count - len(holding) + 0.5) / (len(holding) + 0.5))
-            weight = telling * rare * (BM25_K1 + 1)
-            for number, counts in holding.items():
-                found[number] += weight * counts / (counts + BM25_K1)
-        best = max(found, default=0.0) or 1.0
-        return [score / best for score in found]
+        """Return the BM25 score of each entry for a request, with the best as 1 and no shared word as 0."""
+        scores = [0.0] * self._count
+        for stem, stem_weight in weigh_stems(request).items():
+            postings = self._postings.get(stem, {})
+            idf = math.log(1 + (self._count - len(postings) + 0.5) / (len(postings) + 0.5))
+            weight = stem_weight * idf * (BM25_K1 + 1)
+            for index, frequency in postings.items():
+                scores[index] += weight * frequency / (frequency + BM25_K1)
+        best = max(scores, default=0.0) or 1.0
+        return [score / best for score in scores]
 
     def match_names(self, request: str) -> list[float]:
-        """Return 1 for those that the request calls by their name: as its first word, or as Python writes it."""
-        said = extract_names(request)
-        return [float(name in said or path in said) for name, path in self._names]
+        """Return 1 for each entry whose name is the request's first word or stands in it as Python writes it."""
+        names = extract_names(request)
+        return [float(name in names or path in names) for name, path in self._names]
 
     def score_intents(self, request: str) -> list[float]:
-        """Return how well what each entry does, look or change, fits what is wanted."""
-        look = classify_intent(request)
-        acts = classify_actions(request) if look < 1 else set()
+        """Return how well each entry fits the request's intent, to look or to change something, and its action."""
+        intent = classify_intent(request)
+        wanted = classify_actions(request) if intent < 1 else set()
         return [
-            INTENT_WEIGHT * (look if looks else -look) + (ACTION_WEIGHT if acts & able else 0.0)
-            for looks, able in zip(self._read_only, self._actions, strict=True)
+            INTENT_WEIGHT * (intent if is_read_only else -intent) + (ACTION_WEIGHT if wanted & actions else 0.0)
+            for is_read_only, actions in zip(self._read_only, self._actions, strict=True)
         ]

@@ -1,46 +1,17 @@
-"""What people say when they want a tool: short requests, which the model compares with a request one by one.
+"""Word tables of tool search: everyday words for tools, and phrases, short requests with which people ask for a tool.
 
-They stand in `phrases.txt` under terms. An operation of ours is found by its path; a tool of another server by the
-words of its name and category, where a verb also stands for its like. Of the terms that fit a tool only those count
-that say most of its name: "create issue comment" before "create issue".
+Our own operations declare their phrases (`asks`). `phrases.txt` has those for other servers' tools, matched by the
+words of a tool's name and category; a verb also matches its synonyms. Of the terms that match, only those count that
+cover most of the name: "create issue comment" before "create issue".
 """
 
-import threading
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from athena.discovery.entry import Entry, split_name, to_valid_utf8
+from athena.core.words import stem_words
+from athena.discovery.entry import ToolEntry, split_name
 from athena.programs.values import KeptSkill
-
-_tokenizer_lock = threading.RLock()
-
-
-def stem_text(text: str) -> list[str]:
-    """Return the stems of a text, in their order."""
-    from athena.storage import terms
-
-    with _tokenizer_lock:
-        return terms.stem_text(_get_tokenizer(), to_valid_utf8(text))
-
-
-def stem_content_words(text: str) -> list[str]:
-    """Return the distinct stems of a text, without its stop words."""
-    from athena.storage import terms
-
-    with _tokenizer_lock:
-        found = terms.parse_query_terms(_get_tokenizer(), to_valid_utf8(text))
-    return [term.stem for term in found if term.word.casefold() not in terms.STOP_WORDS]
-
-
-@cache
-def _get_tokenizer() -> Any:
-    import apsw
-
-    from athena.storage import terms
-
-    return terms.create_tokenizer(apsw.Connection(":memory:"))
-
 
 THESAURUS_LINES = """
 create, add, new, insert, append, log = make, open, start, set up, put, write, register, enter, file, raise
@@ -279,7 +250,7 @@ expertise, covered = know well, gaps, topics, knowledge, weak
 """
 
 
-# Verbs that tools use for the same.
+# verbs with which tools name the same action
 VERB_GROUPS = (
     "create add new insert append make",
     "get read retrieve fetch show view describe return open",
@@ -297,53 +268,49 @@ VERB_GROUPS = (
 
 
 class _PhraseLine(NamedTuple):
-    words: frozenset[str]
+    stems: frozenset[str]
     requests: tuple[str, ...]
 
 
 @lru_cache(maxsize=4_096)
-def find_phrases(entry: Entry) -> tuple[str, ...]:
-    """Return what people say when they want this tool; nothing for one that nobody thought of."""
-    paths, lines = _load_phrases()
+def find_phrases(entry: ToolEntry) -> tuple[str, ...]:
+    """Return the phrases of a tool; none for skills and unknown tools."""
     if isinstance(entry.target, KeptSkill):
         return ()
     if not entry.target.is_foreign:
-        return paths.get(entry.path, ())
-    name = frozenset(stem_text(split_name(entry.name)))
-    kinds = _map_verbs()
-    verbs = name & kinds.keys() or frozenset(stem_text(entry.summary)[:1]) & kinds.keys()
-    having = (name | frozenset(stem_text(split_name(entry.category)))) - kinds.keys() | {kinds[verb] for verb in verbs}
-    named = name - kinds.keys() | {kinds[verb] for verb in verbs}
-    fitting = [(len(line.words & named), line.requests) for line in lines if line.words <= having]
-    most = max((count for count, _ in fitting), default=0)
-    return tuple(dict.fromkeys(one for count, requests in fitting if count == most for one in requests))
+        return tuple(entry.target.asks.split("; ")) if entry.target.asks else ()
+    name = frozenset(stem_words(split_name(entry.name)))
+    synonyms = _map_verbs()
+    verbs = name & synonyms.keys() or frozenset(stem_words(entry.summary)[:1]) & synonyms.keys()
+    name_stems = name - synonyms.keys() | {synonyms[verb] for verb in verbs}
+    stems = name_stems | frozenset(stem_words(split_name(entry.category))) - synonyms.keys()
+    matches = [(len(line.stems & name_stems), line.requests) for line in _load_phrases() if line.stems <= stems]
+    most = max((count for count, _ in matches), default=0)
+    return tuple(dict.fromkeys(request for count, requests in matches if count == most for request in requests))
 
 
 @cache
 def _map_verbs() -> dict[str, str]:
-    """Return for the stem of each verb one that stands for all of its like."""
-    return {stem: group.split()[0] for group in VERB_GROUPS for stem in stem_text(group)}
+    """Map the stem of each verb to the first verb of its group."""
+    return {stem: group.split()[0] for group in VERB_GROUPS for stem in stem_words(group)}
 
 
 @cache
-def _load_phrases() -> tuple[dict[str, tuple[str, ...]], list[_PhraseLine]]:
-    """Return the requests by the paths of operations, and the lines for tools of other servers."""
-    paths: dict[str, tuple[str, ...]] = {}
-    lines = []
-    for terms, requests in _parse_phrases(Path(__file__).with_name("phrases.txt").read_text("utf-8")):
-        for term in terms.split(", "):
-            if "." in term:
-                paths[term] = requests
-            else:
-                lines.append(_PhraseLine(frozenset(_map_verbs().get(stem, stem) for stem in stem_text(term)), requests))
-    return paths, lines
+def _load_phrases() -> list[_PhraseLine]:
+    """Read the requests for tools of other servers."""
+    return [
+        _PhraseLine(frozenset(_map_verbs().get(stem, stem) for stem in stem_words(term)), requests)
+        for terms, requests in _parse_phrases(Path(__file__).with_name("phrases.txt").read_text("utf-8"))
+        for term in terms.split(", ")
+    ]
 
 
 def _parse_phrases(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    made: list[tuple[str, list[str]]] = []
+    """Return the terms and the requests of each block of the file."""
+    blocks: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if line.startswith(" "):
-            made[-1][1].append(line.strip())
+            blocks[-1][1].append(line.strip())
         elif line and not line.startswith("#"):
-            made.append((line, []))
-    return [(terms, tuple(" ".join(parts).split("; "))) for terms, parts in made]
+            blocks.append((line, []))
+    return [(terms, tuple(" ".join(parts).split("; "))) for terms, parts in blocks]

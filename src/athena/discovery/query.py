@@ -1,12 +1,12 @@
-"""What a request asks for: the words that count, whether to look or to do something, and what sort of thing."""
+"""Read a request for a tool: its words with their weights, its intent (to look or to change), and its action."""
 
 import re
 from itertools import pairwise
 
-from athena.discovery.entry import Entry, split_name, to_valid_utf8
-from athena.discovery.lexicon import stem_content_words, stem_text
+from athena.core.words import stem_content_words, stem_words
+from athena.discovery.entry import ToolEntry, split_name
 
-MAX_REQUEST_CHARS = 2_000  # characters of a request whose words are looked at
+MAX_REQUEST_CHARS = 2_000  # the rest is not read
 
 POLITE_PREFIX_PATTERN = (
     r"(?:please|hey|hi|ok(?:ay)?|could you|can you|would you|i(?:'d| would) like to|i want to|i need to|let me|,|\s)*"
@@ -37,7 +37,7 @@ WRITE_REQUEST_PATTERN = re.compile(
     re.IGNORECASE,
 )
 
-# What a tool would be given says what sort of thing it is about, not what is to be done with it.
+# An address or a path says what sort of thing the request is about, so a word for the sort replaces it.
 ARGUMENT_PATTERNS = (
     (re.compile(r"https?://\S+"), " url "),
     (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"), " person "),
@@ -47,14 +47,14 @@ ARGUMENT_PATTERNS = (
     (re.compile(r"(?<![\w#&])#[a-zA-Z][\w-]*"), " channel "),
 )
 
-# What is to be said, noted or looked for tells little about the tool: what is quoted, what follows a colon, "that"
-# after a word for saying, or "about".
+# Content to send, store or search for says little about the tool: quoted text, and text after a colon, after "that"
+# behind a verb of saying, or after "about".
 SAYING_VERB_PATTERN = (
     r"(?:tell|log|note|remember|know|write|say|saying|mention|email|mail|text|message|comment|remark|record|inform"
     r"|notify|store|save|keep|remind|down|mind|reply|answer|respond|post|announce|warn|ping|explain|fact)"
 )
 THAT_PREPOSITIONS = ("of", "to", "from", "in", "on", "for", "with", "at")
-# Not "of that", and not "that of".
+# neither "of that" nor "that of"
 THAT_CLAUSE_PATTERN = (
     "".join(rf"(?<!\b{word})" for word in THAT_PREPOSITIONS) + rf"\sthat\s+(?!(?:{'|'.join(THAT_PREPOSITIONS)})\b)"
 )
@@ -65,9 +65,9 @@ CONTENT_PATTERNS = (
     re.compile(SAYING_VERB_PATTERN + r"\b[^.?!]{0,50}?" + THAT_CLAUSE_PATTERN + r"(.+)", re.DOTALL | re.IGNORECASE),
     re.compile(r".{4}\b(?:about|regarding|concerning|called|named|titled)\b(.+)", re.DOTALL | re.IGNORECASE),
 )
-CONTENT_WEIGHT = 0.3  # what its words count
+CONTENT_WEIGHT = 0.3
 
-# What may be done, as tools name it and as people say it.
+# Sorts of actions: verbs in the names of tools, and verbs that people use.
 ACTION_VERBS = (
     (
         "create add new insert append write put upload make register record save remember log draft open start",
@@ -100,47 +100,47 @@ ACTION_VERBS = (
 
 
 def weigh_stems(request: str) -> dict[str, float]:
-    """Return the stems of a request, in their order, and what each counts."""
-    request = to_valid_utf8(request[:MAX_REQUEST_CHARS])
+    """Return the stems of a request, in their order, with a weight for each."""
+    request = request[:MAX_REQUEST_CHARS]
     content = [match.span(1) for pattern in CONTENT_PATTERNS for match in pattern.finditer(request)]
-    cuts = sorted({0, len(request), *(place for span in content for place in span)})
-    found: dict[str, float] = {}
+    cuts = sorted({0, len(request), *(offset for span in content for offset in span)})
+    weights: dict[str, float] = {}
     for start, end in pairwise(cuts):
-        counts = CONTENT_WEIGHT if any(first <= start and end <= last for first, last in content) else 1.0
+        weight = CONTENT_WEIGHT if any(first <= start and end <= last for first, last in content) else 1.0
         for stem in stem_content_words(_replace_arguments(request[start:end])):
-            found[stem] = max(found.get(stem, 0.0), counts)
-    return found or dict.fromkeys(stem_text(request), 1.0)
+            weights[stem] = max(weights.get(stem, 0.0), weight)
+    return weights or dict.fromkeys(stem_words(request), 1.0)
 
 
 def _replace_arguments(request: str) -> str:
-    """Put in the place of what a tool would be given the sort of thing it is."""
+    """Replace addresses, paths, channels and ids by words for their sort."""
     for pattern, sort in ARGUMENT_PATTERNS:
         request = pattern.sub(sort, request)
     return request
 
 
 def extract_names(request: str) -> set[str]:
-    """Return what may be the name of a tool: the first word, and what is written as Python does."""
+    """Return what may be the name of a tool: the first word, and Python identifiers."""
     request = request[:MAX_REQUEST_CHARS].lower()
     return {*PYTHON_NAME_PATTERN.findall(request), *FIRST_WORD_PATTERN.findall(request)[:1]}
 
 
 def classify_intent(request: str) -> int:
-    """Return 1 if a request asks to look, -1 if it asks to do something, 0 if it does not say."""
+    """Return 1 if a request asks to look, -1 if it asks to change something, 0 if it is neither."""
     request = request[:MAX_REQUEST_CHARS]
     return 1 if READ_REQUEST_PATTERN.match(request) else -1 if WRITE_REQUEST_PATTERN.match(request) else 0
 
 
 def classify_actions(request: str) -> set[int]:
-    """Return what is to be done, by the first words that say so."""
+    """Return the indexes of the sorts of actions that the first known verb may mean."""
     for word in re.findall(r"[a-z]+", request[:MAX_REQUEST_CHARS].lower())[:6]:
-        if found := {place for place, (_, said) in enumerate(ACTION_VERBS) if word in said.split()}:
-            return found
+        if actions := {i for i, (_, verbs) in enumerate(ACTION_VERBS) if word in verbs.split()}:
+            return actions
     return set()
 
 
-def classify_entry_actions(entry: Entry) -> set[int]:
-    """Return what a tool does, by its name and its summary's first word."""
+def classify_entry_actions(entry: ToolEntry) -> set[int]:
+    """Return the indexes of the sorts of actions of a tool, by its name and its summary's first word."""
     words = {*split_name(entry.name).lower().split(), *entry.summary.lower().split()[:1]}
     stemmed = words | {word.removesuffix("s") for word in words}
-    return {place for place, (named, _) in enumerate(ACTION_VERBS) if stemmed & set(named.split())}
+    return {i for i, (verbs, _) in enumerate(ACTION_VERBS) if stemmed & set(verbs.split())}

@@ -1,13 +1,16 @@
-"""Tools by meaning: a vector for each, made once for each definition, in the background, and kept in a file."""
+"""Score tools by similarity: vectors of definitions and phrases, built once in the background and kept in a file."""
 
+import contextlib
+import io
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from athena.core.files import write_file_atomically
 from athena.core.hashing import hash_text
 from athena.core.threads import run_sync, start_in_thread
-from athena.discovery.entry import Entry, split_name, to_valid_utf8
+from athena.discovery.entry import ToolEntry, split_name, to_valid_utf8
 from athena.discovery.lexical import analyse_entry
 from athena.discovery.lexicon import find_phrases
 from athena.embedding.embedder import Excerpt, PassageEncoding, QuestionEncoding
@@ -17,70 +20,79 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-
-TEXT_WEIGHT = 0.1  # what a standard deviation counts by a tool's own text; the best by words has 1
-PHRASE_WEIGHT = 0.15  # and by the two likest things that people say
-NO_PHRASE_WEIGHT = 0.18  # instead by its text again, where nobody knows what people say
+# Scores of one standard deviation of similarity; the best tool by words has 1.
+TEXT_WEIGHT = 0.1  # of the tool's definition
+PHRASE_WEIGHT = 0.15  # of its two most similar phrases
+NO_PHRASE_WEIGHT = 0.18  # of its definition once more, for a tool without phrases
+BUILD_DELAY_S = 1.0  # a process that exits sooner need not build vectors
+VECTOR_BATCH_SIZE = 16  # small, since closing the store waits for the batch in progress
+MAX_WRITER_WAIT_S = 10.0  # how long writers may hold up a batch
+MAX_STORED_VECTORS = 5_000
+MAX_TEXT_CHARS = 4_000
 
 
 class ToolTexts(NamedTuple):
-    """What the model reads of some tools."""
+    """The texts of a set of tools that the model encodes."""
 
     texts_by_key: dict[str, str]
-    own_indexes: list[int]  # the place of each tool's text
-    phrase_indexes: list[list[int]]  # those of what people say; as many for each tool, -1 where there are fewer
+    own_indexes: list[int]  # of each tool's definition
+    phrase_indexes: list[list[int]]  # of each tool's phrases, padded with -1 to one length
 
 
-def collect_texts(entries: tuple[Entry, ...], meaning: "ToolVectors") -> ToolTexts:
-    keyed: dict[str, str] = {}
-    places: dict[str, int] = {}
+def collect_texts(entries: tuple[ToolEntry, ...], vectors: "ToolVectors") -> ToolTexts:
+    """Collect the definitions and phrases of tools, each text once."""
+    texts_by_key: dict[str, str] = {}
+    indexes: dict[str, int] = {}
 
     def add_text(text: str) -> int:
-        if text not in places:  # two tools may read alike
-            places[text] = len(keyed)
-            keyed[meaning.compute_key(text)] = text
-        return places[text]
+        if text not in indexes:
+            indexes[text] = len(texts_by_key)
+            texts_by_key[vectors.compute_key(text)] = text
+        return indexes[text]
 
     own = [add_text(to_model_text(entry)) for entry in entries]
-    phrases = [[add_text(one) for one in find_phrases(entry)] for entry in entries]
-    most = max(2, *map(len, phrases), 0)
-    return ToolTexts(keyed, own, [some + [-1] * (most - len(some)) for some in phrases])
+    phrases = [[add_text(phrase) for phrase in find_phrases(entry)] for entry in entries]
+    width = max(2, *map(len, phrases), 0)
+    return ToolTexts(texts_by_key, own, [row + [-1] * (width - len(row)) for row in phrases])
 
 
-def score_similarities(likeness: "NDArray[Any]", texts: ToolTexts) -> "NDArray[Any]":
-    """Return what each tool gets for its likeness to a request."""
-    import numpy as np
+def to_model_text(entry: ToolEntry) -> str:
+    """Return the text of a tool that the model encodes; everyday words only where there are no phrases."""
+    category = entry.category_summary or entry.category
+    words = "" if find_phrases(entry) else analyse_entry(entry).everyday_words
+    return to_valid_utf8(
+        f"{category}: {split_name(entry.name)}. {entry.summary} {entry.details} {words}"[:MAX_TEXT_CHARS]
+    )
 
-    by_text = _to_z_scores(likeness[texts.own_indexes])
-    known = np.nan_to_num(np.append(likeness, np.nan), nan=-np.inf)  # the last is where -1 points
-    second, first = np.partition(known[texts.phrase_indexes], -2, axis=1)[:, -2:].T
+
+def score_similarities(similarities: "NDArray[Any]", texts: ToolTexts) -> "NDArray[Any]":
+    """Return a score for each tool from the similarities of all texts to a request."""
+    import numpy as np  # heavy: only where vectors are compared
+
+    text_scores = _to_z_scores(similarities[texts.own_indexes])
+    padded = np.nan_to_num(np.append(similarities, np.nan), nan=-np.inf)  # -1 refers to the last value
+    second, first = np.partition(padded[texts.phrase_indexes], -2, axis=1)[:, -2:].T
     with np.errstate(invalid="ignore"):
         best = np.where(np.isfinite(second), (first + second) / 2, first)
     best[~np.isfinite(best)] = np.nan
-    by_said = np.where(np.isnan(best), NO_PHRASE_WEIGHT * by_text, PHRASE_WEIGHT * _to_z_scores(best))
-    found: NDArray[Any] = TEXT_WEIGHT * by_text + by_said
-    return found
+    phrase_scores = np.where(np.isnan(best), NO_PHRASE_WEIGHT * text_scores, PHRASE_WEIGHT * _to_z_scores(best))
+    scores: NDArray[Any] = TEXT_WEIGHT * text_scores + phrase_scores
+    return scores
 
 
 def _to_z_scores(values: "NDArray[Any]") -> "NDArray[Any]":
-    """Return how far each stands out from those that are known; one that is not does not."""
-    import numpy as np
+    """Return by how many standard deviations each value exceeds the mean; 0 for NaN."""
+    import numpy as np  # heavy: only where vectors are compared
 
     known = values[~np.isnan(values)]
     if len(known) < 2:
         return np.zeros_like(values)
-    found: NDArray[Any] = np.nan_to_num((values - known.mean()) / max(float(known.std()), 1e-6))
-    return found
-
-
-BUILD_DELAY_S = 1.0  # seconds before vectors are made: a process that ends first has other things to do
-VECTOR_BATCH_SIZE = 16  # small, since closing the store waits for the one in progress
-MAX_WRITER_WAIT_S = 10.0  # seconds that those who write hold up a batch
-MAX_STORED_VECTORS = 5_000  # vectors in the file; those in use first
+    scores: NDArray[Any] = np.nan_to_num((values - known.mean()) / max(float(known.std()), 1e-6))
+    return scores
 
 
 class TextEncoder(Protocol):
-    """What turns texts into vectors, and gives None while it does not work."""
+    """An encoder of texts that returns None while the model does not work."""
 
     @property
     def name(self) -> str: ...
@@ -94,50 +106,50 @@ class TextEncoder(Protocol):
 
 
 class ToolVectors:
-    """The vectors of tools. Until they are there, and while the model does not work, there are none."""
+    """The vectors of tools; there are none until they are built, or while the model does not work."""
 
     def __init__(self, encoder: TextEncoder, file: str | None = None) -> None:
         self._encoder, self._file = encoder, file
-        self._vectors: dict[str, Any] = {}  # never changed, but replaced
+        self._vectors: dict[str, Any] = {}  # replaced, never changed: a search may be reading it
         self._matrix: tuple[Mapping[str, str], dict[str, Any], list[int], Any] | None = None
-        self.is_ready = False  # the model is loaded, so that a question takes no longer than it must
+        self.is_ready = False  # vectors are built and the model is loaded
         self._build_lock = threading.Lock()
         self._stopped = threading.Event()
 
     async def compute_similarities(self, request: str, texts: Mapping[str, str]) -> "NDArray[np.float32] | None":
-        """Return how like a request each text is, not a number where that is not known."""
+        """Return the similarity of each text to a request, NaN for texts without a vector."""
         if not (self.is_ready and self._encoder.is_working):
             return None
         rows, matrix = self._get_matrix(texts)
-        asked = await self._encoder.encode_question(request) if len(rows) > 1 else None
-        if asked is None:
+        encoding = await self._encoder.encode_question(request) if len(rows) > 1 else None
+        if encoding is None:
             return None
-        import numpy as np
+        import numpy as np  # heavy: only where vectors are compared
 
-        found = np.full(len(texts), np.nan, np.float32)
-        found[rows] = multiply_on_one_thread(matrix, asked.vector)
-        return found
+        similarities = np.full(len(texts), np.nan, np.float32)
+        similarities[rows] = multiply_on_one_thread(matrix, encoding.vector)
+        return similarities
 
     def _get_matrix(self, texts: Mapping[str, str]) -> tuple[list[int], Any]:
-        """Return which texts have vectors, and these as a matrix; put together once for each set and each change."""
-        known, vectors = self._matrix, self._vectors
-        if known is None or known[0] is not texts or known[1] is not vectors:
-            import numpy as np
+        """Return the indexes of the texts that have vectors, and these as a matrix; cached until either changes."""
+        cached, vectors = self._matrix, self._vectors
+        if cached is None or cached[0] is not texts or cached[1] is not vectors:
+            import numpy as np  # heavy: only where vectors are compared
 
-            rows = [place for place, key in enumerate(texts) if key in vectors]
-            stacked = np.array([vectors[key] for key in texts if key in vectors], np.float32)
-            known = self._matrix = texts, vectors, rows, stacked
-        return known[2], known[3]
+            rows = [i for i, key in enumerate(texts) if key in vectors]
+            matrix = np.array([vectors[key] for key in texts if key in vectors], np.float32)
+            cached = self._matrix = texts, vectors, rows, matrix
+        return cached[2], cached[3]
 
-    def schedule_build(self, wanted: Mapping[str, str], after: float = BUILD_DELAY_S) -> None:
-        """Have vectors made for texts, given by their keys, on another thread, where any is missing."""
-        if self._stopped.is_set() or (self.is_ready and wanted.keys() <= self._vectors.keys()):
+    def schedule_build(self, texts: Mapping[str, str], delay_s: float = BUILD_DELAY_S) -> None:
+        """Build missing vectors of texts, given by their keys, in another thread."""
+        if self._stopped.is_set() or (self.is_ready and texts.keys() <= self._vectors.keys()):
             return
         if self._encoder.is_working and not self._build_lock.locked():
-            start_in_thread(self._build_vectors, wanted, after)
+            start_in_thread(self._build_vectors, texts, delay_s)
 
     def stop(self) -> None:
-        """End work in the background: a thread inside the model when the program ends would abort it."""
+        """Stop building and wait for it: a thread inside the model at exit would abort the process."""
         self._stopped.set()
         if self._build_lock.acquire(timeout=5):
             self._build_lock.release()
@@ -145,38 +157,38 @@ class ToolVectors:
     def compute_key(self, text: str) -> str:
         return hash_text(f"{self._encoder.name}\n{text}")[:32]
 
-    def _build_vectors(self, wanted: Mapping[str, str], after: float) -> None:
+    def _build_vectors(self, texts: Mapping[str, str], delay_s: float) -> None:
         if not self._build_lock.acquire(blocking=False):
-            return  # another thread is at it
+            return  # another thread builds them
         try:
-            self._stopped.wait(after)
+            self._stopped.wait(delay_s)
             if not self._vectors:
                 self._vectors = self._load_file()
-            missing = [key for key in wanted if key not in self._vectors]
-            for at in range(0, len(missing), VECTOR_BATCH_SIZE):
+            missing = [key for key in texts if key not in self._vectors]
+            for i in range(0, len(missing), VECTOR_BATCH_SIZE):
                 self._encoder.wait_for_writers(MAX_WRITER_WAIT_S)
-                if self._stopped.is_set() or not self._add_vectors(
-                    {key: wanted[key] for key in missing[at : at + VECTOR_BATCH_SIZE]}
-                ):
+                batch = {key: texts[key] for key in missing[i : i + VECTOR_BATCH_SIZE]}
+                if self._stopped.is_set() or not self._add_vectors(batch):
                     return
             if not self._stopped.is_set():
                 self.is_ready = self.is_ready or run_sync(self._encoder.encode_question("ready")) is not None
             if missing:
-                self._save_file(wanted)
+                self._save_file(texts)
         finally:
             self._build_lock.release()
 
-    def _add_vectors(self, wanted: dict[str, str]) -> bool:
-        readings = run_sync(self._encoder.encode_passages([Excerpt(text) for text in wanted.values()]))
-        if readings is None:
+    def _add_vectors(self, batch: dict[str, str]) -> bool:
+        """Encode a batch of texts; return False if the model does not work."""
+        encodings = run_sync(self._encoder.encode_passages([Excerpt(text) for text in batch.values()]))
+        if encodings is None:
             return False
-        made = {key: one.vector.astype("<f2") for key, one in zip(wanted, readings, strict=True)}
-        self._vectors = self._vectors | made  # a search that goes on meanwhile keeps its own
+        vectors = {key: encoding.vector.astype("<f2") for key, encoding in zip(batch, encodings, strict=True)}
+        self._vectors = self._vectors | vectors
         return True
 
     def _load_file(self) -> dict[str, Any]:
-        """Return what the file holds; one that is damaged holds nothing."""
-        import numpy as np
+        """Return the vectors in the file, none if it is damaged."""
+        import numpy as np  # heavy: only where vectors are built
 
         if self._file is None:
             return {}
@@ -188,32 +200,21 @@ class ToolVectors:
             return {}
         return {key.decode("ascii", "replace"): vector for key, vector in rows}
 
-    def _save_file(self, wanted: Iterable[str]) -> None:
-        """Keep the vectors for the next start; another process that does the same may win."""
-        import numpy as np
+    def _save_file(self, keys_in_use: Iterable[str]) -> None:
+        """Keep the vectors for the next start, those in use first; the last process that writes wins."""
+        import numpy as np  # heavy: only where vectors are built
 
         if self._file is None or not os.path.isdir(os.path.dirname(self._file)):
             return
-        chosen = list(dict.fromkeys([*wanted, *self._vectors]))[:MAX_STORED_VECTORS]
-        rows = np.array([(key.encode(), self._vectors[key]) for key in chosen if key in self._vectors], self._row_dtype)
-        part = f"{self._file}.{os.urandom(6).hex()}"
-        try:
-            with open(part, "xb") as file:
-                np.save(file, rows, allow_pickle=False)
-            os.replace(part, self._file)
-        except OSError:  # a full disk, or a folder that is gone: they are made again next time
-            if os.path.lexists(part):
-                os.unlink(part)
+        keys = list(dict.fromkeys([*keys_in_use, *self._vectors]))[:MAX_STORED_VECTORS]
+        rows = np.array([(key.encode(), self._vectors[key]) for key in keys if key in self._vectors], self._row_dtype)
+        buffer = io.BytesIO()
+        np.save(buffer, rows, allow_pickle=False)
+        with contextlib.suppress(OSError):  # a full disk, or a removed folder: the next start builds them again
+            write_file_atomically(self._file, buffer.getbuffer(), 0o666, sync=False)
 
     @property
     def _row_dtype(self) -> Any:
-        import numpy as np
+        import numpy as np  # heavy: only where vectors are built
 
         return np.dtype([("key", "S32"), ("vector", "<f2", (self._encoder.dimensions,))])
-
-
-def to_model_text(entry: Entry) -> str:
-    """Return what the model reads of a tool."""
-    about = entry.category_summary or entry.category
-    also = "" if find_phrases(entry) else analyse_entry(entry).everyday_words
-    return to_valid_utf8(f"{about}: {split_name(entry.name)}. {entry.summary} {entry.details} {also}"[:4_000])

@@ -1,1 +1,1 @@
-"""Other MCP servers, whose tools join the catalog: configured by a person, pinned, and kept at arm's length."""
+"""The gateway to other MCP servers: a person configures and approves them, then programs call their tools."""

@@ -1,9 +1,9 @@
-"""`servers.json`: which servers there are, in the form that other clients use, with a few fields of our own.
+"""`servers.json`: the configured MCP servers, in the form that other clients use, with a few fields of our own.
 
     {"mcpServers": {"files": {"command": "npx", "args": ["-y", "..."], "env": {"KEY": "${KEY}"}},
                     "github": {"url": "https://...", "headers": {"Authorization": "Bearer ${TOKEN}"}, "timeout": 30}}}
 
-What stands there as `${VAR}` or `${VAR:-default}` is looked up when a server is connected, and never written down.
+`${VAR}` and `${VAR:-default}` are replaced when a server is connected; their values are never stored.
 """
 
 import builtins
@@ -12,104 +12,33 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
+from athena.core.files import lock_file, write_file_atomically
 from athena.core.foreign_operation import to_identifier
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
 
-RESERVED_NAMES = frozenset({"parallel", "ToolError", "athena", "tools", "skills", "self", "ctx", "result"})
-
-
-def assign_names(keys: list[str], ours: frozenset[str]) -> dict[str, str]:
-    """Give each server of the file its name: `my-server` becomes my_server, `memory` memory_server."""
-    made: dict[str, str] = {}
-    for key in sorted(keys, key=lambda key: (key != to_identifier(key), key)):  # what is right already keeps its name
-        wanted = to_identifier(key)
-        if is_name_taken(wanted, ours):
-            wanted = f"{wanted.rstrip('_')}_server"
-        chosen, count = wanted, 1
-        while chosen in made.values() or is_name_taken(chosen, ours):
-            count += 1
-            chosen = f"{wanted}_{count}"
-        made[key] = chosen
-    return made
-
-
-def is_name_taken(name: str, ours: frozenset[str]) -> bool:
-    """Tell whether a program would miss what a name stands for already."""
-    return name in ours or name in RESERVED_NAMES or hasattr(builtins, name) or name in sys.stdlib_module_names
-
-
-FALLBACK_FOLDER = "/"  # for somebody whose own folder is Athena's
-
-
-def resolve_working_directory(
-    server: str, given: Mapping[str, Any], environment: Mapping[str, str], kept: str | None
-) -> str:
-    """Return the folder of an entry, whose variables are replaced; `kept` is where Athena keeps its files."""
-    own = environment.get("HOME") or os.path.expanduser("~")
-    chosen = given.get("cwd")
-    if not chosen:
-        usable = os.path.isabs(own) and os.path.isdir(own) and not is_inside(own, kept)
-        return own if usable else FALLBACK_FOLDER
-    found = os.path.normpath(os.path.join(own, os.path.expanduser(chosen)))
-    if is_inside(found, kept):
-        raise InvalidInput(
-            f"the server {server!r:.80} cannot run in {found}: Athena keeps its own files there",
-            hint="choose another folder: --cwd",
-        )
-    return found
-
-
-def is_inside(path: str, outer: str | None) -> bool:
-    """Tell whether a path is a folder or something in it, whatever links lead there."""
-    if outer is None:
-        return False
-    path, outer = os.path.realpath(path), os.path.realpath(outer)
-    return path == outer or path.startswith(outer.rstrip(os.sep) + os.sep)
-
-
-def add_default_cwd(given: Mapping[str, Any], here: str) -> dict[str, Any]:
-    """Return what was typed with the folder where it was typed, if it means something only there."""
-    made = dict(given)
-    if "command" not in made:
-        return made
-    if chosen := made.get("cwd"):
-        if not chosen.startswith("$"):
-            made["cwd"] = os.path.normpath(os.path.join(here, os.path.expanduser(chosen)))
-    elif _is_relative_path(made["command"]) or any(_names_a_file(word, here) for word in made.get("args") or ()):
-        made["cwd"] = here
-    return made
-
-
-def _is_relative_path(command: str) -> bool:
-    return os.sep in command and not os.path.isabs(command) and not command.startswith(("~", "$"))
-
-
-def _names_a_file(word: str, here: str) -> bool:
-    path = word.partition("=")[2] if word.startswith("-") else word
-    if not path or os.path.isabs(path) or "\0" in path:
-        return False
-    return path in (".", "..") or path.startswith(("./", "../")) or os.path.exists(os.path.join(here, path))
-
-
 SERVERS_FILE = "servers.json"
 SERVERS_KEY = "mcpServers"
-LOGINS_FOLDER = "logins"  # the folder of what was given to us at a login
-MAX_FILE_BYTES = 4 << 20  # bytes of the file
-CALL_TIMEOUT_S = 60.0  # seconds for a call
-STARTUP_TIMEOUT_S = 30.0  # seconds until a server has introduced itself and its tools
+LOGINS_FOLDER = "logins"  # holds the OAuth tokens
+FALLBACK_FOLDER = "/"  # the working directory when $HOME is missing or inside the data folder
+MAX_FILE_BYTES = 4 << 20
+CALL_TIMEOUT_S = 60.0
+STARTUP_TIMEOUT_S = 30.0  # to connect and list the tools
 MAX_TIMEOUT_S = 600.0
-ApprovalPolicy = Literal["never", "destructive", "always"]
+RESERVED_NAMES = frozenset({"parallel", "ToolError", "athena", "tools", "skills", "self", "ctx", "result"})
 VARIABLE_PATTERN = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 SERVER_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/@-]{0,63}")
+FINGERPRINT_OPTIONS = ("command", "args", "env", "cwd", "url", "headers")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+SELF_REFERENCE_MESSAGE = "this is Athena itself, whose tools are here already"
+ApprovalPolicy = Literal["never", "destructive", "always"]
 
 
-class Entry(NamedTuple):
-    """One server as it is configured, nothing expanded."""
+class ServerEntry(NamedTuple):
+    """One server as servers.json has it, variables not replaced."""
 
     name: str  # its key in the file
     options: Mapping[str, Any]
@@ -120,16 +49,13 @@ class Entry(NamedTuple):
 
     @property
     def target(self) -> str:
-        """What is started or called, as it stands in the file."""
+        """The URL or the command line, as the file has it."""
         if self.transport == "http":
             return str(self.options["url"])
         return shlex.join([str(self.options.get("command")), *map(str, self.options.get("args") or ())])
 
     @property
     def is_unencrypted(self) -> bool:
-        """Tell whether what is sent can be read on its way."""
-        from urllib.parse import urlsplit  # only where there is one
-
         url = urlsplit(str(self.options.get("url", "")))
         return url.scheme == "http" and url.hostname not in LOOPBACK_HOSTS
 
@@ -143,7 +69,7 @@ class Entry(NamedTuple):
 
     @property
     def approval(self) -> ApprovalPolicy:
-        return self.options.get("approval", "never")  # type: ignore[no-any-return]  # checked when it was read
+        return self.options.get("approval", "never")  # type: ignore[no-any-return]  # `validate_entry` checked it
 
     @property
     def is_disabled(self) -> bool:
@@ -151,138 +77,49 @@ class Entry(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """What has to be the same for an approval to hold: all that decides who answers."""
-        about = ("command", "args", "env", "cwd", "url", "headers")
-        return json.dumps({key: self.options.get(key) for key in about}, sort_keys=True)
+        """The options that decide who answers: an approval holds while they are the same."""
+        return json.dumps({key: self.options.get(key) for key in FINGERPRINT_OPTIONS}, sort_keys=True)
 
-    def list_unset_variables(self, environment: Mapping[str, str]) -> list[str]:
-        """Name the variables that it needs and that have no value."""
-        found = VARIABLE_PATTERN.finditer(self.fingerprint)
-        return list(dict.fromkeys(one[1] for one in found if one[2] is None and not environment.get(one[1])))
+    def list_unset_variables(self, environ: Mapping[str, str]) -> list[str]:
+        """Return the variables that have neither a value nor a default."""
+        matches = VARIABLE_PATTERN.finditer(self.fingerprint)
+        return list(dict.fromkeys(match[1] for match in matches if match[2] is None and not environ.get(match[1])))
 
-    def expand_variables(self, environment: Mapping[str, str]) -> "Entry":
-        """Return it with every `${VAR}` replaced; a variable that is not set is named."""
-        return Entry(self.name, _expand_value(dict(self.options), environment, self.name))
-
-
-def _expand_value(value: Any, environment: Mapping[str, str], server: str) -> Any:
-    def replace_variable(match: re.Match[str]) -> str:
-        name, default = match[1], match[2]
-        if (found := environment.get(name)) or default is not None:
-            return found or str(default)
-        raise Misconfigured(
-            f"the server {server!r} needs ${{{name}}}, which is not set",
-            hint=format_unset_hint(name),
-        )
-
-    if isinstance(value, str):
-        return VARIABLE_PATTERN.sub(replace_variable, value)
-    if isinstance(value, list):
-        return [_expand_value(item, environment, server) for item in value]
-    if isinstance(value, dict):
-        return {key: _expand_value(item, environment, server) for key, item in value.items()}
-    return value
-
-
-def format_unset_hint(name: str) -> str:
-    return f"set {name} where Athena runs (and start it again), or write a default: ${{{name}:-...}}"
-
-
-def validate_entry(name: str, given: Any) -> Entry:
-    """Return an entry, or say what is wrong with it."""
-
-    def create_error(what: str) -> InvalidInput:
-        return InvalidInput(f"the server {name!r:.80}: {what}", hint="docs/servers.md shows the form")
-
-    if not SERVER_NAME_PATTERN.fullmatch(name):
-        raise InvalidInput(f"{name!r:.80} cannot be a server's name", hint="letters, digits, - and _; at most 64")
-    if not isinstance(given, dict):
-        raise create_error("an object is needed")
-    if ("command" in given) == ("url" in given):
-        raise create_error("it needs either a command or a url")
-    for key in ("command", "url", "cwd", "type"):
-        if key in given and not (isinstance(given[key], str) and given[key].strip() and "\0" not in given[key]):
-            raise create_error(f"{key} must be text")
-    args = given.get("args") or []
-    if not (isinstance(args, list) and all(isinstance(one, str) and "\0" not in one for one in args)):
-        raise create_error("args must be a list of text")
-    for key in ("env", "headers"):
-        pairs = given.get(key) or {}
-        if not (isinstance(pairs, dict) and all(isinstance(one, str) for one in pairs.values())):
-            raise create_error(f"{key} must be an object of text")
-    if "url" in given:
-        _check_url(given, create_error)
-    _check_own_options(given, create_error)
-    return Entry(name, given)
-
-
-SELF_REFERENCE_MESSAGE = "this is Athena itself, whose tools are here already"
-
-
-def reject_self(entry: Entry) -> Entry:
-    """Return an entry, unless it is `athena mcp`, also by way of Python, uv or pipx."""
-    words = [str(entry.options.get("command", "")), *map(str, entry.options.get("args") or ())]
-    named = [word.rpartition("/")[2].partition("==")[0] for word in words]
-    if "athena" in named and "mcp" in named[named.index("athena") + 1 :]:
-        raise InvalidInput(
-            f"the server {entry.name!r:.80}: {SELF_REFERENCE_MESSAGE}", hint="there is nothing to connect"
-        )
-    return entry
-
-
-def _check_url(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
-    from urllib.parse import urlsplit  # only where there is one
-
-    url = urlsplit(VARIABLE_PATTERN.sub("x", given["url"]))
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise wrong("url must begin with https:// or http://")
-    if url.username or url.password:
-        raise wrong("url must hold no password; send it as a header: --header 'Authorization=Bearer ${TOKEN}'")
-    if str(given.get("type", "http")).lower() == "sse":
-        raise wrong("the SSE transport is not supported; ask for its Streamable HTTP address")
-
-
-def _check_own_options(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
-    for key in ("timeout", "startupTimeout"):
-        seconds = given.get(key, 1.0)
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT_S:
-            raise wrong(f"{key} must be a number of seconds, at most {MAX_TIMEOUT_S:.0f}")
-    if given.get("approval", "never") not in ("never", "destructive", "always"):
-        raise wrong("approval must be never, destructive or always")
-    if not isinstance(given.get("disabled", False), bool):
-        raise wrong("disabled must be true or false")
+    def expand_variables(self, environ: Mapping[str, str]) -> "ServerEntry":
+        """Return the entry with every `${VAR}` replaced."""
+        return ServerEntry(self.name, _expand_value(dict(self.options), environ, self.name))
 
 
 class ServersFile:
-    """The file of one home."""
+    """The servers.json of one data folder."""
 
     def __init__(self, home: str) -> None:
         self.home, self.path = home, os.path.join(home, SERVERS_FILE)
 
-    def read_entries(self) -> dict[str, Entry]:
-        """Return every server, or say what is wrong with the file."""
-        found = self._read_json().get(SERVERS_KEY, {})
-        if not isinstance(found, dict):
+    def read_entries(self) -> dict[str, ServerEntry]:
+        """Return every server by its key, or say what is wrong with the file."""
+        servers = self._read_json().get(SERVERS_KEY, {})
+        if not isinstance(servers, dict):
             raise Misconfigured(
                 f"{self.path}: {SERVERS_KEY} must be an object", hint="mend it by hand; nothing was changed"
             )
         try:
-            return {name: validate_entry(name, given) for name, given in found.items()}
+            return {name: validate_entry(name, options) for name, options in servers.items()}
         except InvalidInput as error:
             raise Misconfigured(f"{self.path}: {error}", hint=error.hint) from None
 
-    def add_entries(self, entries: list[Entry], replaced: Collection[str] = ()) -> None:
-        """Write servers down beside those that are there, or in their place."""
+    def add_entries(self, entries: list[ServerEntry], replaceable: Collection[str] = ()) -> None:
+        """Add servers to the file; only the names in `replaceable` may exist already."""
 
         def insert_entries(servers: dict[str, Any]) -> None:
             for entry in entries:
                 if entry.transport == "stdio":
                     resolve_working_directory(entry.name, entry.options, os.environ, self.home)
-                if entry.name in servers and entry.name not in replaced:
+                if entry.name in servers and entry.name not in replaceable:
                     raise Conflict(
                         f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"
                     )
-                if entry.name not in replaced and (other := _find_name_clash(entry.name, servers)):
+                if entry.name not in replaceable and (other := _find_name_clash(entry.name, servers)):
                     raise Conflict(f"{entry.name!r} and {other!r} would be the same in programs", hint="another name")
                 servers[entry.name] = dict(entry.options)
 
@@ -291,8 +128,8 @@ class ServersFile:
     def remove_entry(self, name: str) -> None:
         def delete_entry(servers: dict[str, Any]) -> None:
             if name not in servers:
-                there = ", ".join(servers) or "none"
-                raise NotFound(f"there is no server {name!r:.80}", hint=f"there are: {there}")
+                names = ", ".join(servers) or "none"
+                raise NotFound(f"there is no server {name!r:.80}", hint=f"there are: {names}")
             del servers[name]
 
         self._update(delete_entry)
@@ -300,105 +137,245 @@ class ServersFile:
     def _read_json(self) -> dict[str, Any]:
         try:
             with open(self.path, "rb") as file:
-                raw = file.read(MAX_FILE_BYTES + 1)
+                data = file.read(MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise Misconfigured(f"{self.path} cannot be read: {error.strerror}") from None
-        return parse_json_object(raw, self.path)
+        return parse_json_object(data, self.path)
 
     def _update(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change the servers of the file and nothing else in it; others who do the same wait."""
-        with lock_file(self.path):
-            whole = self._read_json()
-            self.read_entries()  # what is broken is never written over
-            change(whole.setdefault(SERVERS_KEY, {}))
-            write_private_file(self.path, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+        """Change the servers in the file and keep everything else in it."""
+        with lock_file(f"{self.path}.lock"):
+            document = self._read_json()
+            self.read_entries()  # raises if the file is broken, so that it is never overwritten
+            change(document.setdefault(SERVERS_KEY, {}))
+            text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+            write_file_atomically(self.path, text.encode())
 
 
 def _find_name_clash(name: str, servers: Mapping[str, Any]) -> str | None:
-    """Return the server that already has what would be this one's name."""
-    return next((one for one in servers if one != name and to_identifier(one) == to_identifier(name)), None)
+    """Return another server that programs would call by the same name."""
+    return next((other for other in servers if other != name and to_identifier(other) == to_identifier(name)), None)
 
 
-def parse_json_object(raw: bytes, path: str) -> dict[str, Any]:
-    """Read a JSON object from a file's bytes, or say what is wrong with it."""
+def parse_json_object(data: bytes, path: str) -> dict[str, Any]:
+    """Parse the content of a file as a JSON object, or say what is wrong with it."""
     try:
-        if len(raw) > MAX_FILE_BYTES:
+        if len(data) > MAX_FILE_BYTES:
             raise ValueError("it is too large")
-        made = json.loads(raw.decode("utf-8-sig"))
-        if not isinstance(made, dict):
+        document = json.loads(data.decode("utf-8-sig"))
+        if not isinstance(document, dict):
             raise ValueError("an object is needed")
     except (ValueError, RecursionError) as error:
         raise Misconfigured(f"{path} is not valid: {error}", hint="mend it by hand; nothing was changed") from None
-    return made
+    return document
 
 
-@contextmanager
-def lock_file(path: str) -> Iterator[None]:
-    """Wait until nobody else, in whatever process, reads a file to write it anew."""
-    import fcntl  # only where something changes
-
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with open(f"{path}.lock", "a", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+# --- checking entries -------------------------------------------------------------------------------------------------
 
 
-def write_private_file(path: str, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    part = f"{path}.{os.urandom(6).hex()}"
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(file, "w", encoding="utf-8") as opened:
-            opened.write(text)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
+def validate_entry(name: str, options: Any) -> ServerEntry:
+    """Return an entry, or say what is wrong with it."""
+
+    def create_error(problem: str) -> InvalidInput:
+        return InvalidInput(f"the server {name!r:.80}: {problem}", hint="docs/servers.md shows the form")
+
+    if not SERVER_NAME_PATTERN.fullmatch(name):
+        raise InvalidInput(f"{name!r:.80} cannot be a server's name", hint="letters, digits, - and _; at most 64")
+    if not isinstance(options, dict):
+        raise create_error("an object is needed")
+    if ("command" in options) == ("url" in options):
+        raise create_error("it needs either a command or a url")
+    for key in ("command", "url", "cwd", "type"):
+        if key in options and not (isinstance(options[key], str) and options[key].strip() and "\0" not in options[key]):
+            raise create_error(f"{key} must be text")
+    args = options.get("args") or []
+    if not (isinstance(args, list) and all(isinstance(arg, str) and "\0" not in arg for arg in args)):
+        raise create_error("args must be a list of text")
+    for key in ("env", "headers"):
+        pairs = options.get(key) or {}
+        if not (isinstance(pairs, dict) and all(isinstance(value, str) for value in pairs.values())):
+            raise create_error(f"{key} must be an object of text")
+    if "url" in options:
+        _check_url(options, create_error)
+    _check_own_options(options, create_error)
+    return ServerEntry(name, options)
 
 
-def read_foreign_entries(raw: bytes, path: str) -> tuple[list[Entry], dict[str, str]]:
+def _check_url(options: Mapping[str, Any], create_error: Callable[[str], InvalidInput]) -> None:
+    url = urlsplit(VARIABLE_PATTERN.sub("x", options["url"]))
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise create_error("url must begin with https:// or http://")
+    if url.username or url.password:
+        raise create_error("url must hold no password; send it as a header: --header 'Authorization=Bearer ${TOKEN}'")
+    if str(options.get("type", "http")).lower() == "sse":
+        raise create_error("the SSE transport is not supported; ask for its Streamable HTTP address")
+
+
+def _check_own_options(options: Mapping[str, Any], create_error: Callable[[str], InvalidInput]) -> None:
+    for key in ("timeout", "startupTimeout"):
+        seconds = options.get(key, 1.0)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT_S:
+            raise create_error(f"{key} must be a number of seconds, at most {MAX_TIMEOUT_S:.0f}")
+    if options.get("approval", "never") not in ("never", "destructive", "always"):
+        raise create_error("approval must be never, destructive or always")
+    if not isinstance(options.get("disabled", False), bool):
+        raise create_error("disabled must be true or false")
+
+
+def reject_self(entry: ServerEntry) -> ServerEntry:
+    """Return the entry unless it runs `athena mcp`, directly or through Python, uv or pipx."""
+    argv = [str(entry.options.get("command", "")), *map(str, entry.options.get("args") or ())]
+    names = [argument.rpartition("/")[2].partition("==")[0] for argument in argv]
+    if "athena" in names and "mcp" in names[names.index("athena") + 1 :]:
+        raise InvalidInput(
+            f"the server {entry.name!r:.80}: {SELF_REFERENCE_MESSAGE}", hint="there is nothing to connect"
+        )
+    return entry
+
+
+# --- names and variables ----------------------------------------------------------------------------------------------
+
+
+def assign_names(keys: list[str], reserved: frozenset[str]) -> dict[str, str]:
+    """Map each key of the file to a name for programs: `my-server` becomes my_server, `memory` memory_server."""
+    names: dict[str, str] = {}
+    for key in sorted(keys, key=lambda key: (key != to_identifier(key), key)):  # valid names first: they stay
+        base = to_identifier(key)
+        if is_name_taken(base, reserved):
+            base = f"{base.rstrip('_')}_server"
+        name, count = base, 1
+        while name in names.values() or is_name_taken(name, reserved):
+            count += 1
+            name = f"{base}_{count}"
+        names[key] = name
+    return names
+
+
+def is_name_taken(name: str, reserved: frozenset[str]) -> bool:
+    """Return whether a server of this name would hide something that programs use."""
+    return name in reserved or name in RESERVED_NAMES or hasattr(builtins, name) or name in sys.stdlib_module_names
+
+
+def _expand_value(value: Any, environ: Mapping[str, str], server: str) -> Any:
+    def replace_variable(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        if (text := environ.get(name)) or default is not None:
+            return text or str(default)
+        raise Misconfigured(f"the server {server!r} needs ${{{name}}}, which is not set", hint=format_unset_hint(name))
+
+    if isinstance(value, str):
+        return VARIABLE_PATTERN.sub(replace_variable, value)
+    if isinstance(value, list):
+        return [_expand_value(item, environ, server) for item in value]
+    if isinstance(value, dict):
+        return {key: _expand_value(item, environ, server) for key, item in value.items()}
+    return value
+
+
+def format_unset_hint(name: str) -> str:
+    return f"set {name} where Athena runs (and start it again), or write a default: ${{{name}:-...}}"
+
+
+# --- the working directory of a server --------------------------------------------------------------------------------
+
+
+def resolve_working_directory(
+    server: str, options: Mapping[str, Any], environ: Mapping[str, str], data_folder: str | None
+) -> str:
+    """Return a server's working directory: its `cwd`, else $HOME; never inside Athena's data folder."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    cwd = options.get("cwd")
+    if not cwd:
+        is_usable = os.path.isabs(home) and os.path.isdir(home) and not is_inside(home, data_folder)
+        return home if is_usable else FALLBACK_FOLDER
+    folder = os.path.normpath(os.path.join(home, os.path.expanduser(cwd)))
+    if is_inside(folder, data_folder):
+        raise InvalidInput(
+            f"the server {server!r:.80} cannot run in {folder}: Athena keeps its own files there",
+            hint="choose another folder: --cwd",
+        )
+    return folder
+
+
+def is_inside(path: str, outer: str | None) -> bool:
+    """Return whether a path is a folder or inside of it, with links resolved."""
+    if outer is None:
+        return False
+    path, outer = os.path.realpath(path), os.path.realpath(outer)
+    return path == outer or path.startswith(outer.rstrip(os.sep) + os.sep)
+
+
+def add_default_cwd(options: Mapping[str, Any], current_folder: str) -> dict[str, Any]:
+    """Set `cwd` to the current folder if the command or an argument is a relative path."""
+    entry = dict(options)
+    if "command" not in entry:
+        return entry
+    if cwd := entry.get("cwd"):
+        if not cwd.startswith("$"):
+            entry["cwd"] = os.path.normpath(os.path.join(current_folder, os.path.expanduser(cwd)))
+    elif _is_relative_path(entry["command"]) or any(
+        _is_relative_file(argument, current_folder) for argument in entry.get("args") or ()
+    ):
+        entry["cwd"] = current_folder
+    return entry
+
+
+def _is_relative_path(command: str) -> bool:
+    return os.sep in command and not os.path.isabs(command) and not command.startswith(("~", "$"))
+
+
+def _is_relative_file(argument: str, current_folder: str) -> bool:
+    path = argument.partition("=")[2] if argument.startswith("-") else argument
+    if not path or os.path.isabs(path) or "\0" in path:
+        return False
+    return path in (".", "..") or path.startswith(("./", "../")) or os.path.exists(os.path.join(current_folder, path))
+
+
+# --- files of other clients -------------------------------------------------------------------------------------------
+
+
+def read_foreign_entries(data: bytes, path: str) -> tuple[list[ServerEntry], dict[str, str]]:
     """Read the servers of another client's file: `mcpServers` in most, `servers` in VS Code's.
 
-    Returns those that can be taken, and why the others cannot.
+    Return the entries, and for each that cannot be used the reason.
     """
-    whole = parse_json_object(raw, path)
-    inner = whole.get("mcp")
-    found = (
-        whole.get(SERVERS_KEY) or whole.get("servers") or (inner.get("servers") if isinstance(inner, dict) else None)
+    document = parse_json_object(data, path)
+    inner = document.get("mcp")
+    servers = (
+        document.get(SERVERS_KEY)
+        or document.get("servers")
+        or (inner.get("servers") if isinstance(inner, dict) else None)
     )
-    if not isinstance(found, dict) or not found:
+    if not isinstance(servers, dict) or not servers:
         raise InvalidInput(f"there are no servers in {path}", hint='it should have "mcpServers" or "servers"')
-    entries: list[Entry] = []
+    entries: list[ServerEntry] = []
     skipped: dict[str, str] = {}
-    for name, given in found.items():
+    for name, options in servers.items():
         try:
-            entries.append(reject_self(validate_entry(name, _normalize_entry(given))))
+            entries.append(reject_self(validate_entry(name, _normalize_options(options))))
         except InvalidInput as error:
             skipped[name] = f"{error}; {error.hint}" if error.hint else str(error)
     return entries, skipped
 
 
-def _normalize_entry(given: Any) -> Any:
-    """Write another client's entry as ours: the same things have other names there."""
-    if not isinstance(given, dict):
-        return given
-    made = dict(given)
-    for theirs in ("serverUrl", "httpUrl"):
-        if theirs in made:
-            made["url"] = made.pop(theirs)
-    if "url" in made and "command" in made and made.get("type") in ("http", "streamable-http"):
-        del made["command"]
-    if isinstance(made.get("timeout"), int | float) and made["timeout"] > MAX_TIMEOUT_S:
-        made["timeout"] = min(MAX_TIMEOUT_S, made["timeout"] / 1000)  # they count milliseconds
-    text = json.dumps(made)
+def _normalize_options(options: Any) -> Any:
+    """Translate the option names of other clients to ours."""
+    if not isinstance(options, dict):
+        return options
+    entry = dict(options)
+    for their_name in ("serverUrl", "httpUrl"):
+        if their_name in entry:
+            entry["url"] = entry.pop(their_name)
+    if "url" in entry and "command" in entry and entry.get("type") in ("http", "streamable-http"):
+        del entry["command"]
+    if isinstance(entry.get("timeout"), int | float) and entry["timeout"] > MAX_TIMEOUT_S:
+        entry["timeout"] = min(MAX_TIMEOUT_S, entry["timeout"] / 1000)  # they count milliseconds
+    text = json.dumps(entry)
     text = re.sub(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}", r"${\1}", text)
-    if asked := re.search(r"\$\{(input:[^}]*|workspaceFolder)\}", text):
+    if match := re.search(r"\$\{(input:[^}]*|workspaceFolder)\}", text):
         raise InvalidInput(
-            f"an entry asks for {asked[0]}, which only its own editor knows", hint="write the value, or ${VAR}, instead"
+            f"an entry asks for {match[0]}, which only its own editor knows", hint="write the value, or ${VAR}, instead"
         )
     return json.loads(text)

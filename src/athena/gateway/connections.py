@@ -1,4 +1,4 @@
-"""The connections that are open, one a server, on an event loop of their own."""
+"""The open connections, one a server, on an event loop in a thread of their own."""
 
 import asyncio
 import logging
@@ -9,20 +9,28 @@ from typing import Any, Generic, TypeVar
 
 from athena.core.threads import ThreadFuture
 from athena.errors import AthenaError, Conflict
-from athena.gateway import approvals, values
-from athena.gateway.approvals import ServerApprovals, ToolDefinitions, ToolListing
-from athena.gateway.config import SELF_REFERENCE_MESSAGE, Entry
+from athena.gateway import approvals, oauth, values
+from athena.gateway.approvals import RefusalReason, ServerApprovals, ToolDefinitions, ToolListing
+from athena.gateway.config import SELF_REFERENCE_MESSAGE, ServerEntry
 from athena.gateway.server_connection import ServerConnection
 
 T = TypeVar("T")
+CLOSE_TIMEOUT_S = 1.0
+CONFIG_POLL_INTERVAL_S = 1.0
+LOGIN_POLL_INTERVAL_S = 0.2
+SDK_LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
+
+OnRefused = Callable[[str, Mapping[str, RefusalReason]], None]  # gets a server and its tools that are not as approved
 
 
 class LoopTask(Generic[T]):
-    """Work that was handed to the loop: waited for from anywhere, and cancelled from anywhere."""
+    """A coroutine on the event loop, which any thread can wait for and cancel."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], begun: threading.Event | None = None
+    ) -> None:
         self.outcome: ThreadFuture[T] = ThreadFuture()
-        self.begun: threading.Event | None = None  # set once something may have been done
+        self.begun = begun or threading.Event()  # set before the first byte is sent: from then on it may have acted
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
         loop.call_soon_threadsafe(self._create_task, work)
@@ -45,32 +53,32 @@ class LoopTask(Generic[T]):
 
 
 class EventLoopThread:
-    """Started with the first work."""
+    """An event loop in a daemon thread, started with the first work."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> LoopTask[T]:
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], begun: threading.Event | None = None) -> LoopTask[T]:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="athena-gateway", daemon=True)
                 self._thread.start()
-            return LoopTask(self._loop, work())
+            return LoopTask(self._loop, work(), begun)
 
-    def stop(self, last: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> None:
-        """Do one last thing, within some time, and end."""
+    def stop(self, last_work: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float) -> None:
+        """Run one last coroutine, cancel all others and end the thread; each step may take `timeout_s`."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
         if loop is None or thread is None:
             return
-        LoopTask(loop, last()).outcome.wait(seconds)
-        LoopTask(loop, _cancel_all()).outcome.wait(seconds)
+        LoopTask(loop, last_work()).outcome.wait(timeout_s)
+        LoopTask(loop, _cancel_all()).outcome.wait(timeout_s)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(seconds)
+        thread.join(timeout_s)
         if not thread.is_alive():
             loop.close()
 
@@ -80,50 +88,50 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        await asyncio.wait(tasks, timeout=1.0)
-
-
-CLOSE_TIMEOUT_S = 1.0  # seconds that closing may take
-CONFIG_POLL_INTERVAL_S = 1.0  # seconds between two looks at what a person has changed
-
-OnRefused = Callable[[str, Mapping[str, approvals.RefusalReason]], None]  # a server, and what is not as it was approved
+        await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
 
 
 class ConnectionPool:
     def __init__(
         self,
-        environment: Mapping[str, str],
-        refused: OnRefused,
-        auth: Callable[[str, Entry], Any],
-        kept: str,
-        look: Callable[[], None],
+        environ: Mapping[str, str],
+        home: str,
+        on_refused: OnRefused,
+        refresh_config: Callable[[], None],
     ) -> None:
-        self._data_folder = kept  # the folder of Athena's own files
-        self._refresh_config = look  # whether a person has changed something
+        self._environ, self._home = environ, home
+        self._on_refused, self._refresh_config = on_refused, refresh_config
         self._polling: asyncio.Task[None] | None = None
-        self._environ, self._on_refused, self._load_auth = environment, refused, auth
+        self._closing: asyncio.Task[None] | None = None  # referenced here, or it could be collected while it runs
         self._connections: dict[str, ServerConnection] = {}
         self._loop = EventLoopThread()
         self.pid = os.getpid()
-        _silence_sdk_logs()
+        for name in SDK_LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # our errors say what matters
 
     def start_call(
-        self, server: str, entry: Entry, approved: ServerApprovals, tool: str, path: str, given: Any, again: bool
+        self,
+        server: str,
+        entry: ServerEntry,
+        approved: ServerApprovals,
+        tool: str,
+        path: str,
+        arguments: Any,
+        *,
+        may_retry: bool,
     ) -> LoopTask[Any]:
-        """Begin a call; whoever waits for it may cancel it."""
-
+        """Start a call on the event loop, connecting the server first if needed."""
         begun = threading.Event()
 
         async def call_tool() -> Any:
-            link = self._get_connection(server, entry, approved)
-            return values.convert_tool_result(path, await link.call_tool(tool, given, begun.set, again=again))
+            connection = self._get_connection(server, entry, approved)
+            result = await connection.call_tool(tool, arguments, begun.set, may_retry=may_retry)
+            return values.convert_tool_result(path, result)
 
-        pending = self._loop.submit(call_tool)
-        pending.begun = begun
-        return pending
+        return self._loop.submit(call_tool, begun)
 
-    async def check_servers(self, servers: Mapping[str, tuple[Entry, ServerApprovals]]) -> dict[str, str]:
-        """Connect servers, all at once, and return what is wrong with each."""
+    async def check_servers(self, servers: Mapping[str, tuple[ServerEntry, ServerApprovals]]) -> dict[str, str]:
+        """Connect the servers, all at once, and return the problem of each, empty if there is none."""
 
         async def check_server(name: str) -> str:
             try:
@@ -137,54 +145,51 @@ class ConnectionPool:
 
         return dict(zip(servers, await self._loop.submit(check_all).outcome, strict=True))
 
-    async def fetch_tools(self, server: str, entry: Entry) -> tuple[ToolDefinitions, int]:
-        """Connect a server that may not be approved yet and return what it offers now."""
+    async def fetch_tools(self, server: str, entry: ServerEntry) -> tuple[ToolDefinitions, int]:
+        """Connect a server, approved or not, and return the tools that it offers and how many were left out."""
+        listings: list[ToolListing] = []
 
-        found: list[ToolListing] = []
-
-        def collect_tools(offered: ToolListing) -> Mapping[str, approvals.RefusalReason]:
-            found.append(offered)
+        def collect_tools(listing: ToolListing) -> Mapping[str, RefusalReason]:
+            listings.append(listing)
             return {}
 
         async def list_tools() -> tuple[ToolDefinitions, int]:
-            link = ServerConnection(
+            connection = ServerConnection(
                 server,
                 entry,
                 self._environ,
                 collect_tools,
                 lambda: self._load_auth(server, entry),
-                kept=self._data_folder,
+                data_folder=self._home,
             )
             try:
-                client = await link.ensure_connected()
+                client = await connection.ensure_connected()
                 if client.server_info is not None and client.server_info.name == "athena":
                     raise Conflict(f"the server {server}: {SELF_REFERENCE_MESSAGE}", hint="there is nothing to connect")
             finally:
-                await link.close()
-            return found[-1].tools, found[-1].left_out
+                await connection.close()
+            return listings[-1].tools, listings[-1].left_out
 
         return await self._loop.submit(list_tools).outcome
 
-    def login(self, server: str, entry: Entry, home: str, show: Callable[[str], None]) -> None:
-        """Connect a server with a person at hand who logs in."""
-        from athena.gateway import oauth  # only a person's command comes here
+    def login(self, server: str, entry: ServerEntry, show: Callable[[str], None]) -> None:
+        """Connect a server while a person logs in at the address that `show` gets."""
 
         async def connect_with_login() -> None:
-            given = entry.expand_variables(self._environ).options
-            auth, page = await oauth.create_login_auth(home, server, given["url"], show)
-            patient = Entry(
-                entry.name, {**entry.options, "startupTimeout": oauth.LOGIN_TIMEOUT_S, "timeout": oauth.LOGIN_TIMEOUT_S}
-            )
-            link = ServerConnection(server, patient, self._environ, lambda _: {}, lambda: auth)
+            url = entry.expand_variables(self._environ).options["url"]
+            auth, callback_server = await oauth.create_login_auth(self._home, server, url, show)
+            timeouts = {"startupTimeout": oauth.LOGIN_TIMEOUT_S, "timeout": oauth.LOGIN_TIMEOUT_S}
+            patient_entry = ServerEntry(entry.name, {**entry.options, **timeouts})
+            connection = ServerConnection(server, patient_entry, self._environ, lambda _: {}, lambda: auth)
             try:
-                await link.ensure_connected()
+                await connection.ensure_connected()
             finally:
-                await link.close()
-                page.close()
+                await connection.close()
+                callback_server.close()
 
         pending = self._loop.submit(connect_with_login)
         try:
-            while not pending.outcome.wait(0.2):  # a signal must find its way in
+            while not pending.outcome.wait(LOGIN_POLL_INTERVAL_S):  # between waits Python handles Ctrl-C
                 pass
         except BaseException:
             pending.cancel()
@@ -192,75 +197,73 @@ class ConnectionPool:
         pending.outcome.result()
 
     def get_status(self, server: str) -> tuple[bool, str]:
-        """Tell whether a server is connected, and what is wrong with it."""
-        if (link := self._connections.get(server)) is None:
+        """Return whether a server is connected, and its last error."""
+        if (connection := self._connections.get(server)) is None:
             return False, ""
-        again = f"; tried again in {link.retry_delay_s:.0f} s" if link.retry_delay_s else ""
-        return link.is_connected, f"{link.error}{again}" if link.error else ""
+        delay_s = connection.retry_delay_s
+        retry = f"; tried again in {delay_s:.0f} s" if delay_s else ""
+        return connection.is_connected, f"{connection.error}{retry}" if connection.error else ""
 
-    def close_stale(self, wanted: Mapping[str, Entry]) -> None:
-        """Let go of every server that is none of these, or is another than it was."""
+    def close_stale(self, current: Mapping[str, ServerEntry]) -> None:
+        """Close the connections of servers that were removed, disabled or changed."""
 
         async def close_connections() -> None:
             stale = [
                 name
-                for name, link in self._connections.items()
-                if name not in wanted or link.config.fingerprint != wanted[name].fingerprint
+                for name, connection in self._connections.items()
+                if name not in current or connection.config.fingerprint != current[name].fingerprint
             ]
             await asyncio.gather(*(self._connections.pop(name).close() for name in stale), return_exceptions=True)
 
         if self._connections:
             self._loop.submit(close_connections)
 
-    async def _poll_config(self) -> None:
-        """While servers run, notice what a person changes, also when nobody calls."""
-        while self._connections:
-            await asyncio.sleep(CONFIG_POLL_INTERVAL_S)
-            self._refresh_config()
+    def close(self) -> None:
+        """Close every connection; the supervisor of a server that does not exit ends it."""
+        if self.pid != os.getpid():
+            return
+        connections, self._connections = list(self._connections.values()), {}
 
-    def _get_connection(self, server: str, entry: Entry, approved: ServerApprovals) -> ServerConnection:
-        link = self._connections.get(server)
-        if link is not None and link.config == entry and link.approvals is approved:
-            return link
-        if link is not None and link.config == entry:
-            if link.approvals.tools != approved.tools:
-                link.invalidate_tools()
-            link.approvals = approved
-            return link
-        if link is not None:
-            self._closing = asyncio.get_running_loop().create_task(link.close())
+        async def close_all() -> None:
+            await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)
 
-        def verify_tools(offered: ToolListing) -> Mapping[str, approvals.RefusalReason]:
-            found = approvals.compare_tools(made.approvals, offered.tools)
-            self._on_refused(server, found)
-            return found
+        self._loop.stop(close_all, CLOSE_TIMEOUT_S)
 
-        made = self._connections[server] = ServerConnection(
+    def _get_connection(self, server: str, entry: ServerEntry, approved: ServerApprovals) -> ServerConnection:
+        connection = self._connections.get(server)
+        if connection is not None and connection.config == entry:
+            if connection.approvals is not approved:
+                if connection.approvals.tools != approved.tools:
+                    connection.invalidate_tools()
+                connection.approvals = approved
+            return connection
+        if connection is not None:
+            self._closing = asyncio.get_running_loop().create_task(connection.close())
+
+        def verify_tools(listing: ToolListing) -> Mapping[str, RefusalReason]:
+            refused = approvals.compare_tools(new_connection.approvals, listing.tools)
+            self._on_refused(server, refused)
+            return refused
+
+        new_connection = self._connections[server] = ServerConnection(
             server,
             entry,
             self._environ,
             verify_tools,
             lambda: self._load_auth(server, entry),
             approved,
-            self._data_folder,
+            self._home,
         )
         if self._polling is None or self._polling.done():
             self._polling = asyncio.get_running_loop().create_task(self._poll_config())
-        return made
+        return new_connection
 
-    def close(self) -> None:
-        """Let go of every server; each is ended by its minder, if it does not leave."""
-        if self.pid != os.getpid():
-            return
-        links, self._connections = list(self._connections.values()), {}
+    def _load_auth(self, server: str, entry: ServerEntry) -> Any:
+        """Return an HTTP auth object that sends and renews the login's token; None without a login."""
+        return oauth.create_silent_auth(self._home, server, entry.expand_variables(self._environ).options["url"])
 
-        async def close_all() -> None:
-            await asyncio.gather(*(link.close() for link in links), return_exceptions=True)
-
-        self._loop.stop(close_all, CLOSE_TIMEOUT_S)
-
-
-def _silence_sdk_logs() -> None:
-    """Keep the SDK's own log away from people: what matters is in the errors."""
-    for name in ("mcp", "client", "httpx2", "httpcore2"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    async def _poll_config(self) -> None:
+        """While servers run, apply changes of servers.json and of the approvals, even if there are no calls."""
+        while self._connections:
+            await asyncio.sleep(CONFIG_POLL_INTERVAL_S)
+            self._refresh_config()

@@ -1,4 +1,4 @@
-"""Talking with a server over HTTP, no answer of which is longer than we can hold."""
+"""The Streamable HTTP transport of a server, with limits on what it may send."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,10 +19,10 @@ LIST_CHANGED_BYTES = LIST_CHANGED.encode()
 
 @asynccontextmanager
 async def open_http_streams(
-    url: str, headers: Mapping[str, str], seconds: float, watch: ConnectionMonitor, auth: Any = None
+    url: str, headers: Mapping[str, str], timeout_s: float, monitor: ConnectionMonitor, auth: Any = None
 ) -> AsyncGenerator[Any]:
-    """Yield what the SDK reads from and writes to."""
-    import httpx2  # with the SDK, at the first connection
+    """Yield the streams that the SDK reads from and writes to."""
+    import httpx2  # slow to import, like the SDK
     from mcp.client.streamable_http import streamable_http_client
 
     class LimitedStream(httpx2.AsyncByteStream):
@@ -34,19 +34,19 @@ async def open_http_streams(
             last = b""
             async for chunk in self._inner:
                 if LIST_CHANGED_BYTES in last + chunk:
-                    watch.tools_changed = True
+                    monitor.tools_changed = True
                 last = chunk[-len(LIST_CHANGED_BYTES) :]
                 size, events = size + len(chunk), events + chunk.count(b"\ndata:")
                 values += sum(map(chunk.count, VALUE_MARKERS))
                 if size > MAX_MESSAGE_BYTES:
-                    watch.violation = f"it answered with more than {MAX_MESSAGE_BYTES >> 20} MB at once"
+                    monitor.violation = f"it answered with more than {MAX_MESSAGE_BYTES >> 20} MB at once"
                 elif values > MAX_MESSAGE_VALUES:
-                    watch.violation = f"it answered with more than {MAX_MESSAGE_VALUES:,} values at once"
+                    monitor.violation = f"it answered with more than {MAX_MESSAGE_VALUES:,} values at once"
                 elif events > MAX_MESSAGES:
-                    watch.violation = f"it sent more than {MAX_MESSAGES:,} messages that nobody had asked for"
-                if watch.violation:
-                    watch.ended.set()
-                    raise httpx2.ReadError(watch.violation)
+                    monitor.violation = f"it sent more than {MAX_MESSAGES:,} messages that nobody had asked for"
+                if monitor.violation:
+                    monitor.ended.set()
+                    raise httpx2.ReadError(monitor.violation)
                 yield chunk
 
         async def aclose(self) -> None:
@@ -55,48 +55,51 @@ async def open_http_streams(
     class LimitedTransport(httpx2.AsyncHTTPTransport):
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             if request.method == "GET" and "last-event-id" not in request.headers and _is_event_stream(request):
-                return httpx2.Response(405)  # nothing that a server sends unasked is of use here
+                return httpx2.Response(405)  # we use nothing that a server sends unasked
             if not _is_allowed_url(request.url, origin):
                 raise httpx2.UnsupportedProtocol(f"the server sent us to {request.url.scheme}://{request.url.host}")
-            if request.method == "POST" and b'"method"' not in request.content and not watch.accept_request():
-                watch.ended.set()  # what we send without a method answers something that the server asked
-                raise httpx2.WriteError(watch.violation)
-            request.headers["accept-encoding"] = "identity"  # a small answer must not become a large one
+            if request.method == "POST" and b'"method"' not in request.content and not monitor.accept_request():
+                monitor.ended.set()  # a message without a method answers a request of the server: it sent too many
+                raise httpx2.WriteError(monitor.violation)
+            request.headers["accept-encoding"] = "identity"  # no compression: a small body must not become a large one
             response = await super().handle_async_request(request)
             if response.status_code >= 300:
-                watch.http_status = response.status_code
+                monitor.http_status = response.status_code
             if response.headers.get("content-encoding", "identity").lower() != "identity":
                 await response.aclose()
-                watch.violation = "it answered in a form that was not asked for"
-                watch.ended.set()
-                raise httpx2.ReadError(watch.violation)
+                monitor.violation = "it answered in a form that was not asked for"
+                monitor.ended.set()
+                raise httpx2.ReadError(monitor.violation)
             response.stream = LimitedStream(response.stream)
             return response
 
     origin = httpx2.URL(url)
-    limits = httpx2.Timeout(seconds)
     client = httpx2.AsyncClient(
-        headers=dict(headers), timeout=limits, transport=LimitedTransport(), auth=auth, trust_env=False
+        headers=dict(headers),
+        timeout=httpx2.Timeout(timeout_s),
+        transport=LimitedTransport(),
+        auth=auth,
+        trust_env=False,
     )
     async with (
         client,
         streamable_http_client(
             url, http_client=client, terminate_on_close=False, max_sse_event_size=MAX_MESSAGE_BYTES
-        ) as pair,
+        ) as streams,
     ):
         try:
-            yield pair
+            yield streams
         finally:
-            watch.ended.set()
+            monitor.ended.set()
 
 
 def _is_allowed_url(url: Any, origin: Any) -> bool:
-    """Tell whether a request may go there: where a person pointed us, or, to log in, to an encrypted address."""
+    """Return whether a request may go to a URL: the configured origin, or any https host, which logins need."""
     if (url.scheme, url.host, url.port) == (origin.scheme, origin.host, origin.port):
         return True
     return url.scheme == "https" or (url.host in LOOPBACK_HOSTS and origin.host in LOOPBACK_HOSTS)
 
 
 def _is_event_stream(request: Any) -> bool:
-    """Tell whether a request opens the channel on which a server may speak first; others belong to logging in."""
+    """Return whether a GET opens the stream for a server's own messages; other GETs belong to a login."""
     return "text/event-stream" in request.headers.get("accept", "")

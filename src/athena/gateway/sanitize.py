@@ -1,17 +1,21 @@
-"""A stranger's words, made fit to be shown: what hides, reorders or commands is taken out or made visible."""
+"""Clean the texts and schemas of servers before anybody reads them: no hidden or reordering characters, bounded."""
 
 import re
 from typing import Any
 
 from athena.core import text as texts
 
-MAX_SUMMARY_CHARS = 140  # characters
+MAX_SUMMARY_CHARS = 140
 MAX_DETAILS_CHARS = 1_500
 MAX_PARAMETER_HELP_CHARS = 300
-MAX_SCHEMA_DEPTH = 12  # levels of a schema
-MAX_SCHEMA_NODES = 2_000  # of a schema
-MAX_PARAMETER_NAME_CHARS = 100  # characters of a parameter's
-# What a checker or a reader of the signature needs; all else a server says about its parameters is left out.
+MAX_SCHEMA_DEPTH = 12
+MAX_SCHEMA_NODES = 2_000
+MAX_PARAMETER_NAME_CHARS = 100
+MAX_ALTERNATIVES = 50
+MAX_ENUM_VALUES = 500
+MAX_TYPE_NAMES = 10
+MAX_VALUE_CHARS = 2_000
+# the keywords that argument checks and signatures need; the others are dropped
 # fmt: off
 SCHEMA_KEYWORDS = frozenset((
     "type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "default", "description",
@@ -19,11 +23,11 @@ SCHEMA_KEYWORDS = frozenset((
     "maxLength", "minItems", "maxItems",
 ))
 # fmt: on
-LINE_SEPARATORS = "\n\t\u2028\u2029"  # which part words and lines
+LINE_SEPARATORS = "\n\t\u2028\u2029"  # invisible, but allowed in texts
 _SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions")
 _INVALID = object()
 _SCALAR_TYPES = (str, int, float, bool, type(None))
-# What may stand behind a keyword, where that is one value.
+# the type of a keyword's value, where it is a single value
 _KEYWORD_TYPES: dict[str, Any] = {
     **dict.fromkeys(("type", "$ref", "format"), str),
     **dict.fromkeys(("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"), int | float),
@@ -32,39 +36,39 @@ _KEYWORD_TYPES: dict[str, Any] = {
 }
 
 
-def sanitize_text(text: Any, most: int) -> str:
-    """Take out what nobody can see, and cut."""
+def sanitize_text(text: Any, max_chars: int) -> str:
+    """Remove invisible characters and cut the text; return an empty one for what is no text."""
     if not isinstance(text, str):
         return ""
-    plain = text[: 4 * most]
-    plain = plain.translate(dict.fromkeys(map(ord, texts.find_invisible_chars(plain, LINE_SEPARATORS))))
-    plain = plain.replace('"""', "'''").strip()
-    return plain if len(plain) <= most else f"{plain[: most - 3].rstrip()}..."
+    visible = text[: 4 * max_chars]
+    visible = visible.translate(dict.fromkeys(map(ord, texts.find_invisible_chars(visible, LINE_SEPARATORS))))
+    visible = visible.replace('"""', "'''").strip()
+    return visible if len(visible) <= max_chars else f"{visible[: max_chars - 3].rstrip()}..."
 
 
-def sanitize_line(text: Any, most: int) -> str:
-    """The same, on one line."""
-    return " ".join(sanitize_text(text, most).split())
+def sanitize_line(text: Any, max_chars: int) -> str:
+    """Sanitize a text and put it on one line."""
+    return " ".join(sanitize_text(text, max_chars).split())
 
 
 def split_description(description: Any) -> tuple[str, str]:
-    """Split a description into a summary of one line and what follows it."""
+    """Split a description into a one-line summary and the rest."""
     whole = sanitize_text(description, MAX_DETAILS_CHARS + MAX_SUMMARY_CHARS)
     first, _, rest = whole.partition("\n")
     sentence = re.match(r"(.{8,}?[.!?])(?:\s|$)", first)
-    head = sentence[1] if sentence and len(sentence[1]) <= MAX_SUMMARY_CHARS else first
-    if len(head) > MAX_SUMMARY_CHARS:
-        return sanitize_line(head, MAX_SUMMARY_CHARS), whole
-    return sanitize_line(head, MAX_SUMMARY_CHARS), (first[len(head) :].strip() + "\n" + rest).strip()
+    summary = sentence[1] if sentence and len(sentence[1]) <= MAX_SUMMARY_CHARS else first
+    if len(summary) > MAX_SUMMARY_CHARS:
+        return sanitize_line(summary, MAX_SUMMARY_CHARS), whole
+    return sanitize_line(summary, MAX_SUMMARY_CHARS), (first[len(summary) :].strip() + "\n" + rest).strip()
 
 
 def escape_hidden(text: str) -> str:
-    """Show what hides, or would begin a line that looks like one of ours, as the number of its character."""
+    """Replace invisible characters and line breaks by their code points, so that a text cannot imitate our output."""
     return "".join(f"<U+{ord(char):04X}>" if texts.is_invisible(char) else char for char in text)
 
 
 def has_hidden_text(value: Any) -> bool:
-    """Tell whether anything in a definition hides from its reader."""
+    """Return whether a definition contains invisible characters anywhere."""
     if isinstance(value, str):
         return bool(texts.find_invisible_chars(value, LINE_SEPARATORS))
     if isinstance(value, dict):
@@ -72,50 +76,54 @@ def has_hidden_text(value: Any) -> bool:
     return isinstance(value, list) and any(map(has_hidden_text, value))
 
 
-def sanitize_schema(given: Any) -> dict[str, Any]:
-    """Return as much of a schema as is of use, with its words made clean."""
-    return _SchemaPruner().prune(given, MAX_SCHEMA_DEPTH)
+def sanitize_schema(schema: Any) -> dict[str, Any]:
+    """Return the useful keywords of a schema, with sanitized texts and within our limits."""
+    return _SchemaPruner().prune(schema, MAX_SCHEMA_DEPTH)
 
 
 class _SchemaPruner:
     def __init__(self) -> None:
         self._nodes_left = MAX_SCHEMA_NODES
 
-    def prune(self, given: Any, deep: int) -> dict[str, Any]:
+    def prune(self, schema: Any, depth_left: int) -> dict[str, Any]:
         self._nodes_left -= 1
-        if not isinstance(given, dict) or deep <= 0 or self._nodes_left <= 0:
+        if not isinstance(schema, dict) or depth_left <= 0 or self._nodes_left <= 0:
             return {}
-        made = {key: self._prune_value(key, value, deep) for key, value in given.items() if key in SCHEMA_KEYWORDS}
-        return {key: value for key, value in made.items() if value is not _INVALID}
+        pruned = {
+            key: self._prune_value(key, value, depth_left) for key, value in schema.items() if key in SCHEMA_KEYWORDS
+        }
+        return {key: value for key, value in pruned.items() if value is not _INVALID}
 
-    def _prune_value(self, key: str, value: Any, deep: int) -> Any:
-        """Return what stands behind a keyword, if that is of the kind that belongs there."""
+    def _prune_value(self, key: str, value: Any, depth_left: int) -> Any:
+        """Return the value of a keyword, pruned; _INVALID if it has the wrong type or cannot be shown."""
         if key == "description":
             return sanitize_line(value, MAX_PARAMETER_HELP_CHARS)
         if key in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
             return {
-                name: self.prune(one, deep - 1)
-                for name, one in value.items()
+                name: self.prune(schema, depth_left - 1)
+                for name, schema in value.items()
                 if self._nodes_left > 0 and _is_valid_name(name)
             }
         if key in ("anyOf", "oneOf") and isinstance(value, list):
-            return [self.prune(one, deep - 1) for one in value] if 0 < len(value) <= 50 else _INVALID
+            if not 0 < len(value) <= MAX_ALTERNATIVES:
+                return _INVALID
+            return [self.prune(schema, depth_left - 1) for schema in value]
         if key in ("items", "additionalProperties") and isinstance(value, dict):
-            return self.prune(value, deep - 1)
+            return self.prune(value, depth_left - 1)
         if key == "enum" and isinstance(value, list):
-            return _check_values(value, _SCALAR_TYPES, 500)
+            return _check_values(value, _SCALAR_TYPES, MAX_ENUM_VALUES)
         if key == "type" and isinstance(value, list):
-            return _check_values(value, str, 10)
+            return _check_values(value, str, MAX_TYPE_NAMES)
         if key == "required" and isinstance(value, list):
-            return [one for one in value[:MAX_SCHEMA_NODES] if _is_valid_name(one)]
-        kinds = _KEYWORD_TYPES.get(key, ())
-        return value if isinstance(value, kinds) and len(repr(value)) <= 2_000 and _is_visible(value) else _INVALID
+            return [name for name in value[:MAX_SCHEMA_NODES] if _is_valid_name(name)]
+        has_type = isinstance(value, _KEYWORD_TYPES.get(key, ()))
+        return value if has_type and len(repr(value)) <= MAX_VALUE_CHARS and _is_visible(value) else _INVALID
 
 
-def _check_values(values: list[Any], kind: Any, most: int) -> Any:
-    """Return the values if all can be shown; with some of them left out, what is allowed would be refused."""
-    fit = 0 < len(values) <= most and all(isinstance(one, kind) and _is_visible(one) for one in values)
-    return values if fit else _INVALID
+def _check_values(values: list[Any], types: Any, max_count: int) -> Any:
+    """Return all values, or _INVALID if one cannot be shown: without it we would refuse arguments that are allowed."""
+    is_valid = 0 < len(values) <= max_count and all(isinstance(value, types) and _is_visible(value) for value in values)
+    return values if is_valid else _INVALID
 
 
 def _is_valid_name(name: Any) -> bool:
@@ -123,7 +131,7 @@ def _is_valid_name(name: Any) -> bool:
 
 
 def _is_visible(value: Any) -> bool:
-    """Tell whether a value is on one line with nothing hidden in it: it cannot be cleaned, since it has to be sent."""
+    """Return whether a value has no invisible characters; it cannot be cleaned, since it is sent to the server."""
     if isinstance(value, dict):
         return all(_is_visible(key) and _is_visible(item) for key, item in value.items())
     if isinstance(value, list):

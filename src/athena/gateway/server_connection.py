@@ -1,6 +1,6 @@
-"""The connection to one server: made at the first need, made again after a failure, but not without a pause.
+"""The connection to one server: connect with the first call, reconnect after a failure with growing delays.
 
-Everything here runs on the gateway's own event loop.
+Everything here runs on the gateway's event loop.
 """
 
 import asyncio
@@ -17,49 +17,58 @@ from athena.core import redaction
 from athena.core.version import __version__
 from athena.errors import AthenaError, Denied, InvalidInput, LimitExceeded, Misconfigured, Unavailable
 from athena.gateway import approvals, config, http, sanitize, stdio
-from athena.gateway.config import Entry
+from athena.gateway.config import ServerEntry
 from athena.gateway.monitor import ConnectionMonitor
+
+MAX_CONCURRENT_CALLS = 16  # of one server
+RETRY_DELAYS_S = (1.0, 2.0, 5.0, 15.0, 60.0)  # after one failure, two, ...
+MAX_UNANSWERED_CALLS = 3  # in a row, before the connection is closed
+MAX_TOOL_PAGES = 100
+MAX_ERROR_CHARS = 300
+TOOL_RECHECK_INTERVAL_S = 300.0
+LAST_OUTPUT_WAIT_S = 0.3  # output of a server that has ended may still be in its pipes
+DISCONNECT_TIMEOUT_S = 0.5
+CONNECTION_CLOSED_CODE = -32000  # of the SDK
+UNCERTAIN_HINT = "it may have been done or not: look before you call it again"
+LIST_SERVERS_HINT = "athena servers list says how it is"
+ASK_LESS_HINT = "ask it for less"
 
 _import_lock = threading.Lock()
 
 
 def import_mcp_sdk() -> None:
+    """Import the MCP SDK in one thread at a time.
+
+    Its modules import each other in circles: a second thread would find them half loaded, for good.
+    """
     with _import_lock:
         import mcp.client
         import mcp.server.lowlevel  # noqa: F401
 
 
-MAX_CONCURRENT_CALLS = 16  # calls of one server
-RETRY_DELAYS_S = (1.0, 2.0, 5.0, 15.0, 60.0)  # seconds after one failure, two, ...
-MAX_UNANSWERED_CALLS = 3  # calls in a row that may fail without an answer before the connection is given up
-MAX_TOOL_PAGES = 100  # of a list of tools
-TOOL_RECHECK_INTERVAL_S = 300.0  # seconds after which the tools are compared again
-CONNECTION_CLOSED_CODE, REQUEST_TIMEOUT_CODE = -32000, -32001  # the SDK's own codes
-
-
 class ConnectionLost(Exception):
-    """The connection ended while a call was under way."""
+    """The connection ended during a call."""
 
 
 class SessionExpired(ConnectionLost):
-    """The server does not know us any more, and so has done nothing."""
+    """The server does not know the session any more, so it has done nothing."""
 
 
 class ServerConnection:
     def __init__(
         self,
         name: str,
-        entry: Entry,
-        environment: Mapping[str, str],
+        entry: ServerEntry,
+        environ: Mapping[str, str],
         verify: Callable[[approvals.ToolListing], Mapping[str, approvals.RefusalReason]],
-        auth: Callable[[], Any],
+        load_auth: Callable[[], Any],
         approved: Any = None,
-        kept: str | None = None,
+        data_folder: str | None = None,
     ) -> None:
-        self.name, self.config, self._environ, self._verify, self._auth = name, entry, environment, verify, auth
-        self.approvals = approved  # what the tools are compared with
-        self._data_folder = kept  # the folder of Athena's own files
-        self.error = ""  # why the last attempt failed
+        self.name, self.config, self._environ = name, entry, environ
+        self._verify, self._load_auth, self._data_folder = verify, load_auth, data_folder
+        self.approvals = approved  # `verify` compares the tools with these
+        self.error = ""  # why the last attempt to connect failed
         self._refusals: Mapping[str, approvals.RefusalReason] = {}
         self._client: Any = None
         self._connection_task: asyncio.Task[None] | None = None
@@ -72,7 +81,7 @@ class ServerConnection:
         self._closed = False
         self._retry_at = 0.0
         self._compared_at = 0.0
-        self._mode = "auto"  # until it is known to speak an older revision
+        self._mode = "auto"  # "legacy" once the server turned out to speak an older protocol version
 
     @property
     def is_connected(self) -> bool:
@@ -80,118 +89,126 @@ class ServerConnection:
 
     @property
     def retry_delay_s(self) -> float:
-        """Return for how many seconds more nothing is tried."""
+        """Seconds until the next attempt to connect is allowed."""
         return max(0.0, self._retry_at - time.monotonic())
 
     def invalidate_tools(self) -> None:
-        """Have the tools compared before the next call: a person has approved others."""
+        """Compare the tools again before the next call, since a person approved others."""
         self._monitor.tools_changed = True
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    async def call_tool(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None], *, again: bool) -> Any:
-        """Call a tool; `again` allows a second attempt when the connection is lost, for what changes nothing.
+    async def call_tool(
+        self, tool: str, arguments: dict[str, Any], on_begin: Callable[[], None], *, may_retry: bool
+    ) -> Any:
+        """Call a tool. `may_retry`, for tools that change nothing, allows a second attempt if the connection is lost.
 
-        `begun` is told before anything is sent.
+        `on_begin` runs before anything is sent.
         """
         try:
-            return await self._attempt_call(tool, arguments, begun, again)
+            return await self._attempt_call(tool, arguments, on_begin, may_retry)
         except ConnectionLost as lost:
-            if again or isinstance(lost, SessionExpired):
+            if may_retry or isinstance(lost, SessionExpired):
                 with suppress(ConnectionLost):
-                    return await self._attempt_call(tool, arguments, begun, again)
-            broken = f"the server {self.name} broke off during {tool}: {lost}"
-            raise Unavailable(broken, hint=UNCERTAIN_HINT, retry=False) from None
+                    return await self._attempt_call(tool, arguments, on_begin, may_retry)
+            message = f"the server {self.name} broke off during {tool}: {lost}"
+            raise Unavailable(message, hint=UNCERTAIN_HINT, retry=False) from None
 
-    async def _attempt_call(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None], reads: bool) -> Any:
+    async def _attempt_call(
+        self, tool: str, arguments: dict[str, Any], on_begin: Callable[[], None], is_read_only: bool
+    ) -> Any:
         client = await self.ensure_connected()
-        watch = self._monitor  # of this connection; another call may meet the next one
-        before = watch.stderr_bytes  # what it said before is not about this call
+        monitor = self._monitor  # of this connection: during the call another one may replace it
+        stderr_before = monitor.stderr_bytes  # errors quote only what the server wrote during this call
         if why := self._refusals.get(tool):
             raise create_refusal_error(self.name, tool, why)
         try:
-            async with (
-                self._call_slots,
-                asyncio.timeout(self.config.timeout_s),
-            ):  # the time of those before it is not its own
-                if watch.ended.is_set():
+            # the timeout starts after the wait for a slot, so that a call does not pay for those before it
+            async with self._call_slots, asyncio.timeout(self.config.timeout_s):
+                if monitor.ended.is_set():
                     raise SessionExpired("it has ended")
-                watch.reset_counts()
-                begun()
-                asked = asyncio.ensure_future(client.call_tool(tool, arguments))
-                result = await self._wait_for_response(asked, watch)
+                monitor.reset_counts()
+                on_begin()
+                request = asyncio.ensure_future(client.call_tool(tool, arguments))
+                result = await self._wait_for_response(request, monitor)
         except TimeoutError:
-            raise await self._record_timeout(tool, watch, before, reads) from None
+            raise await self._record_timeout(tool, monitor, stderr_before, is_read_only) from None
         except AthenaError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
-            raise await self._classify_failure(tool, error, watch, before) from None
+        except Exception as error:  # noqa: BLE001  # the SDK and servers raise anything
+            raise await self._classify_failure(tool, error, monitor, stderr_before) from None
         self._unanswered = self._failures = 0
         return result
 
-    async def _wait_for_response(self, asked: "asyncio.Future[Any]", watch: ConnectionMonitor) -> Any:
-        """Wait for an answer; who has left will not give it."""
-        ended = asyncio.ensure_future(watch.ended.wait())
+    async def _wait_for_response(self, request: "asyncio.Future[Any]", monitor: ConnectionMonitor) -> Any:
+        """Wait for the response or for the end of the connection."""
+        ended = asyncio.ensure_future(monitor.ended.wait())
         try:
-            await asyncio.wait({asked, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
-                await asyncio.wait({asked}, timeout=0.2)  # the last words may be on their way
-            if not asked.done():
-                raise ConnectionLost(_format_reason("it has ended", watch))
-            return asked.result()
+            await asyncio.wait({request, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not request.done():
+                await asyncio.wait({request}, timeout=0.2)  # the response may still be in the pipe
+            if not request.done():
+                raise ConnectionLost(_format_reason("it has ended", monitor))
+            return request.result()
         finally:
             ended.cancel()
-            if not asked.done():
-                asked.cancel()
-                await asyncio.wait({asked}, timeout=1.0)
+            if not request.done():
+                request.cancel()
+                await asyncio.wait({request}, timeout=1.0)
 
-    async def _record_timeout(self, tool: str, watch: ConnectionMonitor, before: int, reads: bool) -> AthenaError:
-        """Give up a server that has not answered for the third time."""
-        said = watch.format_last_output(before)
-        if self._is_current(watch):
+    async def _record_timeout(
+        self, tool: str, monitor: ConnectionMonitor, stderr_before: int, is_read_only: bool
+    ) -> AthenaError:
+        """Count an unanswered call, close the connection after the third in a row, and return the error."""
+        output = monitor.format_last_output(stderr_before)
+        if self._is_current(monitor):
             self._unanswered += 1
-            if self._unanswered >= MAX_UNANSWERED_CALLS or watch.ended.is_set():
-                self._schedule_retry(_format_reason(f"it did not answer {self._unanswered} calls in a row", watch))
+            if self._unanswered >= MAX_UNANSWERED_CALLS or monitor.ended.is_set():
+                self._schedule_retry(_format_reason(f"it did not answer {self._unanswered} calls in a row", monitor))
                 self._unanswered = 0
                 await self._disconnect()
-        longer = f'ask for less, or let it take longer: "timeout" in servers.json, for {self.name}'
+        hint = f'ask for less, or let it take longer: "timeout" in servers.json, for {self.name}'
         return Unavailable(
-            f"the server {self.name} did not answer {tool} within {self.config.timeout_s:g} s{said}",
-            hint=longer if reads else f"{UNCERTAIN_HINT}; {longer}",
+            f"the server {self.name} did not answer {tool} within {self.config.timeout_s:g} s{output}",
+            hint=hint if is_read_only else f"{UNCERTAIN_HINT}; {hint}",
             retry=False,
         )
 
-    async def _classify_failure(self, tool: str, error: Exception, watch: ConnectionMonitor, before: int) -> Exception:
-        """Say what came of a call that the SDK could not finish."""
-        code, words = getattr(error, "code", None), sanitize.sanitize_line(str(error), 300)
-        if watch.violation:
-            if self._is_current(watch):
+    async def _classify_failure(
+        self, tool: str, error: Exception, monitor: ConnectionMonitor, stderr_before: int
+    ) -> Exception:
+        """Return the error to raise for a call that the SDK could not finish."""
+        code, message = getattr(error, "code", None), sanitize.sanitize_line(str(error), MAX_ERROR_CHARS)
+        if monitor.violation:
+            if self._is_current(monitor):
                 await self._disconnect()
-            return LimitExceeded(f"the server {self.name} was cut off at {tool}: {watch.violation}", hint=ASK_LESS_HINT)
-        if isinstance(error, ConnectionLost) or code == CONNECTION_CLOSED_CODE or watch.ended.is_set():
-            if self._is_current(watch):
+            return LimitExceeded(
+                f"the server {self.name} was cut off at {tool}: {monitor.violation}", hint=ASK_LESS_HINT
+            )
+        if isinstance(error, ConnectionLost) or code == CONNECTION_CLOSED_CODE or monitor.ended.is_set():
+            if self._is_current(monitor):
                 self._unanswered += 1
                 if self._unanswered >= MAX_UNANSWERED_CALLS:
-                    self._schedule_retry(_format_reason("it ended during calls", watch))
+                    self._schedule_retry(_format_reason("it ended during calls", monitor))
                 await self._disconnect()
-            return error if isinstance(error, ConnectionLost) else ConnectionLost(_format_reason(words, watch))
-        if watch.http_status == 404:  # a server that was started anew knows no session of before
-            if self._is_current(watch):
+            return error if isinstance(error, ConnectionLost) else ConnectionLost(_format_reason(message, monitor))
+        if monitor.http_status == 404:  # after a restart a server does not know its old sessions
+            if self._is_current(monitor):
                 await self._disconnect()
             return SessionExpired("it answered 404")
-        if watch.http_status in (401, 403):
-            return _create_login_error(self.name, watch.http_status)
-        if watch.http_status >= 300:
+        if monitor.http_status in (401, 403):
+            return _create_login_error(self.name, monitor.http_status)
+        if monitor.http_status >= 300:
             return Unavailable(
-                f"the server {self.name} answered {tool} with HTTP {watch.http_status}: {words}",
+                f"the server {self.name} answered {tool} with HTTP {monitor.http_status}: {message}",
                 hint="look at its log, or try again later",
                 retry=False,
             )
-        if code is not None and code != stdio.PARSE_ERROR_CODE:  # the server's own answer
-            return Unavailable(f"the server {self.name} refused {tool}: {words}", hint=LIST_SERVERS_HINT, retry=False)
-        said = watch.format_last_output(before)
+        if code is not None and code != stdio.PARSE_ERROR_CODE:  # a JSON-RPC error of the server
+            return Unavailable(f"the server {self.name} refused {tool}: {message}", hint=LIST_SERVERS_HINT, retry=False)
+        output = monitor.format_last_output(stderr_before)
         return Unavailable(
-            f"the server {self.name} answered {tool} with what is no result: {words}{said}",
+            f"the server {self.name} answered {tool} with what is no result: {message}{output}",
             hint=LIST_SERVERS_HINT,
             retry=False,
         )
@@ -199,8 +216,8 @@ class ServerConnection:
     # --- connecting ---------------------------------------------------------------------------------------------------
 
     async def ensure_connected(self) -> Any:
-        """Return the client of a server that is connected and whose tools are as they were approved."""
-        async with self._connecting:  # nobody holds it for longer than a start may take
+        """Return the SDK client of the server, connected and with its tools compared to the approved ones."""
+        async with self._connecting:  # held for at most the startup timeout
             if self.is_connected and (self._is_recently_compared or await self._recheck_tools()):
                 return self._client
             await self._disconnect()
@@ -217,186 +234,166 @@ class ServerConnection:
                 async with asyncio.timeout(self.config.startup_timeout_s):
                     self._client = await self._connect()
                     await self._compare_tools(self._client)
-            except (Misconfigured, InvalidInput) as error:  # the entry must be mended first
+            except (Misconfigured, InvalidInput) as error:  # the entry is wrong: no delay, a person must edit it
                 self.error = str(error)
                 raise
-            except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
+            except Exception as error:  # noqa: BLE001  # the SDK and servers raise anything
                 raise await self._record_connect_failure(error) from None
             self.error, self._failures = "", 0
             return self._client
 
     @property
     def _is_recently_compared(self) -> bool:
-        """Tell whether there is no need to compare the tools again."""
         return not self._monitor.tools_changed and time.monotonic() <= self._compared_at + TOOL_RECHECK_INTERVAL_S
 
     async def _recheck_tools(self) -> bool:
-        """Compare the tools on a connection that is open; False where it turns out that it was not."""
+        """Compare the tools on the open connection; return False if it has ended without our noticing."""
         try:
             async with asyncio.timeout(self.config.startup_timeout_s):
                 await self._compare_tools(self._client)
-        except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
+        except Exception as error:  # noqa: BLE001  # the SDK and servers raise anything
             if not self._monitor.violation and (self._monitor.ended.is_set() or self._monitor.http_status == 404):
-                return False  # nothing was asked of it yet, so another connection will do
+                return False  # no call was sent yet, so a new connection can take it
             raise await self._record_connect_failure(error, "did not list its tools") from None
         return True
 
     async def _connect(self) -> Any:
         self._monitor, self._stop = ConnectionMonitor(), asyncio.Event()
-        made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        connected: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._connection_task = asyncio.create_task(
-            self._hold_connection(self._create_transport(), made, self._stop, self._monitor.ended)
+            self._hold_connection(self._create_transport(), connected, self._stop, self._monitor.ended)
         )
         try:
-            return await made
+            return await connected
         except asyncio.CancelledError:
             self._connection_task.cancel()
             raise
 
     def _create_transport(self) -> Any:
-        given = self.config.expand_variables(self._environ).options
+        options = self.config.expand_variables(self._environ).options
         if self.config.transport == "http":
-            auth = None if "Authorization" in (given.get("headers") or {}) else self._auth()
-            return http.open_http_streams(
-                given["url"], given.get("headers") or {}, self.config.timeout_s, self._monitor, auth
-            )
-        environment = stdio.build_environment(self._environ, given.get("env") or {})
-        folder = config.resolve_working_directory(self.name, given, environment, self._data_folder)
-        program = _find_program(given["command"], folder, environment)
+            headers = options.get("headers") or {}
+            auth = None if "Authorization" in headers else self._load_auth()
+            return http.open_http_streams(options["url"], headers, self.config.timeout_s, self._monitor, auth)
+        environ = stdio.build_environment(self._environ, options.get("env") or {})
+        folder = config.resolve_working_directory(self.name, options, environ, self._data_folder)
+        program = _find_program(options["command"], folder, environ)
         if program is None:
             raise Misconfigured(
-                f"the server {self.name} cannot start: there is no program {given['command']!r:.200}",
+                f"the server {self.name} cannot start: there is no program {options['command']!r:.200}",
                 hint="install it, or write its whole path in servers.json",
             )
-        words = [program, *(given.get("args") or ())]
-        return stdio.open_stdio_streams(words, environment, folder, self._monitor)
+        return stdio.open_stdio_streams([program, *(options.get("args") or ())], environ, folder, self._monitor)
 
     async def _hold_connection(
-        self, transport: Any, made: "asyncio.Future[Any]", stop: asyncio.Event, ended: asyncio.Event
+        self, transport: Any, connected: "asyncio.Future[Any]", stop: asyncio.Event, ended: asyncio.Event
     ) -> None:
-        """Hold a connection open until it ends or is not needed; the SDK wants it opened and closed by one task.
+        """Keep a connection open until `stop` or `ended` is set; the SDK requires that one task opens and closes it.
 
-        What it is given is its own: one that closes slowly must not end the next.
+        The events are parameters because a connection that closes slowly must not touch those of the next one.
         """
         try:
             import_mcp_sdk()
-            from mcp import Client
+            from mcp import Client  # the SDK is slow to import
             from mcp_types import Implementation
             from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
             async with Client(
                 transport, mode=self._mode, client_info=Implementation(name="athena", version=__version__), cache=None
-            ) as it:
-                # It would try patterns that a stranger wrote, and one of those can take for ever.
-                it.session.validate_tool_result = _skip_validation  # type: ignore[method-assign]
-                self._mode = "auto" if it.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
-                if not made.done():
-                    made.set_result(it)
-                over = [asyncio.ensure_future(one.wait()) for one in (stop, ended)]
-                await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
-                for one in over:
-                    one.cancel()
-        except BaseException as error:  # noqa: BLE001  # told to whoever waits
-            if not made.done():
-                made.set_exception(error if isinstance(error, Exception) else ConnectionLost("it was given up"))
+            ) as client:
+                # the SDK would match patterns of the server's own schema, which can take for ever
+                client.session.validate_tool_result = _skip_validation  # type: ignore[method-assign]
+                self._mode = "auto" if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
+                if not connected.done():
+                    connected.set_result(client)
+                waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for wait in waits:
+                    wait.cancel()
+        except BaseException as error:  # noqa: BLE001  # `_connect` raises it
+            if not connected.done():
+                connected.set_exception(error if isinstance(error, Exception) else ConnectionLost("it was given up"))
         finally:
             ended.set()
 
     async def _compare_tools(self, client: Any) -> None:
-        """List the tools and have them compared with those that were approved."""
+        """List the tools and store which of them are not as approved."""
         self._refusals = self._verify(await self._list_tools(client))
         self._monitor.tools_changed, self._compared_at = False, time.monotonic()
 
     async def _list_tools(self, client: Any) -> approvals.ToolListing:
-        """Go through the pages for as long as there is room for more."""
-        offered = approvals.ToolListing()
+        """Read the pages of the tool list up to our limits."""
+        listing = approvals.ToolListing()
         cursor: str | None = None
         for _ in range(MAX_TOOL_PAGES):
             self._monitor.reset_counts()
             page = await self._wait_for_response(asyncio.ensure_future(client.list_tools(cursor=cursor)), self._monitor)
-            for one in page.tools:
-                offered.add_tool(one.model_dump(by_alias=True, exclude_none=True, mode="json"))
+            for tool in page.tools:
+                listing.add_tool(tool.model_dump(by_alias=True, exclude_none=True, mode="json"))
             cursor = page.next_cursor
-            if not cursor or offered.is_full:
+            if not cursor or listing.is_full:
                 break
         if cursor:
-            offered.left_out += 1  # at least: nobody asks for the rest
-        return offered
+            listing.left_out += 1  # at least one: the other pages are not read
+        return listing
 
-    # --- failing ------------------------------------------------------------------------------------------------------
+    # --- failures -----------------------------------------------------------------------------------------------------
 
-    async def _record_connect_failure(self, error: Exception, late: str = "did not introduce itself") -> AthenaError:
+    async def _record_connect_failure(
+        self, error: Exception, missed_step: str = "did not introduce itself"
+    ) -> AthenaError:
+        """Close the connection, schedule the next attempt, and return the error to raise."""
         status = self._monitor.http_status
         if isinstance(error, TimeoutError):
-            words = f"it {late} within {self.config.startup_timeout_s:g} s"
+            message = f"it {missed_step} within {self.config.startup_timeout_s:g} s"
         else:
-            words = sanitize.sanitize_line(str(_unwrap_error(error)), 300) or type(error).__name__
-        if self._connection_task is not None:  # its last words may be on their way
-            await asyncio.wait({self._connection_task}, timeout=0.3)
-        reason = _format_reason(words, self._monitor)
+            message = sanitize.sanitize_line(str(_unwrap_error(error)), MAX_ERROR_CHARS) or type(error).__name__
+        if self._connection_task is not None:
+            await asyncio.wait({self._connection_task}, timeout=LAST_OUTPUT_WAIT_S)
+        reason = _format_reason(message, self._monitor)
         await self._disconnect()
         self._schedule_retry(reason)
-        if isinstance(leaf := _unwrap_error(error), AthenaError):
-            return leaf
+        if isinstance(cause := _unwrap_error(error), AthenaError):
+            return cause
         if status in (401, 403):
             self.error = f"it answered {status}"
             return _create_login_error(self.name, status)
-        shown = f" (HTTP {status})" if status else ""
-        ask, end = ("is it running at", "?") if self.config.transport == "http" else ("try what it runs by hand:", "")
+        status_note = f" (HTTP {status})" if status else ""
+        target = sanitize.sanitize_line(redaction.redact(self.config.target).text, 200)
+        is_http = self.config.transport == "http"
         return Unavailable(
-            f"the server {self.name} cannot be connected{shown}: {reason}",
-            hint=f"{ask} {sanitize.sanitize_line(redaction.redact(self.config.target).text, 200)}{end}",
-            retry=False,  # who tries again at once only meets the pause
+            f"the server {self.name} cannot be connected{status_note}: {reason}",
+            hint=f"is it running at {target}?" if is_http else f"try what it runs by hand: {target}",
+            retry=False,  # an immediate retry would only meet the delay
         )
 
     def _schedule_retry(self, reason: str) -> None:
-        """Pause before the next attempt, longer each time."""
-        pause = RETRY_DELAYS_S[min(self._failures, len(RETRY_DELAYS_S) - 1)]
+        """Set a delay before the next attempt, longer each time."""
+        delay_s = RETRY_DELAYS_S[min(self._failures, len(RETRY_DELAYS_S) - 1)]
         self._failures += 1
         self._mode = "auto"
-        self._retry_at = time.monotonic() + pause * (0.8 + 0.4 * random.random())
+        self._retry_at = time.monotonic() + delay_s * (0.8 + 0.4 * random.random())
         self.error = reason
 
-    def _is_current(self, watch: ConnectionMonitor) -> bool:
-        """Tell whether a connection is still open for us: what ends all calls under way must be dealt with once."""
-        return watch is self._monitor and self._client is not None
+    def _is_current(self, monitor: ConnectionMonitor) -> bool:
+        """Return whether this is the open connection: when it ends, only the first of its calls may handle that."""
+        return monitor is self._monitor and self._client is not None
 
     async def _disconnect(self) -> None:
-        """Let go of the connection."""
         self._client = None
-        keeper, self._connection_task = self._connection_task, None
-        if keeper is None:
+        task, self._connection_task = self._connection_task, None
+        if task is None:
             return
         self._stop.set()
-        await asyncio.wait({keeper}, timeout=0.5)
-        if not keeper.done():
-            keeper.cancel()
-            await asyncio.wait({keeper}, timeout=0.5)
+        await asyncio.wait({task}, timeout=DISCONNECT_TIMEOUT_S)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=DISCONNECT_TIMEOUT_S)
 
     async def close(self) -> None:
-        """End it for good: whoever still calls does not start it again."""
+        """Disconnect for good: later calls do not reconnect."""
         self._closed = True
         await self._disconnect()
-
-
-UNCERTAIN_HINT = "it may have been done or not: look before you call it again"
-LIST_SERVERS_HINT = "athena servers list says how it is"
-ASK_LESS_HINT = "ask it for less"
-
-
-def _format_reason(words: str, watch: ConnectionMonitor) -> str:
-    return (watch.violation or words) + watch.format_last_output()
-
-
-def _find_program(command: str, folder: str, environment: Mapping[str, str]) -> str | None:
-    """Return what a command starts: a path is one from the server's folder, never from ours."""
-    if os.path.dirname(command):
-        command = os.path.join(folder, os.path.expanduser(command))
-    return shutil.which(command, path=environment.get("PATH"))
-
-
-async def _skip_validation(name: str, result: Any) -> None:
-    """Take a result as it is."""
 
 
 def create_refusal_error(server: str, tool: str, why: approvals.RefusalReason) -> Denied:
@@ -411,6 +408,21 @@ def _create_login_error(server: str, status: int) -> Denied:
         f"the server {server} answered {status}: it does not let us in",
         hint=f"a person logs in: athena servers login {server}; or check the header with its token",
     )
+
+
+def _format_reason(message: str, monitor: ConnectionMonitor) -> str:
+    return (monitor.violation or message) + monitor.format_last_output()
+
+
+def _find_program(command: str, folder: str, environ: Mapping[str, str]) -> str | None:
+    """Return the path of a command's program; a relative path starts at the server's working directory."""
+    if os.path.dirname(command):
+        command = os.path.join(folder, os.path.expanduser(command))
+    return shutil.which(command, path=environ.get("PATH"))
+
+
+async def _skip_validation(name: str, result: Any) -> None:
+    """Accept any result."""
 
 
 def _unwrap_error(error: BaseException) -> BaseException:

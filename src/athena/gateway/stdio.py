@@ -1,4 +1,4 @@
-"""Talking with a server that is a program of this machine: lines of JSON through pipes, none too long to hold."""
+"""The stdio transport of a server: a child process that exchanges lines of JSON, with limits on what it may send."""
 
 import asyncio
 import fcntl
@@ -14,40 +14,51 @@ from athena.gateway.monitor import MAX_MESSAGE_BYTES, ConnectionMonitor
 
 SUPERVISOR_PATH = str(Path(__file__).with_name("supervisor.py"))
 PIPE_READ_BYTES = 64 << 10
-REAP_DELAY_S = 4.0  # seconds after which a minder has ended for sure
+REAP_DELAY_S = 4.0  # longer than a supervisor needs to end its server
+MIN_PIPE_FD = 16  # above the descriptors that the child gets
+PARSE_ERROR_CODE = -32700  # of JSON-RPC
+RESPONSE_ID_PATTERN = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
+# the variables that a server inherits; the others may hold secrets
+# fmt: off
+INHERITED_VARIABLES = frozenset((
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+))
+# fmt: on
 
-_unreaped_pids: set[int] = set()  # minders that have still to be waited for, or they stay in the table of processes
+_unreaped_pids: set[int] = set()  # supervisors to wait for, or they stay zombies
 
 
 class ServerProcess:
-    """A minder with the server that it has started. Not `subprocess`, which would wait for it."""
+    """A server's process and its supervisor. Not `subprocess`, which would wait for the supervisor."""
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], folder: str) -> None:
         reap_exited()
         pipes = [_create_pipe() for _ in range(4)]
-        theirs = [pipes[0][0], pipes[1][1], pipes[2][1], pipes[3][0]]
+        child_ends = [pipes[0][0], pipes[1][1], pipes[2][1], pipes[3][0]]
         self._pipe_ends = [pipes[0][1], pipes[1][0], pipes[2][0], pipes[3][1]]
-        command = [sys.executable, "-I", "-S", "-B", SUPERVISOR_PATH, folder, *words]
+        command = [sys.executable, "-I", "-S", "-B", SUPERVISOR_PATH, folder, *argv]
         try:
             self.pid = os.posix_spawn(
                 sys.executable,
                 command,
-                dict(environment),
-                file_actions=[(os.POSIX_SPAWN_DUP2, one, place) for place, one in enumerate(theirs)],
+                dict(environ),
+                file_actions=[(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(child_ends)],
                 setpgroup=0,
             )
         except BaseException:
-            for one in self._pipe_ends:
-                os.close(one)
+            for end in self._pipe_ends:
+                os.close(end)
             raise
         finally:
-            for one in theirs:
-                os.close(one)
+            for end in child_ends:
+                os.close(end)
         self._transports: list[asyncio.BaseTransport] = []
         _unreaped_pids.add(self.pid)
 
     async def open_streams(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader, asyncio.StreamReader]:
-        """Return its standard input, output and error."""
+        """Return the server's standard input, output and error."""
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.connect_write_pipe(
             lambda: asyncio.streams.FlowControlMixin(loop=loop), os.fdopen(self._pipe_ends[0], "wb", 0)
@@ -66,11 +77,11 @@ class ServerProcess:
         return reader
 
     def close(self) -> None:
-        """Close every pipe: the minder notices, and ends the server."""
+        """Close every pipe: the supervisor notices it and ends the server."""
         os.close(self._pipe_ends[3])
         asyncio.get_running_loop().call_later(REAP_DELAY_S, reap_exited)
         for transport in self._transports:
-            if transport.is_closing():  # the server has left already
+            if transport.is_closing():  # the server has exited
                 continue
             if isinstance(transport, asyncio.WriteTransport):
                 transport.abort()
@@ -79,7 +90,7 @@ class ServerProcess:
 
 
 def reap_exited() -> None:
-    """Wait for those that have ended."""
+    """Collect the exit status of supervisors that have ended."""
     for pid in list(_unreaped_pids):
         with suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG)[0] == 0:
@@ -88,129 +99,123 @@ def reap_exited() -> None:
 
 
 def _create_pipe() -> tuple[int, int]:
-    """Make a pipe whose ends are none of the first few files, which the child has its own of."""
+    """Create a pipe whose descriptors are above those that the child gets, so that dup2 cannot overwrite one."""
     reading, writing = os.pipe()
     try:
-        return fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, 16), fcntl.fcntl(writing, fcntl.F_DUPFD_CLOEXEC, 16)
+        high_reading, high_writing = (
+            fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, MIN_PIPE_FD) for end in (reading, writing)
+        )
+        return high_reading, high_writing
     finally:
         os.close(reading)
         os.close(writing)
 
 
-PARSE_ERROR_CODE = -32700
-RESPONSE_ID_PATTERN = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
-# All of our environment that a server inherits; the rest may hold secrets that are none of its business.
-# fmt: off
-INHERITED_VARIABLES = frozenset((
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-))
-# fmt: on
-
-
-def build_environment(ours: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in ours.items() if name in INHERITED_VARIABLES or name.startswith("LC_")}
-    return kept | dict(given)
+def build_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a server: the harmless variables of ours, and those of its entry."""
+    inherited = {
+        name: value for name, value in environ.items() if name in INHERITED_VARIABLES or name.startswith("LC_")
+    }
+    return inherited | dict(configured)
 
 
 @asynccontextmanager
 async def open_stdio_streams(
-    words: Sequence[str], environment: Mapping[str, str], folder: str, watch: ConnectionMonitor
+    argv: Sequence[str], environ: Mapping[str, str], folder: str, monitor: ConnectionMonitor
 ) -> AsyncGenerator[Any]:
-    """Start the program and yield what the SDK reads from and writes to."""
-    import anyio  # with the SDK, at the first connection
+    """Start the program and yield the streams that the SDK reads from and writes to."""
+    import anyio  # slow to import, like the SDK
 
-    child = ServerProcess(words, environment, folder)
-    into, read = anyio.create_memory_object_stream[Any](0)
-    write, outof = anyio.create_memory_object_stream[Any](0)
+    process = ServerProcess(argv, environ, folder)
+    received, read_stream = anyio.create_memory_object_stream[Any](0)
+    write_stream, to_send = anyio.create_memory_object_stream[Any](0)
     tasks: list[asyncio.Task[None]] = []
     try:
-        stdin, stdout, stderr = await child.open_streams()
+        stdin, stdout, stderr = await process.open_streams()
         tasks = [
-            asyncio.create_task(_receive_messages(stdout, into, watch)),
-            asyncio.create_task(_send_messages(stdin, outof, watch)),
-            asyncio.create_task(_read_stderr(stderr, watch)),
+            asyncio.create_task(_receive_messages(stdout, received, monitor)),
+            asyncio.create_task(_send_messages(stdin, to_send, monitor)),
+            asyncio.create_task(_read_stderr(stderr, monitor)),
         ]
-        yield read, write
+        yield read_stream, write_stream
     finally:
-        watch.ended.set()
+        monitor.ended.set()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        child.close()
-        for stream in (into, read, write, outof):
+        process.close()
+        for stream in (received, read_stream, write_stream, to_send):
             stream.close()
 
 
-async def _receive_messages(pipe: Any, into: Any, watch: ConnectionMonitor) -> None:
-    """Pass on the messages that somebody waits for."""
-    from mcp.shared.message import SessionMessage
+async def _receive_messages(pipe: Any, received: Any, monitor: ConnectionMonitor) -> None:
+    """Pass responses and requests of the server to the SDK; keep notifications and unreadable lines from it."""
+    from mcp.shared.message import SessionMessage  # the SDK is slow to import
     from mcp_types import JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
 
     try:
-        async for line in _read_lines(pipe, watch):
-            if not watch.accept_message(line):
+        async for line in _read_lines(pipe, monitor):
+            if not monitor.accept_message(line):
                 return
             if not line.strip():
                 continue
             if line.lstrip()[:1] != b"{":
-                watch.record_unparsed_line(line)
+                monitor.record_unparsed_line(line)
                 continue
             try:
                 message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
             except ValueError:
-                watch.record_unparsed_line(line)
+                monitor.record_unparsed_line(line)
                 if (message := create_parse_error(line)) is None:
                     continue
             if isinstance(message, JSONRPCNotification):
-                watch.record_notification(message.method)
+                monitor.record_notification(message.method)
                 continue
-            if isinstance(message, JSONRPCRequest) and not watch.accept_request():
+            if isinstance(message, JSONRPCRequest) and not monitor.accept_request():
                 return
-            with suppress(Exception):  # closed: it is over
-                await into.send(SessionMessage(message))
+            with suppress(Exception):  # the SDK closed the stream
+                await received.send(SessionMessage(message))
     finally:
-        watch.ended.set()
-        into.close()
+        monitor.ended.set()
+        received.close()
 
 
 def create_parse_error(line: bytes) -> Any:
-    """Return an error in place of an answer that cannot be read, so that nobody waits for it in vain."""
-    from mcp_types import ErrorData, JSONRPCError
+    """Return an error response in place of an unreadable one, so that its call ends; None if the line is none."""
+    from mcp_types import ErrorData, JSONRPCError  # the SDK is slow to import
 
-    number = RESPONSE_ID_PATTERN.search(line[:200])
-    if number is None or not re.search(rb'"(result|error)"', line[:400]):
+    match = RESPONSE_ID_PATTERN.search(line[:200])
+    if match is None or not re.search(rb'"(result|error)"', line[:400]):
         return None
     error = ErrorData(code=PARSE_ERROR_CODE, message="it cannot be read")
-    return JSONRPCError(jsonrpc="2.0", id=int(number[1]), error=error)
+    return JSONRPCError(jsonrpc="2.0", id=int(match[1]), error=error)
 
 
-async def _read_lines(pipe: Any, watch: ConnectionMonitor) -> AsyncIterator[bytes]:
+async def _read_lines(pipe: Any, monitor: ConnectionMonitor) -> AsyncIterator[bytes]:
     pending = bytearray()
     while chunk := await pipe.read(PIPE_READ_BYTES):
-        *whole, last = chunk.split(b"\n")
-        for part in whole:
-            pending += part
+        *ends, last = chunk.split(b"\n")
+        for end in ends:
+            pending += end
             yield bytes(pending)
             pending.clear()
         pending += last
         if len(pending) > MAX_MESSAGE_BYTES:
-            watch.violation = f"it answered with more than {MAX_MESSAGE_BYTES >> 20} MB at once"
+            monitor.violation = f"it answered with more than {MAX_MESSAGE_BYTES >> 20} MB at once"
             return
 
 
-async def _send_messages(pipe: Any, outof: Any, watch: ConnectionMonitor) -> None:
+async def _send_messages(pipe: Any, to_send: Any, monitor: ConnectionMonitor) -> None:
     try:
-        async for message in outof:
+        async for message in to_send:
             text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
             pipe.write(text.encode() + b"\n")
             await pipe.drain()
     except OSError:
-        watch.ended.set()  # it has left
+        monitor.ended.set()  # the server has exited
 
 
-async def _read_stderr(pipe: Any, watch: ConnectionMonitor) -> None:
-    """Keep the last of what the server says to people."""
-    while (chunk := await pipe.read(PIPE_READ_BYTES)) and watch.record_stderr(chunk):
+async def _read_stderr(pipe: Any, monitor: ConnectionMonitor) -> None:
+    """Read standard error, so that the server never blocks on it, until it is too much."""
+    while (chunk := await pipe.read(PIPE_READ_BYTES)) and monitor.record_stderr(chunk):
         pass

@@ -1,7 +1,7 @@
-"""Starts a server's program and ends it, with all that it has started, when we are gone, however that came about.
+"""Start a server's program, and end it with all its children when the gateway's process ends, however that happens.
 
-A script of the standard library alone. It holds the reading end of a pipe that only we can write to: when that closes,
-the server has a moment to leave by itself.
+A script that uses only the standard library: `supervisor.py FOLDER PROGRAM ARGUMENTS...`. It holds the reading end of a
+pipe that only the gateway can write to. When that pipe closes, the server has a moment to exit by itself.
 """
 
 import contextlib
@@ -11,69 +11,71 @@ import signal
 import sys
 import time
 
-EXIT_GRACE_S = 0.5  # seconds, after its input was closed
-TERM_GRACE_S = 2.0  # and after it was asked to end
+LIFELINE_FD = 3
+EXIT_GRACE_S = 0.5  # after its standard input was closed
+TERM_GRACE_S = 2.0  # after SIGTERM
+POLL_INTERVAL_S = 0.01
 
 
 def main() -> None:
-    life, folder, words = 3, sys.argv[1], sys.argv[2:]
-    os.set_inheritable(life, False)
+    folder, argv = sys.argv[1], sys.argv[2:]
+    os.set_inheritable(LIFELINE_FD, False)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     child = os.fork()
     if child == 0:
-        exec_server(words, folder)
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(one, signal.SIG_IGN)  # it is the pipe that ends us
-    nothing = os.open(os.devnull, os.O_RDWR)
+        exec_server(argv, folder)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # only the pipe ends the supervisor
+    null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
-        os.dup2(nothing, stream)  # the server's alone, so that their ends are seen
+        os.dup2(null, stream)  # only the server holds the pipes, so that the gateway sees when it closes them
     while True:
-        ready, _, _ = select.select([life, reading], [], [])
-        if life in ready:
+        ready, _, _ = select.select([LIFELINE_FD, reading], [], [])
+        if LIFELINE_FD in ready:
             end_server(child)
             os._exit(0)
         os.read(reading, 4096)
-        if (left_with := poll_exit_code(child)) is not None:
-            signal_group(child, signal.SIGKILL)  # what it left behind
-            os._exit(left_with)
+        if (exit_code := poll_exit_code(child)) is not None:
+            signal_group(child, signal.SIGKILL)  # children that it left behind
+            os._exit(exit_code)
 
 
-def exec_server(words: list[str], folder: str) -> None:
+def exec_server(argv: list[str], folder: str) -> None:
     os.setpgid(0, 0)
-    for one in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(one, signal.SIG_DFL)
+    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.chdir(folder)
-        os.execvp(words[0], words)
+        os.execvp(argv[0], argv)
     except OSError as error:
-        os.write(2, f"{error.filename or words[0]}: {error.strerror}\n".encode())
+        os.write(2, f"{error.filename or argv[0]}: {error.strerror}\n".encode())
     os._exit(127)
 
 
 def end_server(child: int) -> None:
-    """Let the server leave, ask it to, make it."""
-    for patience, then in ((EXIT_GRACE_S, signal.SIGTERM), (TERM_GRACE_S, signal.SIGKILL)):
-        until = time.monotonic() + patience
-        while poll_exit_code(child) is None and time.monotonic() < until:
-            time.sleep(0.01)
-        signal_group(child, then)
+    """Wait for the server to exit by itself, then send SIGTERM, then SIGKILL."""
+    for grace_s, number in ((EXIT_GRACE_S, signal.SIGTERM), (TERM_GRACE_S, signal.SIGKILL)):
+        deadline = time.monotonic() + grace_s
+        while poll_exit_code(child) is None and time.monotonic() < deadline:
+            time.sleep(POLL_INTERVAL_S)
+        signal_group(child, number)
     signal_group(child, signal.SIGKILL)
 
 
 def poll_exit_code(child: int) -> "int | None":
     try:
-        found, status = os.waitpid(child, os.WNOHANG)
+        pid, status = os.waitpid(child, os.WNOHANG)
     except ChildProcessError:
         return 0
-    return None if found == 0 else abs(os.waitstatus_to_exitcode(status)) & 255
+    return None if pid == 0 else abs(os.waitstatus_to_exitcode(status)) & 255
 
 
-def signal_group(group: int, what: int) -> None:
+def signal_group(group: int, number: int) -> None:
     with contextlib.suppress(OSError):
-        os.killpg(group, what)
+        os.killpg(group, number)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Session hooks: a coding agent's events in as its client's JSON, and what it should know out.
+"""Session hooks: record the events of a coding client, and answer some with what the session should know.
 
-Everything in that JSON is data: it is looked up, recorded and compared, never run. The answer is the client's own JSON,
-or nothing at all, which is what most events get.
+The client's JSON is data: we look up, record and compare it, and never run it. The answer is JSON in the client's form,
+or nothing, which is the answer to most events.
 """
 
 import json
@@ -24,28 +24,35 @@ from athena.operations.context import Context
 
 T = TypeVar("T")
 P = ParamSpec("P")
-MAX_ANSWER_CHARS = 9_500  # characters of an answer: clients replace a longer one by its beginning
-HOOK_ID_VARIABLE = "ATHENA_HOOK_ID"  # the variable by which a client tells one event from another
-MAX_READ_CHARS = 20_000  # characters of a text that are looked at
-MAX_EVENT_CHARS = 300  # characters of an event that is recorded
-MAX_WORK_CHARS = 600  # characters of what a turn ended with
-MIN_WORK_CHARS = 40  # characters of an answer that says what was done
+HookOutput = dict[str, Any] | None
+MAX_ANSWER_CHARS = 9_500  # clients cut a longer answer
+HOOK_ID_VARIABLE = "ATHENA_HOOK_ID"  # set by the hook client, one for each event
+MAX_READ_CHARS = 20_000  # of a text in the payload
+MAX_EVENT_CHARS = 300
+MAX_WORK_CHARS = 600
+MIN_WORK_CHARS = 40  # a shorter answer does not say what was done
+MAX_SUMMARY_CHARS = 200_000
+MAX_FOLDER_CHARS = 4_096
 MAX_SESSION_ID_CHARS = 200
-MAX_TOOL_DURATION_MS = 1e10  # milliseconds
-# Tools that only look, and our own, whose calls are recorded already.
+MAX_HOOK_ID_CHARS = 64
+MAX_TOOL_DURATION_MS = 1e10
+MIN_BUDGET_TOKENS, MAX_BUDGET_TOKENS = 50, 20_000
+# tools that change nothing
 UNRECORDED_TOOLS = (
     "Read", "Grep", "Glob", "LS", "NotebookRead", "TodoWrite", "TodoRead", "ToolSearch", "ExitPlanMode",
     "read_file", "read_many_files", "list_directory", "glob", "search_file_content", "grep_search", "write_todos",
 )  # fmt: skip
-OWN_TOOL_PREFIXES = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")
+OWN_TOOL_PREFIXES = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")  # the call log has these calls
 SHELL_TOOLS = ("Bash", "run_shell_command")
-ANSWERED_EVENTS = ("session-start", "user-prompt-submit")  # events that are answered; of the others something is kept
+SUMMARY_ARGUMENTS = ("command", "description", "prompt", "query", "url", "pattern")
+ANSWERED_EVENTS = ("session-start", "user-prompt-submit")  # the others are only recorded
+RESET_SOURCES = ("compact", "clear")  # after these the session does not know its earlier briefings
+
 _folder_threads = ThreadPool(2, "athena-folders")
-RESET_SOURCES = ("compact", "clear")  # ways to start from which the session does not know what it was told before
 
 
 class HookEvent(NamedTuple):
-    """One event: what the client said, and how to call operations for its project."""
+    """One event: the client's JSON, and the context for calling operations in its project."""
 
     payload: dict[str, Any]
     ctx: Context
@@ -56,135 +63,135 @@ class HookEvent(NamedTuple):
     async def call_operation(self, operation: str, **arguments: Any) -> Any:
         return await invoke(self.ctx.catalog, operation, arguments, self.ctx)
 
-    def get_text(self, name: str, longest: int = MAX_READ_CHARS) -> str:
-        """Return a text that the client gave, such as can be stored."""
+    def get_text(self, name: str, max_chars: int = MAX_READ_CHARS) -> str:
+        """Return a text field of the payload, cut and storable; empty if it is missing or no text."""
         value = self.payload.get(name)
-        return make_storable(value[:longest]).strip() if isinstance(value, str) else ""
+        return make_storable(value[:max_chars]).strip() if isinstance(value, str) else ""
 
 
 async def answer_event(
     event: str,
-    given: bytes,
+    payload: bytes,
     ctx: Context,
     rules: HookRules,
     *,
-    hurry: bool = False,
+    without_model: bool = False,
     project: str | None = None,
     key: str | None = None,
 ) -> bytes:
-    """Return what to tell the client of an event, as its JSON; nothing where there is nothing to say.
+    """Handle an event and return the answer as the client's JSON; empty if there is nothing to say.
 
-    The project is the caller's own `ATHENA_PROJECT` if `project` says so, else the git root of the folder that
-    the client names. Outside of git nothing is recorded, since all such folders are one project. In a hurry no model
-    is loaded: words, tags and time decide. What is written with a `key` is written once, since whoever gave up waiting
-    does the same event again.
+    The project is `project` (the caller's ATHENA_PROJECT), else the git root of the folder in the payload. Outside of
+    git nothing is recorded, since all such folders are one project. `without_model` searches by full text, tags and
+    time only. With a `key` each write happens once: a client that gave up waiting handles the same event again.
     """
-    said = parse_payload(given)
-    named = get_named_folder(said)
-    folder = await _run_folder_check(find_folder, said)
-    found = project or await _find_project(ctx, said, named, folder is None)
-    if event not in EVENT_HANDLERS or not said or found is None or not rules.allows_event(event, found, named):
+    fields = parse_payload(payload)
+    named_folder = get_named_folder(fields)
+    folder = await _run_folder_check(find_folder, fields)
+    name = project or await _find_project(ctx, fields, named_folder, is_gone=folder is None)
+    if event not in EVENT_HANDLERS or not fields or name is None or not rules.allows_event(event, name, named_folder):
         return b""
-    if event not in ANSWERED_EVENTS and project is None and found == DEFAULT_PROJECT:
+    if event not in ANSWERED_EVENTS and project is None and name == DEFAULT_PROJECT:
         return b""
-    scope = Scope.from_name(found)
-    store = ctx.store._replace(encoder=ctx.store.encoder.without_model()) if hurry else ctx.store
-    inside = replace(ctx, scope=scope, store=store, surface=HOOK_SURFACE, idempotency_key=_create_key(event, key))
-    told = await EVENT_HANDLERS[event](HookEvent(said, inside, rules, folder, _get_session_id(said)))
-    return json.dumps(told, ensure_ascii=False).encode() if told else b""
+    hook_context = replace(
+        ctx,
+        scope=Scope.from_name(name),
+        store=ctx.store._replace(encoder=ctx.store.encoder.without_model()) if without_model else ctx.store,
+        surface=HOOK_SURFACE,
+        idempotency_key=_create_key(event, key),
+    )
+    output = await EVENT_HANDLERS[event](HookEvent(fields, hook_context, rules, folder, _get_session_id(fields)))
+    return json.dumps(output, ensure_ascii=False).encode() if output else b""
 
 
-def parse_payload(given: bytes) -> dict[str, Any]:
-    """Return the client's JSON object; what is none is an empty one."""
+def parse_payload(payload: bytes) -> dict[str, Any]:
+    """Return the client's JSON object; an empty one if the payload is none."""
     try:
-        said = json.loads(given.decode("utf-8", "replace"))
+        fields = json.loads(payload.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
-async def _find_project(ctx: Context, said: dict[str, Any], folder: str | None, gone: bool) -> str | None:
-    """Return the project of a folder; of one that is gone, that of its session's last event, or of what is around it.
+async def _find_project(ctx: Context, fields: dict[str, Any], folder: str | None, *, is_gone: bool) -> str | None:
+    """Return the project of a folder; of a deleted one, that of its session's last event or of its parent folders.
 
-    None where neither is known: what all folders without a project share is no place for somebody's own.
+    Return None if neither is known: the default project, which all folders outside of git share, would be wrong.
     """
-    if folder is None or not gone:
+    if folder is None or not is_gone:
         return await _run_folder_check(current_project, {}, folder) if folder else DEFAULT_PROJECT
-    session = _get_session_id(said)
-    known = await get_session_project(ctx.store, session) if session else None
-    around = known or await _run_folder_check(current_project, {}, folder)
-    return around if around != DEFAULT_PROJECT else None
+    session_id = _get_session_id(fields)
+    session_project = await get_session_project(ctx.store, session_id) if session_id else None
+    project = session_project or await _run_folder_check(current_project, {}, folder)
+    return project if project != DEFAULT_PROJECT else None
 
 
 async def _run_folder_check(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Look at a folder, which may be on a disk that never answers: only events of such folders wait for it."""
-    return (
-        function(*args, **kwargs)
-        if get_running_loop() is None
-        else await _folder_threads.start_call(function, *args, **kwargs)
-    )
+    """Look at a folder on separate threads: its disk may never answer, and events of other folders must not wait."""
+    if get_running_loop() is None:
+        return function(*args, **kwargs)
+    return await _folder_threads.start_call(function, *args, **kwargs)
 
 
-def get_named_folder(said: dict[str, Any]) -> str | None:
-    """Return the folder that the client names, which need not be there any more."""
-    roots = said.get("workspace_roots")  # as Cursor has it
-    folder = said.get("cwd") or (roots[0] if isinstance(roots, list) and roots else None)
+def get_named_folder(fields: dict[str, Any]) -> str | None:
+    """Return the folder in the payload, which may not exist any more."""
+    roots = fields.get("workspace_roots")  # Cursor's field
+    folder = fields.get("cwd") or (roots[0] if isinstance(roots, list) and roots else None)
     if (
         not isinstance(folder, str)
         or not os.path.isabs(folder)
         or make_storable(folder) != folder
-        or len(folder) > 4_096
+        or len(folder) > MAX_FOLDER_CHARS
     ):
         return None
     return folder
 
 
-def find_folder(said: dict[str, Any]) -> str | None:
-    """Return the folder that a session works in, if it is there."""
-    folder = get_named_folder(said)
+def find_folder(fields: dict[str, Any]) -> str | None:
+    """Return the folder in the payload if it exists."""
+    folder = get_named_folder(fields)
     return folder if folder and os.path.isdir(folder) else None
 
 
 def _create_key(event: str, key: str | None) -> str | None:
-    """Return under which key an event is kept; not one of its input, as the same can happen twice."""
-    return f"hook {event} {key}" if key and len(key) <= 64 and key.isalnum() and key.isascii() else None
+    """Return the idempotency key of an event; a hash of the payload would not do, as the same can happen twice."""
+    return f"hook {event} {key}" if key and len(key) <= MAX_HOOK_ID_CHARS and key.isalnum() and key.isascii() else None
 
 
-def _get_session_id(said: dict[str, Any]) -> str | None:
-    name = said.get("session_id") or said.get("conversation_id")
-    return (make_storable(name[:MAX_SESSION_ID_CHARS]).strip() or None) if isinstance(name, str) else None
+def _get_session_id(fields: dict[str, Any]) -> str | None:
+    session_id = fields.get("session_id") or fields.get("conversation_id")
+    if not isinstance(session_id, str):
+        return None
+    return make_storable(session_id[:MAX_SESSION_ID_CHARS]).strip() or None
 
 
-HookOutput = dict[str, Any] | None
+async def brief_session(event: HookEvent) -> HookOutput:
+    from athena.hooks import git  # imports subprocess, which is slow
 
-
-async def brief_session(asked: HookEvent) -> HookOutput:
-    from athena.hooks import git  # it starts processes, and the library for that is slow to load
-
-    around = await run_in_thread(git.read_surroundings, asked.folder) if asked.folder else GitContext()
-    briefing: Briefing = await asked.call_operation(
+    surroundings = await run_in_thread(git.read_surroundings, event.folder) if event.folder else GitContext()
+    briefing: Briefing = await event.call_operation(
         "briefing",
-        budget_tokens=max(50, min(asked.rules.budget_tokens, 20_000)),
-        branch=around.branch,
-        files=list(around.files),
-        commits=list(around.commits),
-        session_id=asked.session_id,
-        again=asked.payload.get("source") in RESET_SOURCES,
+        budget_tokens=max(MIN_BUDGET_TOKENS, min(event.rules.budget_tokens, MAX_BUDGET_TOKENS)),
+        branch=surroundings.branch,
+        files=list(surroundings.files),
+        commits=list(surroundings.commits),
+        session_id=event.session_id,
+        again=event.payload.get("source") in RESET_SOURCES,
     )
-    told = _format_context("SessionStart", briefing)
-    if told and asked.rules.enable_metrics:
-        told["systemMessage"] = (
+    output = _format_context("SessionStart", briefing)
+    if output and event.rules.enable_metrics:
+        output["systemMessage"] = (
             f"Athena: {len(briefing.told)} things from memory in {briefing.tokens} tokens"
             f" (as tool results: {briefing.direct})"
         )
-    return told
+    return output
 
 
-async def remind_of_prompt(asked: HookEvent) -> HookOutput:
-    if not (prompt := asked.get_text("prompt")):
+async def remind_of_prompt(event: HookEvent) -> HookOutput:
+    if not (prompt := event.get_text("prompt")):
         return None
     return _format_context(
-        "UserPromptSubmit", await asked.call_operation("remind", prompt=prompt, session_id=asked.session_id)
+        "UserPromptSubmit", await event.call_operation("remind", prompt=prompt, session_id=event.session_id)
     )
 
 
@@ -194,18 +201,19 @@ def _format_context(name: str, briefing: Briefing) -> HookOutput:
     return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": briefing.text}}
 
 
-async def record_tool_use(asked: HookEvent) -> HookOutput:
-    tool = asked.get_text("tool_name", 200)
+async def record_tool_use(event: HookEvent) -> HookOutput:
+    tool = event.get_text("tool_name", 200)
     if not tool or tool in UNRECORDED_TOOLS or tool.startswith(OWN_TOOL_PREFIXES):
         return None
-    given, got = (asked.payload.get(name) for name in ("tool_input", "tool_response"))
-    await asked.call_operation(
+    tool_input, response = event.payload.get("tool_input"), event.payload.get("tool_response")
+    has_failed = event.payload.get("hook_event_name") == "PostToolUseFailure"
+    await event.call_operation(
         "record_event",
-        event_type="command" if tool in SHELL_TOOLS else "edit" if _get_file_path(given) else "tool",
-        content=_summarize_tool_use(tool, given, asked.folder),
-        outcome="failure" if asked.payload.get("hook_event_name") == "PostToolUseFailure" else _classify_outcome(got),
-        session_id=asked.session_id,
-        duration_ms=_parse_duration(asked.payload.get("duration_ms")),
+        event_type="command" if tool in SHELL_TOOLS else "edit" if _get_file_path(tool_input) else "tool",
+        content=_summarize_tool_use(tool, tool_input, event.folder),
+        outcome="failure" if has_failed else _classify_outcome(response),
+        session_id=event.session_id,
+        duration_ms=_parse_duration(event.payload.get("duration_ms")),
         metadata={"tool": tool},
     )
     return None
@@ -217,77 +225,74 @@ def _parse_duration(value: object) -> float | None:
     return float(value) if 0 <= value <= MAX_TOOL_DURATION_MS else None
 
 
-def _get_file_path(given: object) -> str | None:
-    if not isinstance(given, dict):
+def _get_file_path(tool_input: object) -> str | None:
+    if not isinstance(tool_input, dict):
         return None
-    path = given.get("file_path") or given.get("notebook_path")
+    path = tool_input.get("file_path") or tool_input.get("notebook_path")
     return path if isinstance(path, str) else None
 
 
-def _summarize_tool_use(tool: str, given: object, folder: str | None) -> str:
-    """Say in a line what a tool was used for."""
-    if path := _get_file_path(given):
-        inside = folder and path.startswith(folder.rstrip("/") + "/")
-        return to_redacted_line(f"{tool} {path[len(folder.rstrip('/')) + 1 :] if inside and folder else path}")
-    if isinstance(given, dict):
-        for name in ("command", "description", "prompt", "query", "url", "pattern"):
-            if isinstance(given.get(name), str) and given[name].strip():
-                return to_redacted_line(f"{tool}: {given[name]}")
-        return (
-            to_redacted_line(f"{tool} {json.dumps(given, ensure_ascii=False, default=str)[:MAX_READ_CHARS]}")
-            if given
-            else tool
-        )
-    return tool
+def _summarize_tool_use(tool: str, tool_input: object, folder: str | None) -> str:
+    """Return one line that says what a tool was used for."""
+    if path := _get_file_path(tool_input):
+        if folder:
+            path = path.removeprefix(folder.rstrip("/") + "/")
+        return to_redacted_line(f"{tool} {path}")
+    if not isinstance(tool_input, dict) or not tool_input:
+        return tool
+    for name in SUMMARY_ARGUMENTS:
+        if isinstance(tool_input.get(name), str) and tool_input[name].strip():
+            return to_redacted_line(f"{tool}: {tool_input[name]}")
+    return to_redacted_line(f"{tool} {json.dumps(tool_input, ensure_ascii=False, default=str)[:MAX_READ_CHARS]}")
 
 
-def _classify_outcome(got: object) -> str:
-    if not isinstance(got, dict):
+def _classify_outcome(response: object) -> str:
+    if not isinstance(response, dict):
         return "success"
-    if got.get("interrupted") is True:
+    if response.get("interrupted") is True:
         return "aborted"
-    failed = got.get("is_error") is True or got.get("success") is False or bool(got.get("error"))
-    code = got.get("exit_code", got.get("exitCode", got.get("returncode")))
-    return "failure" if failed or (isinstance(code, int) and code != 0) else "success"
+    has_error = response.get("is_error") is True or response.get("success") is False or bool(response.get("error"))
+    exit_code = response.get("exit_code", response.get("exitCode", response.get("returncode")))
+    return "failure" if has_error or (isinstance(exit_code, int) and exit_code != 0) else "success"
 
 
-def to_redacted_line(text: str, longest: int = MAX_EVENT_CHARS) -> str:
-    """Return a text on one line without secrets, which are looked for before anything is cut."""
+def to_redacted_line(text: str, max_chars: int = MAX_EVENT_CHARS) -> str:
+    """Return a text on one line, redacted before it is cut, since a cut secret would not be recognised."""
     line = " ".join(redaction.redact(make_storable(text[:MAX_READ_CHARS])).text.split())
-    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+    return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
 
 
-async def record_compaction(asked: HookEvent) -> HookOutput:
-    how = asked.get_text("trigger", 40) or "auto"
-    await asked.call_operation(
-        "record_event", event_type="compaction", content=f"context compacted ({how})", session_id=asked.session_id
+async def record_compaction(event: HookEvent) -> HookOutput:
+    trigger = event.get_text("trigger", 40) or "auto"
+    await event.call_operation(
+        "record_event", event_type="compaction", content=f"context compacted ({trigger})", session_id=event.session_id
     )
     return None
 
 
-async def learn_summary(asked: HookEvent) -> HookOutput:
-    if (summary := asked.get_text("compact_summary", 200_000)) and asked.session_id:
-        await asked.call_operation("learn", session_id=asked.session_id, summary=summary)
+async def learn_summary(event: HookEvent) -> HookOutput:
+    if (summary := event.get_text("compact_summary", MAX_SUMMARY_CHARS)) and event.session_id:
+        await event.call_operation("learn", session_id=event.session_id, summary=summary)
     return None
 
 
-async def record_turn(asked: HookEvent) -> HookOutput:
-    done = asked.get_text("last_assistant_message") or asked.get_text("prompt_response")  # the second as Gemini has it
-    from athena.memory.sessions.extract import strip_chatter  # slow to load
+async def record_turn(event: HookEvent) -> HookOutput:
+    from athena.memory.sessions.extract import strip_chatter  # slow to import
 
-    if len(done) >= MIN_WORK_CHARS and len(strip_chatter(done)) >= MIN_WORK_CHARS:
-        content = to_redacted_line(done, MAX_WORK_CHARS)
-        await asked.call_operation("record_event", event_type="work", content=content, session_id=asked.session_id)
+    message = event.get_text("last_assistant_message") or event.get_text("prompt_response")  # the second is Gemini's
+    if len(message) >= MIN_WORK_CHARS and len(strip_chatter(message)) >= MIN_WORK_CHARS:
+        content = to_redacted_line(message, MAX_WORK_CHARS)
+        await event.call_operation("record_event", event_type="work", content=content, session_id=event.session_id)
     return None
 
 
-async def learn_session(asked: HookEvent) -> HookOutput:
-    if asked.session_id is None:
+async def learn_session(event: HookEvent) -> HookOutput:
+    if event.session_id is None:
         return None
-    said = await run_in_thread(transcript.read_transcript, asked.payload.get("transcript_path"))
-    if said:
-        messages = [{"role": one.role, "text": make_storable(one.text)} for one in said]
-        await asked.call_operation("learn", session_id=asked.session_id, messages=messages)
+    transcript_messages = await run_in_thread(transcript.read_transcript, event.payload.get("transcript_path"))
+    if transcript_messages:
+        messages = [{"role": message.role, "text": make_storable(message.text)} for message in transcript_messages]
+        await event.call_operation("learn", session_id=event.session_id, messages=messages)
     return None
 
 

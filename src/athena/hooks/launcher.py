@@ -1,9 +1,10 @@
-"""What clients run: small scripts in the home, which last longer than any environment that they were written from."""
+"""The launcher scripts that coding clients run; in the data folder they outlive the virtual environment."""
 
 import os
 import shlex
 import sys
 
+from athena.core.files import write_file_atomically
 from athena.core.home.paths import HOOK_SOCKET, socket_path
 from athena.hooks import client
 
@@ -12,7 +13,7 @@ HOOK_LAUNCHER = "athena-hook"
 MCP_LAUNCHER = "athena-mcp"
 HOOK_CLIENT_FILE = "hookclient.py"
 TIMEOUT_MS = 5_000
-SIGNATURE = "# Written by Athena"  # by which a launcher is known for one of ours
+SIGNATURE = "# Written by Athena"  # marks a script as ours
 
 HOOK_SCRIPT = """#!/bin/sh
 {sign}, and again whenever its daemon starts: $1 is the event, its JSON comes on standard input.
@@ -32,49 +33,26 @@ RUN_CLI_CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.cli
 
 
 def install_launchers(home: str, python: str | None = None, timeout_ms: int = TIMEOUT_MS) -> str:
-    """Write the launchers and the hooks' client into a home, and return the hooks' launcher's path."""
+    """Write the launchers and the hook client into a data folder; return the path of the hook launcher."""
     folder = os.path.join(home, BIN_FOLDER)
-    for each in (home, folder, os.path.join(home, "logs")):
-        os.makedirs(each, mode=0o700, exist_ok=True)
-    own = sys.executable
-    words = {
-        "python": python or own,
+    for path in (home, folder, os.path.join(home, "logs")):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    values = {
+        "python": python or sys.executable,
         "home": home,
-        "own": own,
+        "own": sys.executable,
         "root": os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
         "socket": socket_path(home, HOOK_SOCKET),
         "timeout": str(timeout_ms),
         "run": RUN_CLI_CODE,
     }
-    quoted = {name: shlex.quote(word) for name, word in words.items()} | {"sign": SIGNATURE}
+    quoted = {name: shlex.quote(value) for name, value in values.items()} | {"sign": SIGNATURE}
     with open(client.__file__, encoding="utf-8") as file:
-        _write_if_changed(os.path.join(folder, HOOK_CLIENT_FILE), file.read(), 0o600)
-    launcher = os.path.join(folder, HOOK_LAUNCHER)
-    _write_if_changed(launcher, HOOK_SCRIPT.format(**quoted), 0o700)
-    _write_if_changed(os.path.join(folder, MCP_LAUNCHER), MCP_SCRIPT.format(**quoted), 0o700)
-    return launcher
-
-
-def _write_if_changed(path: str, text: str, mode: int) -> None:
-    """Write a file whole or not at all; one that says the same already is left alone."""
-    data = text.encode("utf-8", "surrogateescape")
-    try:
-        with open(path, "rb") as file:
-            if file.read() == data and os.stat(path).st_mode & 0o777 == mode:
-                return
-    except OSError:
-        pass
-    part = f"{path}.{os.urandom(6).hex()}"
-    try:
-        made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        try:
-            rest = memoryview(data)
-            while rest:  # a disk that is nearly full takes a part
-                rest = rest[os.write(made, rest) :]
-            os.fsync(made)
-        finally:
-            os.close(made)
-        os.replace(part, path)
-    finally:
-        if os.path.lexists(part):
-            os.unlink(part)
+        client_source = file.read()
+    for name, text, mode in (
+        (HOOK_CLIENT_FILE, client_source, 0o600),
+        (HOOK_LAUNCHER, HOOK_SCRIPT.format(**quoted), 0o700),
+        (MCP_LAUNCHER, MCP_SCRIPT.format(**quoted), 0o700),
+    ):
+        write_file_atomically(os.path.join(folder, name), text.encode("utf-8", "surrogateescape"), mode, skip_same=True)
+    return os.path.join(folder, HOOK_LAUNCHER)

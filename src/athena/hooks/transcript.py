@@ -1,4 +1,4 @@
-"""What was said in a session, from the file in which a coding agent's client writes it down."""
+"""Read the messages of a session from the transcript file of a coding client."""
 
 import json
 import os
@@ -6,11 +6,12 @@ import stat
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-MAX_READ_BYTES = 4_000_000  # bytes that are read, from the end
-MAX_MESSAGE_CHARS = 20_000  # characters of one message
+MAX_READ_BYTES = 4_000_000  # from the end
+READ_CHUNK_BYTES = 1 << 20
+MAX_MESSAGE_CHARS = 20_000
 MAX_MESSAGES = 2_000
 TEXT_TYPES = ("text", "input_text", "output_text")
-# What clients write in a person's name; after a compaction that is a model's words, which repeat what files say.
+# texts that clients write in the user's name; after a compaction it is a model's summary, which repeats file contents
 NOISE_PREFIXES = (
     "<",
     "Caveat:",
@@ -20,7 +21,7 @@ NOISE_PREFIXES = (
     "# AGENTS.md instructions",
     "This session is being continued",
 )
-REMINDER_TAG = "<system-reminder>"  # what follows may quote a file, which may say that the remark ends
+REMINDER_TAG = "<system-reminder>"  # cut all that follows: a quoted file may contain the closing tag
 SKIPPED_FLAGS = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 
 
@@ -30,12 +31,12 @@ class TranscriptMessage(NamedTuple):
 
 
 def read_transcript(path: object) -> list[TranscriptMessage]:
-    """Return what people and the agent said, in order; nothing of a file that is no transcript of ours to read."""
+    """Return the messages of the user and the agent, in order; none if the file is no transcript of this user."""
     if not isinstance(path, str) or not path.endswith(".jsonl"):
         return []
     try:
         text = _read_tail(os.path.expanduser(path))
-    except (OSError, ValueError):  # there is none, or the path is none
+    except (OSError, ValueError):  # no such file, or no valid path
         return []
     return list(_parse_transcript(text))[-MAX_MESSAGES:]
 
@@ -48,15 +49,15 @@ def _read_tail(path: str) -> str:
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
             return ""
         start = max(0, facts.st_size - MAX_READ_BYTES)
-        pieces, left = [], MAX_READ_BYTES
+        pieces, bytes_left = [], MAX_READ_BYTES
         os.lseek(file, start, os.SEEK_SET)
-        while left > 0 and (piece := os.read(file, min(left, 1 << 20))):
+        while bytes_left > 0 and (piece := os.read(file, min(bytes_left, READ_CHUNK_BYTES))):
             pieces.append(piece)
-            left -= len(piece)
+            bytes_left -= len(piece)
     finally:
         os.close(file)
-    whole = b"".join(pieces).decode("utf-8", "replace")
-    return whole if not start else whole.partition("\n")[2]  # the first line is the end of one
+    text = b"".join(pieces).decode("utf-8", "replace")
+    return text if not start else text.partition("\n")[2]  # the first line is incomplete
 
 
 def _parse_transcript(text: str) -> Iterator[TranscriptMessage]:
@@ -72,14 +73,14 @@ def _parse_transcript(text: str) -> Iterator[TranscriptMessage]:
 
 
 def _parse_entry(entry: dict[str, Any]) -> Iterator[TranscriptMessage]:
-    """Read one entry; the message is the entry itself, or inside of it, as clients differ."""
-    inner = entry.get("message") or entry.get("payload") or entry
-    if not isinstance(inner, dict):
+    """Yield the message of one entry: clients differ in whether it is the entry itself or inside of it."""
+    message = entry.get("message") or entry.get("payload") or entry
+    if not isinstance(message, dict):
         return
-    role = inner.get("role")
-    if role not in ("user", "assistant") or inner.get("type") not in (None, "message", "user", "assistant"):
+    role = message.get("role")
+    if role not in ("user", "assistant") or message.get("type") not in (None, "message", "user", "assistant"):
         return
-    texts = [text.strip() for text in _iter_texts(inner.get("content"))]
+    texts = [text.strip() for text in _iter_texts(message.get("content"))]
     if role == "user":
         origin = entry.get("origin")
         if isinstance(origin, dict) and origin.get("kind") != "human":

@@ -1,4 +1,4 @@
-"""Looking at the whole store: figures about it, and whether its tables agree."""
+"""SQL over the whole store: its statistics, and the checks that its tables agree."""
 
 import json
 from collections import Counter
@@ -7,11 +7,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from athena.core.values import Scope
+from athena.memory.rows import join_ids
 from athena.storage import scopes
+from athena.storage.database import Transaction
 from athena.storage.filters import bind_list
 
-MAX_TOP_TAGS = 10  # tags that are named as the most used
-# What must never be found, each with the words for it; a query returns the names of the offenders.
+MAX_TOP_TAGS = 10
+# Each message with a query for the rows that it is about; a sound store has none of them.
 CONSISTENCY_RULES = {
     "memory {} has no passages, so nothing finds it": """
         SELECT m.hash FROM memories m WHERE m.deleted IS NULL
@@ -40,12 +42,6 @@ CONSISTENCY_RULES = {
 }
 
 
-async def find_inconsistencies(tx: Any) -> list[str]:
-    return [
-        words.format(row[0]) for words, rule in CONSISTENCY_RULES.items() for row in await tx.fetch(f"{rule} LIMIT 20")
-    ]
-
-
 class MemoryTextCheck(NamedTuple):
     """A memory's text with what must agree with it."""
 
@@ -57,62 +53,67 @@ class MemoryTextCheck(NamedTuple):
     indexed_tag_count: int
 
 
-async def iter_memory_texts(tx: Any) -> AsyncIterator[MemoryTextCheck]:
-    """Yield each memory's text, a few at a time."""
-    last = 0
+async def find_inconsistencies(tx: Transaction) -> list[str]:
+    return [
+        message.format(row[0])
+        for message, query in CONSISTENCY_RULES.items()
+        for row in await tx.fetch(f"{query} LIMIT 20")
+    ]
+
+
+async def iter_memory_texts(tx: Transaction) -> AsyncIterator[MemoryTextCheck]:
+    """Yield each memory's text, reading 200 rows at a time."""
+    last_id = 0
     while rows := await tx.fetch(
         """SELECT m.id, m.hash, m.content, m.metadata, m.digest, m.tags,
                   (SELECT count(*) FROM tags t WHERE t.scope = m.scope AND t.memory = m.id)
            FROM memories m WHERE m.id > :last ORDER BY m.id LIMIT 200""",
-        last=last,
+        last=last_id,
     ):
-        for _, short, content, metadata, digest, tags, indexed in rows:
-            yield MemoryTextCheck(short, content, json.loads(metadata), digest, len(json.loads(tags)), indexed)
-        last = rows[-1][0]
+        for _, short_hash, content, metadata, digest, tags, indexed in rows:
+            yield MemoryTextCheck(short_hash, content, json.loads(metadata), digest, len(json.loads(tags)), indexed)
+        last_id = rows[-1][0]
 
 
-async def count_passages(tx: Any) -> int:
-    return int((await tx.fetch_one("SELECT count(*) FROM passages WHERE live = 1"))[0])
+async def count_passages(tx: Transaction) -> int:
+    [(count,)] = await tx.fetch("SELECT count(*) FROM passages WHERE live = 1")
+    return int(count)
 
 
-async def compute_statistics(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str, Any]:
-    """Count what a project can see; `ages` are names for times, each with when it begins."""
-    numbers = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope))) or "NULL"
-    live = f"FROM memories WHERE scope IN ({numbers}) AND deleted IS NULL"
-    total, oldest, newest, characters, occurrences = await tx.fetch_one(
+async def compute_statistics(tx: Transaction, scope: Scope, ages: Mapping[str, float]) -> dict[str, Any]:
+    """Count what a project can see; `ages` maps names of periods to their start, the latest first."""
+    visible = join_ids(await scopes.fetch_visible_ids(tx, scope))
+    live = f"FROM memories WHERE scope IN ({visible}) AND deleted IS NULL"
+    [(total, oldest, newest, characters, occurrences)] = await tx.fetch(
         f"SELECT count(*), min(happened), max(happened), sum(length(content)), sum(occurrences) {live}"
     )
-    every = ", ".join(map(str, await scopes.fetch_project_ids(tx, scope))) or "NULL"
-    kept = f"SELECT count(*) FROM memories WHERE scope IN ({every})"
-    (gone,) = await tx.fetch_one(f"SELECT ({kept}) - ({kept} AND deleted IS NULL)")  # each from an index
-    forgotten = await _count_forgotten(tx, every) if gone else 0
-    kinds = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
+    types = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
     tags = await tx.fetch(
         f"""SELECT t.tag, count(*) FROM tags t JOIN memories m ON m.scope = t.scope AND m.id = t.memory
-            WHERE t.scope IN ({numbers}) AND m.deleted IS NULL GROUP BY t.tag ORDER BY 2 DESC, 1"""
+            WHERE t.scope IN ({visible}) AND m.deleted IS NULL GROUP BY t.tag ORDER BY 2 DESC, 1"""
     )
-    aged = ", ".join(f"count(CASE WHEN happened >= :since{i} THEN 1 END)" for i in range(len(ages)))
-    since = {f"since{i}": moment for i, moment in enumerate(ages.values())}
-    reached = [*await tx.fetch_one(f"SELECT {aged} {live}", **since), total]
-    by_age = [int(count) - int(before) for before, count in pairwise([0, *reached])]
-    counts = await count_by_kind(tx, scope)
-    projects = await tx.fetch_one("SELECT count(DISTINCT name) FROM scopes")
+    counters = ", ".join(f"count(CASE WHEN happened >= :since{i} THEN 1 END)" for i in range(len(ages)))
+    starts = {f"since{i}": start for i, start in enumerate(ages.values())}
+    [cumulated] = await tx.fetch(f"SELECT {counters} {live}", **starts)
+    by_age = [int(count) - int(before) for before, count in pairwise([0, *cumulated, total])]
+    by_kind = await count_by_kind(tx, scope)
+    [(projects,)] = await tx.fetch("SELECT count(DISTINCT name) FROM scopes")
     return {
         "memories": int(total),
-        "events": counts.get("event", 0),
-        "tasks": counts.get("task", 0),
-        "entities": counts.get("entity", 0),
-        "observations": counts.get("observation", 0),
+        "events": by_kind.get("event", 0),
+        "tasks": by_kind.get("task", 0),
+        "entities": by_kind.get("entity", 0),
+        "observations": by_kind.get("observation", 0),
         "relations": await _count_relations(tx, scope),
-        "patterns": counts.get("pattern", 0),
-        "skills": counts.get("skill", 0),
-        "by_kind": counts,
-        "forgotten": forgotten,
-        "by_type": {row[0]: int(row[1]) for row in kinds},
+        "patterns": by_kind.get("pattern", 0),
+        "skills": by_kind.get("skill", 0),
+        "by_kind": by_kind,
+        "forgotten": await _count_forgotten(tx, scope),
+        "by_type": {memory_type: int(count) for memory_type, count in types},
         "memories_by_age": dict(zip([*ages, "older"], by_age, strict=True)),
         "tags": len(tags),
         "most_used_tags": {tag: int(count) for tag, count in tags[:MAX_TOP_TAGS]},
-        "projects": int(projects[0]),
+        "projects": int(projects),
         "characters": int(characters or 0),
         "occurrences": int(occurrences or 0),
         "oldest": oldest,
@@ -120,8 +121,8 @@ async def compute_statistics(tx: Any, scope: Scope, ages: Mapping[str, float]) -
     }
 
 
-async def count_by_kind(tx: Any, scope: Scope) -> dict[str, int]:
-    """Count the things of each kind that a project can see."""
+async def count_by_kind(tx: Transaction, scope: Scope) -> dict[str, int]:
+    """Count the live rows of each kind that a project can see; observations count as a kind of their own."""
     names, bound = bind_list("name", scope.visible_projects)
     rows = await tx.fetch(
         f"""SELECT s.kind, (SELECT count(*) FROM memories m WHERE m.scope = s.id AND m.deleted IS NULL)
@@ -132,26 +133,32 @@ async def count_by_kind(tx: Any, scope: Scope) -> dict[str, int]:
     for kind, count in rows:
         counts[kind] += int(count)
     if counts["entity"]:
-        numbers = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope.with_kind("entity")))) or "NULL"
-        (seen,) = await tx.fetch_one(
-            f"SELECT count(*) FROM memories WHERE scope IN ({numbers}) AND session IS NOT NULL AND deleted IS NULL"
+        visible = join_ids(await scopes.fetch_visible_ids(tx, scope.with_kind("entity")))
+        [(observations,)] = await tx.fetch(
+            f"SELECT count(*) FROM memories WHERE scope IN ({visible}) AND session IS NOT NULL AND deleted IS NULL"
         )
-        counts["entity"] -= int(seen)
-        counts["observation"] = int(seen)
+        counts["entity"] -= int(observations)
+        counts["observation"] = int(observations)
     return {kind: counts[kind] for kind in sorted(counts) if counts[kind] or kind in dict(rows)}
 
 
-async def _count_forgotten(tx: Any, numbers: str) -> int:
-    """Count what was forgotten or merged away and can come back; what was undone was never forgotten."""
-    (count,) = await tx.fetch_one(
-        f"""SELECT count(*) FROM memories m WHERE m.scope IN ({numbers}) AND m.deleted IS NOT NULL AND EXISTS
+async def _count_forgotten(tx: Transaction, scope: Scope) -> int:
+    """Count the rows that were forgotten or merged away and can come back; an undone creation is not among them."""
+    own = join_ids(await scopes.fetch_project_ids(tx, scope))
+    stored = f"SELECT count(*) FROM memories WHERE scope IN ({own})"
+    # Two counts that an index answers tell cheaply whether there are deleted rows at all.
+    [(deleted,)] = await tx.fetch(f"SELECT ({stored}) - ({stored} AND deleted IS NULL)")
+    if not deleted:
+        return 0
+    [(count,)] = await tx.fetch(
+        f"""SELECT count(*) FROM memories m WHERE m.scope IN ({own}) AND m.deleted IS NOT NULL AND EXISTS
               (SELECT 1 FROM history h WHERE h.scope = m.scope AND h.memory = m.id AND h.undone = 0
                AND h.action IN ('forgotten', 'merged away'))"""
     )
     return int(count)
 
 
-async def _count_relations(tx: Any, scope: Scope) -> int:
-    numbers = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope.with_kind("entity")))) or "NULL"
-    (count,) = await tx.fetch_one(f"SELECT count(*) FROM relations WHERE scope IN ({numbers}) AND removed IS NULL")
+async def _count_relations(tx: Transaction, scope: Scope) -> int:
+    visible = join_ids(await scopes.fetch_visible_ids(tx, scope.with_kind("entity")))
+    [(count,)] = await tx.fetch(f"SELECT count(*) FROM relations WHERE scope IN ({visible}) AND removed IS NULL")
     return int(count)

@@ -1,4 +1,4 @@
-"""Finding memories that say nearly the same."""
+"""Find memories that say nearly the same."""
 
 from dataclasses import dataclass
 
@@ -23,32 +23,36 @@ async def find_groups(store: Store, scope: Scope, threshold: float, limit: int) 
 
     async def group_pairs(tx: Transaction) -> list[Group]:
         encoder, vectors = store.encoder, store.database.vectors
-        among = await vectors.select_candidates(tx, Filter(scope), encoder.name, encoder.dimensions)
-        pairs = sorted(await vectors.find_similar_pairs(tx, among, threshold), key=lambda pair: -pair[2])
-        leader: dict[int, int] = {}
+        candidates = await vectors.select_candidates(tx, Filter(scope), encoder.name, encoder.dimensions)
+        pairs = sorted(await vectors.find_similar_pairs(tx, candidates, threshold), key=lambda pair: -pair[2])
+        parents: dict[int, int] = {}
         likeness: dict[int, float] = {}
-        for one, other, cosine in pairs:
-            a, b = _find_root(leader, one), _find_root(leader, other)
-            if a != b:
-                leader[b] = a
-            likeness[a] = min(cosine, likeness.get(a, 1.0), likeness.get(b, 1.0))
+        for memory_id, other_id, cosine in pairs:
+            root, other_root = _find_root(parents, memory_id), _find_root(parents, other_id)
+            if root != other_root:
+                parents[other_root] = root
+            likeness[root] = min(cosine, likeness.get(root, 1.0), likeness.get(other_root, 1.0))
         groups: dict[int, list[int]] = {}
-        for number in leader:
-            groups.setdefault(_find_root(leader, number), []).append(number)
-        best = sorted(groups, key=lambda head: -likeness[head])[:limit]
-        found = await rows.fetch_memories(tx, among.scopes, [number for head in best for number in groups[head]])
+        for memory_id in parents:
+            groups.setdefault(_find_root(parents, memory_id), []).append(memory_id)
+        best = sorted(groups, key=lambda root: -likeness[root])[:limit]
+        ids = [memory_id for root in best for memory_id in groups[root]]
+        memories = await rows.fetch_memories(tx, candidates.scopes, ids)
         return [
-            Group(round(likeness[head], 4), tuple(found[n] for n in sorted(groups[head], reverse=True) if n in found))
-            for head in best
+            Group(
+                round(likeness[root], 4),
+                tuple(memories[i] for i in sorted(groups[root], reverse=True) if i in memories),
+            )
+            for root in best
         ]
 
     return await store.database.read(group_pairs)
 
 
-def _find_root(leader: dict[int, int], number: int) -> int:
-    """Follow a memory to the head of its group, shortening the way."""
-    leader.setdefault(number, number)
-    while leader[number] != number:
-        leader[number] = leader[leader[number]]
-        number = leader[number]
-    return number
+def _find_root(parents: dict[int, int], memory_id: int) -> int:
+    """Return the root of a memory's group, and shorten the path to it (union-find)."""
+    parents.setdefault(memory_id, memory_id)
+    while parents[memory_id] != memory_id:
+        parents[memory_id] = parents[parents[memory_id]]
+        memory_id = parents[memory_id]
+    return memory_id

@@ -1,24 +1,23 @@
-"""Changing, forgetting, restoring and undoing; and removing for good."""
+"""Update, forget, restore, undo and purge memories, and link them.
+
+A feature that stores more than memories (the graph, consolidation, programs) adds its part as EditHooks of the store.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from athena.core.values import Call, Kind, Scope
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
-from athena.memory import history_rows, write
-from athena.memory import rows as memory_rows
-from athena.memory.consolidation import rows as consolidation_rows
-from athena.memory.graph import relations as relating
-from athena.memory.graph import rows
-from athena.memory.graph.values import ENTITY_SERIAL, OBSERVATION_TYPE
+from athena.memory import history_rows, rows, write
+from athena.memory.edit_hooks import Purge
 from athena.memory.history_rows import ChangeRow
 from athena.memory.index import encode_missing
 from athena.memory.lookup import Ref, locate, locate_any
 from athena.memory.prepare import add_vectors, prepare_memory
-from athena.memory.rows import RELATED_ACTION, Kept
+from athena.memory.rows import RELATED_ACTION, MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import SERIAL_KEY, Change, Draft, Memory, Stored, format_preview, to_stored_memory
-from athena.storage import calls, passages, runs, scopes, workspaces
+from athena.memory.values import Change, Draft, Memory, Stored, extend_memory, format_preview
+from athena.storage import calls, passages, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
@@ -29,7 +28,7 @@ SUPERSEDED_MESSAGE = "this was made anew since; undo again takes back the change
 async def update_memory(
     store: Store, ref: Ref, changes: dict[str, Any], call: Call, redacted: tuple[str, ...] = ()
 ) -> Stored:
-    """Set what is given of content, tags, memory_type, metadata and importance; the old state stays in history."""
+    """Change content, tags, memory_type, metadata or importance; history keeps the old state."""
     now = store.clock()
     before = await store.database.read(lambda tx: locate(tx, call.scope, ref))
     prepared = prepare_memory(_merge_changes(before.memory, changes), before.memory.created)
@@ -37,104 +36,89 @@ async def update_memory(
         prepared = (await add_vectors(store.encoder, [prepared], set()))[0]
 
     async def write_update(tx: Transaction) -> Stored:
-        async def apply_changes(number: int) -> int:
-            kept = await locate(tx, call.scope, before.memory.id)
-            one = prepared
-            if (
-                kept.to_snapshot() != before.to_snapshot()
-            ):  # changed meanwhile: apply the same changes to what it is now
-                one = prepare_memory(_merge_changes(kept.memory, changes), kept.memory.created)
-            others = await memory_rows.find_memory_rows(tx, [kept.scope], "m.digest = :digest", digest=one.digest)
-            _refuse_duplicate(kept, others)
-            await history_rows.insert_change(tx, kept.scope, kept.memory.id, number, now, "updated", kept.to_snapshot())
-            await write.rewrite_memory(store, tx, kept, one, now)
-            return kept.memory.id
+        async def apply_changes(call_id: int) -> int:
+            row = await locate(tx, call.scope, before.memory.id)
+            new = prepared
+            if row.to_snapshot() != before.to_snapshot():  # changed since it was read: merge with its state now
+                new = prepare_memory(_merge_changes(row.memory, changes), row.memory.created)
+            _refuse_duplicate(row, await rows.find_rows_by_digest(tx, row.scope, new.digest))
+            await history_rows.insert_row_change(tx, row, call_id, now, "updated")
+            await write.rewrite_memory(store, tx, row, new, now)
+            return row.memory.id
 
-        changed = int(await calls.run_once(tx, call, apply_changes))
+        memory_id = int(await calls.run_once(tx, call, apply_changes))
         visible = await scopes.fetch_visible_ids(tx, call.scope)
-        return to_stored_memory(
-            (await memory_rows.fetch_memories(tx, visible, [changed]))[changed], "updated", redacted
-        )
+        memory = (await rows.fetch_memories(tx, visible, [memory_id]))[memory_id]
+        return extend_memory(Stored, memory, "updated", redacted)
 
-    memory = await store.database.write(write_update)
+    stored = await store.database.write(write_update)
     await encode_missing(store)
-    return memory
+    return stored
 
 
 def _merge_changes(memory: Memory, changes: dict[str, Any]) -> Draft:
-    """Return what a memory would be with these changes; metadata is merged, a null in it removes a key."""
-    metadata = memory.metadata | (changes.get("metadata") or {})
-    return Draft(
-        changes.get("content", memory.content),
-        changes.get("tags", memory.tags),
-        changes.get("memory_type", memory.memory_type),
-        {key: value for key, value in metadata.items() if value is not None},
-        changes.get("importance", memory.importance),
-    )
+    """Return a memory's content with changes; new metadata are added to the old, and a null removes a key."""
+    merged = memory.metadata | (changes.get("metadata") or {})
+    metadata = {key: value for key, value in merged.items() if value is not None}
+    return Draft.from_memory(memory, **changes | {"metadata": metadata})
 
 
-def _refuse_duplicate(kept: Kept, others: list[Kept]) -> None:
-    """Let `kept` have a text, unless another memory has it."""
+def _refuse_duplicate(row: MemoryRow, others: list[MemoryRow]) -> None:
+    """Raise Conflict if another live memory has the text that `row` is to get."""
     for other in others:
-        if other.memory.id != kept.memory.id and other.deleted is None:
+        if other.memory.id != row.memory.id and other.deleted is None:
+            preview = format_preview(other.memory.content, 60)
             raise Conflict(
-                f"another memory says exactly this already: {other.memory.hash} {format_preview(other.memory.content, 60)!r}",
+                f"another memory says exactly this already: {other.memory.hash} {preview!r}",
                 hint=f"use {other.memory.hash} instead, or forget one of the two",
             )
 
 
 async def forget(store: Store, refs: Sequence[Ref], kind: Kind | None, call: Call) -> int:
-    """Forget what exists and return how many there were; undo brings them back."""
+    """Forget those memories that exist and return how many there were; undo brings them back."""
 
-    async def find_named(tx: Transaction) -> list[Kept]:
-        found: dict[int, Kept] = {}
+    async def find_named(tx: Transaction) -> list[MemoryRow]:
+        named: dict[int, MemoryRow] = {}
         for ref in refs:
             try:
-                kept = await locate_any(tx, call.scope, ref, kind)
+                row = await locate_any(tx, call.scope, ref, kind)
             except NotFound:
                 continue
-            _refuse_entity(kept, "delete_entities deletes it with what was observed of it")
-            found[kept.memory.id] = kept
-        return list(found.values())
+            for hooks in store.edit_hooks:
+                hooks.check_forget(row)
+            named[row.memory.id] = row
+        return list(named.values())
 
     return await forget_rows(store, find_named, call)
 
 
-def _refuse_entity(kept: Kept, hint: str) -> None:
-    """Refuse to part an entity from what was observed of it."""
-    if kept.memory.metadata.get(SERIAL_KEY) == ENTITY_SERIAL:
-        raise InvalidInput(f"{kept.memory.id} is the entity {format_preview(kept.memory.content, 60)!r}", hint=hint)
+async def forget_matching(store: Store, criteria: Filter, expect: int | None, call: Call) -> int:
+    """Forget all memories of the project that match, if there are exactly as many as the caller expects."""
 
-
-async def forget_matching(store: Store, only: Filter, expect: int | None, call: Call) -> int:
-    """Forget all of the project that pass a filter, if they are exactly as many as the caller expects."""
-
-    async def find_matching(tx: Transaction) -> list[Kept]:
-        numbers = await memory_rows.list_own_memory_ids(tx, only)
-        if expect != len(numbers):
+    async def find_matching(tx: Transaction) -> list[MemoryRow]:
+        ids = await rows.list_own_memory_ids(tx, criteria)
+        if expect != len(ids):
             raise Conflict(
-                f"{len(numbers):,} memories would be forgotten" + ("" if expect is None else f", not {expect:,}"),
-                hint=f"if that is right, repeat with expect={len(numbers)}",
+                f"{len(ids):,} memories would be forgotten" + ("" if expect is None else f", not {expect:,}"),
+                hint=f"if that is right, repeat with expect={len(ids)}",
             )
         visible = await scopes.fetch_visible_ids(tx, call.scope)
-        return [kept for n in numbers for kept in await memory_rows.find_memory_rows(tx, visible, "m.id = :id", id=n)]
+        return [row for memory_id in ids for row in await rows.find_rows_by_id(tx, visible, memory_id)]
 
     return await forget_rows(store, find_matching, call)
 
 
-async def forget_rows(store: Store, chosen: Callable[[Transaction], Awaitable[list[Kept]]], call: Call) -> int:
-    """Forget what a read in the same transaction chooses."""
+async def forget_rows(store: Store, find_rows: Callable[[Transaction], Awaitable[list[MemoryRow]]], call: Call) -> int:
+    """Forget the rows that `find_rows` returns, which runs in the same transaction."""
     now = store.clock()
 
     async def write_forgotten(tx: Transaction) -> int:
-        async def hide_rows(number: int) -> int:
-            kept = await chosen(tx)
-            for one in kept:
-                await history_rows.insert_change(
-                    tx, one.scope, one.memory.id, number, now, "forgotten", one.to_snapshot()
-                )
-                await write.hide_memory(store, tx, one, now)
-            return len(kept)
+        async def hide_rows(call_id: int) -> int:
+            forgotten = await find_rows(tx)
+            for row in forgotten:
+                await history_rows.insert_row_change(tx, row, call_id, now, "forgotten")
+                await write.hide_memory(store, tx, row, now)
+            return len(forgotten)
 
         return int(await calls.run_once(tx, call, hide_rows))
 
@@ -142,21 +126,18 @@ async def forget_rows(store: Store, chosen: Callable[[Transaction], Awaitable[li
 
 
 async def restore_memory(store: Store, ref: Ref, kind: Kind | None, call: Call) -> bool:
-    """Bring what was forgotten back; False if it was there all along."""
+    """Bring back a forgotten memory; return False if it was never forgotten."""
     now = store.clock()
 
     async def write_restored(tx: Transaction) -> bool:
-        async def restore_row(number: int) -> bool:
-            kept = await locate_any(tx, call.scope, ref, kind, deleted=True)
-            if kept.deleted is None:
+        async def restore_row(call_id: int) -> bool:
+            row = await locate_any(tx, call.scope, ref, kind, deleted=True)
+            if row.deleted is None:
                 return False
-            _refuse_entity(kept, "undo brings back what delete_entities deleted")
-            if await _is_orphaned(tx, kept):
-                raise Conflict("the entity of this observation was deleted", hint="make the entity first")
-            await history_rows.insert_change(
-                tx, kept.scope, kept.memory.id, number, now, "restored", kept.to_snapshot()
-            )
-            await _restore_snapshot(store, tx, kept, kept.to_snapshot() | {"deleted": None}, now)
+            for hooks in store.edit_hooks:
+                await hooks.check_restore(tx, row)
+            await history_rows.insert_row_change(tx, row, call_id, now, "restored")
+            await _restore_snapshot(store, tx, row, row.to_snapshot() | {"deleted": None}, now)
             return True
 
         return bool(await calls.run_once(tx, call, restore_row))
@@ -165,24 +146,27 @@ async def restore_memory(store: Store, ref: Ref, kind: Kind | None, call: Call) 
 
 
 async def undo_change(store: Store, call: Call) -> list[Change]:
-    """Take back what the newest call changed in this project, and return the steps taken back."""
+    """Undo the changes of the newest call in this project, and return what was undone."""
     now = store.clock()
 
     async def write_undone(tx: Transaction) -> list[Change]:
-        texts: dict[int, str] = {}  # not part of what is kept with the call's key: a purge could not reach them there
+        # Kept out of the result that is stored under the call's key, where a purge could not reach them.
+        texts: dict[int, str] = {}
 
-        async def undo_steps(number: int) -> list[list[Any]]:
+        async def undo_last_call(call_id: int) -> list[list[Any]]:
             steps = await history_rows.fetch_last_call_changes(tx, call.scope.project)
             if not steps:
                 raise NotFound("there is nothing to undo in this project")
-            return [await _undo_step(store, tx, step, number, now, texts) for step in steps]
+            return [await _undo_step(store, tx, step, call_id, now, texts) for step in steps]
 
-        undone = await calls.run_once(tx, call, undo_steps)
+        undone = await calls.run_once(tx, call, undo_last_call)
         changes = []
-        for action, scope, memory in undone:
-            found = (await memory_rows.fetch_memories(tx, [scope], [memory], forgotten=True)).get(memory)
-            before = {"hash": found.hash if found else "", "content": texts.get(memory, found.content if found else "")}
-            changes.append(Change(now, action, "undo", before))
+        for message, scope, row_id in undone:
+            memory = (await rows.fetch_memories(tx, [scope], [row_id], forgotten=True)).get(row_id)
+            text = texts.get(row_id, memory.content if memory else "")
+            changes.append(
+                Change(now, message, "undo", {"hash": memory.hash if memory else "", "content": text}),
+            )
         return changes
 
     changes = await store.database.write(write_undone)
@@ -191,176 +175,158 @@ async def undo_change(store: Store, call: Call) -> list[Change]:
 
 
 async def _undo_step(
-    store: Store, tx: Transaction, step: ChangeRow, call: int, now: float, texts: dict[int, str]
+    store: Store, tx: Transaction, step: ChangeRow, call_id: int, now: float, texts: dict[int, str]
 ) -> list[Any]:
-    """Undo one step of a memory or a relation; relations have negative numbers in what is returned."""
-    if step.action in (relating.LINKED, relating.UNLINKED):
-        number = -int((step.before or {})["relation"])
-        done, texts[number] = await relating.undo_relation(tx, step, now)
-        await history_rows.mark_change_undone(tx, step)
-        return [f"undid: {step.action}" if done else SUPERSEDED_MESSAGE, step.scope, number]
-    if step.action == relating.ALIASED:
-        await relating.undo_aliases(tx, step)
-        return [f"undid: {step.action}", step.scope, step.memory]
-    return [await _undo_memory_step(store, tx, step, call, now, texts), step.scope, step.memory]
+    """Undo one change; return a message, the scope and the id of the row, and add the row's text to `texts`."""
+    for hooks in store.edit_hooks:
+        undone = await hooks.undo_change(tx, step, now)
+        if undone is not None:
+            await history_rows.mark_change_undone(tx, step)
+            if undone.text is not None:
+                texts[undone.row_id] = undone.text
+            return [f"undid: {step.action}" if undone.done else SUPERSEDED_MESSAGE, step.scope, undone.row_id]
+    return [await _undo_memory_step(store, tx, step, call_id, now, texts), step.scope, step.memory]
 
 
 async def _undo_memory_step(
-    store: Store, tx: Transaction, step: ChangeRow, call: int, now: float, texts: dict[int, str]
+    store: Store, tx: Transaction, step: ChangeRow, call_id: int, now: float, texts: dict[int, str]
 ) -> str:
-    """Undo one step. What it undoes stays in the history, so that nothing is ever lost by it."""
+    """Undo one change of a memory; history keeps the undone state, so that nothing is lost."""
     if step.action == PURGED:
         await history_rows.mark_change_undone(tx, step)
         return "a purge cannot be undone; undo again takes back the change before it"
-    found = await memory_rows.find_memory_rows(tx, [step.scope], "m.id = :id", id=step.memory)
-    if not found:
+    matches = await rows.find_rows_by_id(tx, [step.scope], step.memory)
+    if not matches:
         await history_rows.mark_change_undone(tx, step)
         return "this memory was removed for good; undo again takes back the change before it"
-    kept = found[0]
-    texts[step.memory] = kept.memory.content
+    row = matches[0]
+    texts[step.memory] = row.memory.content
     if await history_rows.has_later_change(tx, step):
         raise Conflict(
-            f"memory {kept.memory.hash} was changed since, from another project",
+            f"memory {row.memory.hash} was changed since, from another project",
             hint="update it, or undo that change where it was made",
         )
-    if step.before is not None and step.action != RELATED_ACTION and await _is_superseded(tx, kept, step.before):
+    if step.action == RELATED_ACTION:
+        await rows.delete_link(tx, step.scope, step.memory, **(step.before or {}))
+        await history_rows.mark_change_undone(tx, step)
+        return f"undid: {step.action}"
+    if step.before is not None and await _is_superseded(store, tx, row, step.before):
         await history_rows.mark_change_undone(tx, step)
         return SUPERSEDED_MESSAGE
-    if step.action == RELATED_ACTION:
-        await memory_rows.delete_link(tx, step.scope, step.memory, **(step.before or {}))
-    elif step.before is not None:
-        await _restore_snapshot(store, tx, kept, step.before, now)
-    elif kept.deleted is None:
-        await write.hide_memory(store, tx, kept, now)
+    if step.before is not None:
+        await _restore_snapshot(store, tx, row, step.before, now)
+    elif row.deleted is None:
+        await write.hide_memory(store, tx, row, now)
     await history_rows.mark_change_undone(tx, step)
-    if step.action != RELATED_ACTION:
-        await history_rows.insert_change(
-            tx, step.scope, step.memory, call, now, "undone", kept.to_snapshot(), undone=True
-        )
+    await history_rows.insert_row_change(tx, row, call_id, now, "undone", undone=True)
     return f"undid: {step.action}"
 
 
-async def _is_superseded(tx: Transaction, kept: Kept, state: dict[str, Any]) -> bool:
-    """Tell whether another row has the place of one that is to come back."""
-    if state["deleted"] is not None or kept.deleted is None:
+async def _is_superseded(store: Store, tx: Transaction, row: MemoryRow, state: dict[str, Any]) -> bool:
+    """Return whether a deleted row cannot come back: another one has its text, or what it belongs to is gone."""
+    if state["deleted"] is not None or row.deleted is None:
         return False
-    others = await memory_rows.find_memory_rows(tx, [kept.scope], "m.digest = :digest", digest=state["digest"])
-    return any(o.deleted is None and o.memory.id != kept.memory.id for o in others) or await _is_orphaned(tx, kept)
+    for other in await rows.find_rows_by_digest(tx, row.scope, state["digest"]):
+        if other.deleted is None and other.memory.id != row.memory.id:
+            return True
+    return any([await hooks.is_orphaned(tx, row) for hooks in store.edit_hooks])
 
 
-async def _is_orphaned(tx: Transaction, kept: Kept) -> bool:
-    """Tell whether something is an observation of an entity that is not there."""
-    if kept.memory.memory_type != OBSERVATION_TYPE or await scopes.fetch_scope_kind(tx, kept.scope) != "entity":
-        return False
-    return not await rows.fetch_entities_by_id(tx, [kept.scope], [int(kept.memory.metadata["session_id"])])
-
-
-async def _restore_snapshot(store: Store, tx: Transaction, kept: Kept, state: dict[str, Any], now: float) -> None:
-    """Put a memory into the state of a snapshot."""
+async def _restore_snapshot(store: Store, tx: Transaction, row: MemoryRow, state: dict[str, Any], now: float) -> None:
+    """Set a memory to the state of a snapshot."""
     if state["deleted"] is not None:
-        if kept.deleted is None:
-            await write.hide_memory(store, tx, kept, now)
+        if row.deleted is None:
+            await write.hide_memory(store, tx, row, now)
         return
+    _refuse_duplicate(row, await rows.find_rows_by_digest(tx, row.scope, state["digest"]))
     draft = Draft(state["content"], tuple(state["tags"]), state["memory_type"], state["metadata"], state["importance"])
-    others = await memory_rows.find_memory_rows(tx, [kept.scope], "m.digest = :digest", digest=state["digest"])
-    _refuse_duplicate(kept, others)
-    one = prepare_memory(draft, kept.memory.created)._replace(happened=state["happened"])
-    await write.rewrite_memory(store, tx, kept, one, now)
-
-
-async def _list_purgeable(tx: Transaction, refs: Sequence[Ref] | None, scope: Scope) -> list[int]:
-    """Return which memories a purge would remove: those named, else all forgotten ones of the project."""
-    if refs is None:
-        return await memory_rows.list_forgotten_ids(tx, await scopes.fetch_project_ids(tx, scope))
-    found: dict[int, None] = {}
-    for ref in refs:
-        kept = await locate_any(tx, scope, ref, None, deleted=True)
-        found[kept.memory.id] = None
-        if kept.memory.metadata.get(SERIAL_KEY) == ENTITY_SERIAL:
-            found |= dict.fromkeys(await rows.list_observation_ids(tx, kept.scope, kept.memory.id))
-    return list(found)
+    prepared = prepare_memory(draft, row.memory.created)._replace(happened=state["happened"])
+    await write.rewrite_memory(store, tx, row, prepared, now)
 
 
 async def count_purgeable(store: Store, refs: Sequence[Ref] | None, scope: Scope) -> int:
-    return len(await store.database.read(lambda tx: _list_purgeable(tx, refs, scope)))
+    return len(await store.database.read(lambda tx: _list_purgeable(store, tx, refs, scope)))
+
+
+async def _list_purgeable(store: Store, tx: Transaction, refs: Sequence[Ref] | None, scope: Scope) -> list[int]:
+    """Return the memories that a purge would remove: those named, else all forgotten ones of the project."""
+    if refs is None:
+        return await rows.list_forgotten_ids(tx, await scopes.fetch_project_ids(tx, scope))
+    ids: dict[int, None] = {}
+    for ref in refs:
+        row = await locate_any(tx, scope, ref, None, deleted=True)
+        ids[row.memory.id] = None
+        for hooks in store.edit_hooks:
+            ids |= dict.fromkeys(await hooks.list_dependent_ids(tx, row))
+    return list(ids)
 
 
 async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, call: Call) -> int:
     """Remove memories for good, from every table, index and file: those named, else all forgotten ones."""
 
     async def write_purge(tx: Transaction) -> int:
-        async def purge_rows(number: int) -> int:
-            chosen = await _list_purgeable(tx, refs, call.scope)
-            if expect != len(chosen):
+        async def purge_rows(call_id: int) -> int:
+            ids = await _list_purgeable(store, tx, refs, call.scope)
+            if expect != len(ids):
                 raise Conflict(
-                    f"{len(chosen):,} memories would be removed for good",
-                    hint=f"to do so, repeat with expect={len(chosen)}",
+                    f"{len(ids):,} memories would be removed for good", hint=f"to do so, repeat with expect={len(ids)}"
                 )
-            numbers = await scopes.fetch_all_visible_ids(tx, call.scope)
-            for memory in chosen:
-                for kept in await memory_rows.find_memory_rows(tx, numbers, "m.id = :id", id=memory):
-                    await _purge_row(store, tx, kept)
-            if refs is None:
-                await rows.purge_relations(tx, await scopes.fetch_project_ids(tx, call.scope))
+            visible = await scopes.fetch_all_visible_ids(tx, call.scope)
+            for memory_id in ids:
+                for row in await rows.find_rows_by_id(tx, visible, memory_id):
+                    await _purge_row(store, tx, row)
+            for hooks in store.edit_hooks:
+                await hooks.purge_project(tx, Purge(call.scope, ids, all_forgotten=refs is None))
             await store.database.vectors.delete_retired(tx)
-            await consolidation_rows.clear_progress(tx)
-            if chosen:
-                await _forget_copies(tx, call.scope)
+            if ids:
                 scope = await scopes.ensure_scope(tx, call.scope)
-                await history_rows.insert_change(tx, scope, 0, number, store.clock(), PURGED, None)
-            return len(chosen)
+                await history_rows.insert_change(tx, scope, 0, call_id, store.clock(), PURGED, None)
+            return len(ids)
 
         return int(await calls.run_once(tx, call, purge_rows))
 
-    removed = await store.database.write(write_purge)
+    count = await store.database.write(write_purge)
     if not await store.database.compact():
         raise Unavailable(
-            f"{removed:,} memories are removed, but another process still reads the store's files as they were",
+            f"{count:,} memories are removed, but another process still reads the store's files as they were",
             hint="close it and purge again: until then the files may hold their text",
         )
-    return removed
+    return count
 
 
-async def _forget_copies(tx: Transaction, scope: Scope) -> None:
-    """Let go of what programs may have kept of a memory without being told to: long values, variables, answers."""
-    await workspaces.delete_handles(tx, scope)
-    await workspaces.delete_workspaces(tx, scope)
-    await runs.clear_run_contents(tx, scope)
-
-
-async def _purge_row(store: Store, tx: Transaction, kept: Kept) -> None:
-    if kept.deleted is None:
-        await store.database.fulltext.remove_passages(
-            tx, await passages.list_memory_passages(tx, kept.scope, kept.memory.id)
-        )
-    await store.database.vectors.retire_passages(tx, kept.scope, kept.memory.id)
-    for scope, number in await memory_rows.list_quoting_rows(
-        tx, kept.memory.id
-    ):  # patterns, lessons and forgotten twins
-        for other in await memory_rows.find_memory_rows(tx, [scope], "m.id = :id", id=number):
-            await _purge_row(store, tx, other)
-    await history_rows.delete_changes(tx, kept.scope, kept.memory.id)
-    await rows.purge_relations(tx, [kept.scope], kept.digest)
-    await relating.forget_aliases(tx, kept)
-    await memory_rows.delete_memory(tx, kept.scope, kept.memory.id)
+async def _purge_row(store: Store, tx: Transaction, row: MemoryRow) -> None:
+    """Remove a memory for good, and first every row that repeats its text: patterns, lessons, merged duplicates."""
+    if row.deleted is None:
+        indexed = await passages.list_memory_passages(tx, row.scope, row.memory.id)
+        await store.database.fulltext.remove_passages(tx, indexed)
+    await store.database.vectors.retire_passages(tx, row.scope, row.memory.id)
+    for scope, memory_id in await rows.list_quoting_rows(tx, row.memory.id):
+        for quoting in await rows.find_rows_by_id(tx, [scope], memory_id):
+            await _purge_row(store, tx, quoting)
+    await history_rows.delete_changes(tx, row.scope, row.memory.id)
+    for hooks in store.edit_hooks:
+        await hooks.purge_row(tx, row)
+    await rows.delete_memory(tx, row.scope, row.memory.id)
 
 
 async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, call: Call) -> None:
-    """Note that two memories belong together."""
-    if relation in memory_rows.RESERVED_RELATIONS:
+    """Link two memories."""
+    if relation in rows.RESERVED_RELATIONS:
         raise InvalidInput(f"{relation!r} is a relation of Athena's own", hint="call it something else")
     now = store.clock()
 
     async def write_relation(tx: Transaction) -> None:
-        async def link_memories(number: int) -> None:
-            one, two = await locate(tx, call.scope, ref), await locate(tx, call.scope, other)
-            if one.memory.id == two.memory.id:
+        async def link_memories(call_id: int) -> None:
+            source, target = await locate(tx, call.scope, ref), await locate(tx, call.scope, other)
+            if source.memory.id == target.memory.id:
                 raise InvalidInput("a memory cannot be related to itself")
-            for kept in (one, two):  # so that neither is purged meanwhile
-                await memory_rows.lock_memory(tx, kept)
-            if await memory_rows.insert_link(tx, one.scope, one.memory.id, two.memory.id, relation, now):
-                before = {"other": two.memory.id, "relation": relation}
-                await history_rows.insert_change(tx, one.scope, one.memory.id, number, now, RELATED_ACTION, before)
+            for row in (source, target):  # so that no concurrent purge removes one of them
+                await rows.lock_memory(tx, row)
+            if await rows.insert_link(tx, source.scope, source.memory.id, target.memory.id, relation, now):
+                before = {"other": target.memory.id, "relation": relation}
+                await history_rows.insert_change(
+                    tx, source.scope, source.memory.id, call_id, now, RELATED_ACTION, before
+                )
 
         await calls.run_once(tx, call, link_memories)
 

@@ -1,13 +1,15 @@
-"""What was changed, when, by which call, and what it was before."""
+"""SQL of the history: each change of a memory, its time, its call, and the state before it."""
 
 import json
 from typing import Any, NamedTuple
 
+from athena.memory.rows import MemoryRow
 from athena.memory.values import Change, strip_reserved_keys
+from athena.storage.database import Row, Transaction
 
 
 class ChangeRow(NamedTuple):
-    """One recorded change, as undo needs it."""
+    """A recorded change, with what undo needs."""
 
     id: int
     scope: int
@@ -17,7 +19,7 @@ class ChangeRow(NamedTuple):
 
 
 async def insert_change(
-    tx: Any,
+    tx: Transaction,
     scope: int,
     memory: int,
     call: int,
@@ -26,7 +28,7 @@ async def insert_change(
     before: dict[str, Any] | None,
     undone: bool = False,
 ) -> None:
-    """Record a change. The old text's digest is kept beside it, so that an old hash still leads somewhere."""
+    """Record a change, with the digest of the old text, so that its old hash still finds the memory."""
     await tx.execute(
         """INSERT INTO history (scope, memory, call, at, action, digest, before, undone)
            VALUES (:scope, :memory, :call, :at, :action, :digest, :before, :undone)""",
@@ -41,7 +43,15 @@ async def insert_change(
     )
 
 
-async def list_changes(tx: Any, scope: int, memory: int) -> list[Change]:
+async def insert_row_change(
+    tx: Transaction, row: MemoryRow, call: int, at: float, action: str, *, undone: bool = False
+) -> None:
+    """Record a change that is about to be made to a row, with the row as it is now."""
+    await insert_change(tx, row.scope, row.memory.id, call, at, action, row.to_snapshot(), undone)
+
+
+async def list_changes(tx: Transaction, scope: int, memory: int) -> list[Change]:
+    """Return the changes of a memory as callers may see them, the oldest first."""
     rows = await tx.fetch(
         """SELECT h.at, h.action, c.operation, h.before FROM history h LEFT JOIN calls c ON c.id = h.call
            WHERE h.scope = :scope AND h.memory = :memory ORDER BY h.id""",
@@ -61,8 +71,8 @@ def _parse_before(before: str | None) -> dict[str, Any] | None:
     return fields
 
 
-async def fetch_last_call_changes(tx: Any, project: str) -> list[ChangeRow]:
-    """Return the steps of the newest call made in a project that is not undone, the latest first."""
+async def fetch_last_call_changes(tx: Transaction, project: str) -> list[ChangeRow]:
+    """Return the changes of the newest call in a project that is not undone, the latest first."""
     rows = await tx.fetch(
         """SELECT id, scope, memory, action, before FROM history WHERE undone = 0 AND call =
              (SELECT h.call FROM history h JOIN calls c ON c.id = h.call
@@ -70,22 +80,27 @@ async def fetch_last_call_changes(tx: Any, project: str) -> list[ChangeRow]:
            ORDER BY id DESC""",
         project=project,
     )
-    return [ChangeRow(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows]
+    return [_to_change_row(row) for row in rows]
 
 
-async def has_later_change(tx: Any, step: ChangeRow) -> bool:
-    """Tell whether a later change of the same memory stands."""
+def _to_change_row(row: Row) -> ChangeRow:
+    change_id, scope, memory, action, before = row
+    return ChangeRow(change_id, scope, memory, action, json.loads(before) if before else None)
+
+
+async def has_later_change(tx: Transaction, change: ChangeRow) -> bool:
+    """Return whether the same memory has a later change that is not undone."""
     row = await tx.fetch_one(
         "SELECT 1 FROM history WHERE scope = :scope AND memory = :memory AND id > :id AND undone = 0 LIMIT 1",
-        scope=step.scope,
-        memory=step.memory,
-        id=step.id,
+        scope=change.scope,
+        memory=change.memory,
+        id=change.id,
     )
     return row is not None
 
 
-async def was_ever_undone(tx: Any, scope: int, memory: int) -> bool:
-    """Tell whether a change of a memory was ever taken back."""
+async def was_ever_undone(tx: Transaction, scope: int, memory: int) -> bool:
+    """Return whether a change of a memory was ever undone."""
     row = await tx.fetch_one(
         "SELECT 1 FROM history WHERE scope = :scope AND memory = :memory AND undone = 1 LIMIT 1",
         scope=scope,
@@ -94,25 +109,27 @@ async def was_ever_undone(tx: Any, scope: int, memory: int) -> bool:
     return row is not None
 
 
-async def list_last_changes(tx: Any, scope: int, one: str, other: str) -> list[ChangeRow]:
-    """Return of each memory in a scope the last step of either action that stands."""
+async def list_last_changes(tx: Transaction, scope: int, action: str, other_action: str) -> list[ChangeRow]:
+    """Return, for each memory in a scope, its last change of either action that is not undone."""
     rows = await tx.fetch(
         """SELECT id, scope, memory, action, before FROM history
-           WHERE scope = :scope AND action IN (:one, :other) AND undone = 0 ORDER BY id""",
+           WHERE scope = :scope AND action IN (:action, :other_action) AND undone = 0 ORDER BY id""",
         scope=scope,
-        one=one,
-        other=other,
+        action=action,
+        other_action=other_action,
     )
-    found = {m: ChangeRow(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows}
-    return list(found.values())
+    changes = [_to_change_row(row) for row in rows]
+    return list({change.memory: change for change in changes}.values())
 
 
-async def mark_change_undone(tx: Any, step: ChangeRow) -> None:
-    await tx.execute("UPDATE history SET undone = 1 WHERE scope = :scope AND id = :id", scope=step.scope, id=step.id)
+async def mark_change_undone(tx: Transaction, change: ChangeRow) -> None:
+    await tx.execute(
+        "UPDATE history SET undone = 1 WHERE scope = :scope AND id = :id", scope=change.scope, id=change.id
+    )
 
 
-async def delete_changes_with_word(tx: Any, scope: int, memory: int, action: str, word: str) -> None:
-    """Remove the steps of one action of a memory that hold a word of letters and digits."""
+async def delete_changes_with_word(tx: Transaction, scope: int, memory: int, action: str, word: str) -> None:
+    """Delete the changes of one action of a memory that hold a word; it may have no LIKE wildcard."""
     await tx.execute(
         """DELETE FROM history WHERE scope = :scope AND memory = :memory AND action = :action AND before LIKE :word""",
         scope=scope,
@@ -122,6 +139,6 @@ async def delete_changes_with_word(tx: Any, scope: int, memory: int, action: str
     )
 
 
-async def delete_changes(tx: Any, scope: int, memory: int) -> None:
-    """Remove all that was ever recorded about a memory."""
+async def delete_changes(tx: Transaction, scope: int, memory: int) -> None:
+    """Delete the whole history of a memory."""
     await tx.execute("DELETE FROM history WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)

@@ -1,4 +1,4 @@
-"""From what a caller wrote to what may be stored or asked."""
+"""Clean what callers send: texts, tags, metadata, filters and times; secrets are removed before anything is stored."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from athena.memory.values import Draft, clean_metadata, clean_name, clean_tags, 
 from athena.storage.filters import Filter
 
 Tags = str | Sequence[str] | None
-MAX_BATCH_CHARS = 20_000_000  # characters
+MAX_BATCH_CHARS = 20_000_000
 
 
 def create_draft(
@@ -20,16 +20,15 @@ def create_draft(
     metadata: Mapping[str, Any] | None = None,
     importance: float = 0.5,
 ) -> Draft:
-    """Return a draft whose text holds no secrets and nothing that an engine cannot store."""
-    text, kinds = redaction.redact(clean_text(content))
-    (named, kind, facts), more = _redact_value(
-        [list(clean_tags(tags)), clean_name(memory_type, "memory_type"), clean_metadata(metadata)]
-    )
-    return Draft(text, clean_tags(named), kind, facts, importance, (*kinds, *more))
+    """Return a draft that holds no secrets and nothing that a database engine cannot store."""
+    text, text_kinds = redaction.redact(clean_text(content))
+    fields = [list(clean_tags(tags)), clean_name(memory_type, "memory_type"), clean_metadata(metadata)]
+    (safe_tags, safe_type, safe_metadata), field_kinds = _redact_value(fields)
+    return Draft(text, clean_tags(safe_tags), safe_type, safe_metadata, importance, (*text_kinds, *field_kinds))
 
 
 def _redact_value(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """Redact every text inside a JSON value."""
+    """Redact every text inside a JSON value; return it with the kinds of the secrets."""
     if isinstance(value, str):
         return redaction.redact(value)
     if isinstance(value, dict):
@@ -37,56 +36,55 @@ def _redact_value(value: Any) -> tuple[Any, tuple[str, ...]]:
         return {key: item for key, item, _ in fields}, tuple(kind for *_, kinds in fields for kind in kinds)
     if isinstance(value, list):
         items = [_redact_value(item) for item in value]
-        return [v for v, _ in items], tuple(kind for _, kinds in items for kind in kinds)
+        return [item for item, _ in items], tuple(kind for _, kinds in items for kind in kinds)
     return value, ()
 
 
 def _redact_field(key: str, value: Any) -> tuple[str, Any, tuple[str, ...]]:
-    """Redact a key and its value; `password` and a word are a secret together, though neither is alone."""
-    (named, found), (item, kinds) = redaction.redact(key), _redact_value(value)
-    if isinstance(value, str) and not found and not kinds:
+    """Redact a key and its value, also a value that is a secret only because of its key, such as `password`."""
+    (safe_key, key_kinds), (safe_value, kinds) = redaction.redact(key), _redact_value(value)
+    if isinstance(value, str) and not key_kinds and not kinds:
         kinds = redaction.redact(f'{key}="{value}"').kinds[:1]
-        item = f"[SECRET:{kinds[0]}]" if kinds else item
-    return named, item, (*found, *kinds)
+        safe_value = f"[SECRET:{kinds[0]}]" if kinds else safe_value
+    return safe_key, safe_value, (*key_kinds, *kinds)
 
 
 def clean_facts(metadata: Mapping[str, Any] | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return metadata that can be stored, without secrets, and the kinds of those."""
-    made: dict[str, Any]
-    made, kinds = _redact_value(clean_metadata(metadata))
-    return made, kinds
+    """Return metadata that can be stored, without secrets, and the kinds of the secrets."""
+    cleaned: dict[str, Any]
+    cleaned, kinds = _redact_value(clean_metadata(metadata))
+    return cleaned, kinds
 
 
-def redact_name(text: str, what: str) -> str:
-    """Return a short label without secrets."""
-    return redaction.redact(clean_name(text, what)).text
+def redact_name(text: str, name: str) -> str:
+    """Return a short label without secrets; `name` is what errors call it."""
+    return redaction.redact(clean_name(text, name)).text
 
 
-def clean_field(name: str, text: str, longest: int) -> tuple[str, tuple[str, ...]]:
-    """Return a text as metadata keep it under a name, and the kinds of secrets taken out of it."""
-    _, kept, kinds = _redact_field(name, clean_text(text.strip(), name))
-    if len(kept) > longest:
-        raise InvalidInput(f"{name} has {len(kept):,} characters; at most {longest:,} are kept")
-    return kept, kinds
+def clean_field(name: str, text: str, max_chars: int) -> tuple[str, tuple[str, ...]]:
+    """Return a text that metadata will hold under `name`, without secrets, and the kinds of the secrets."""
+    _, cleaned, kinds = _redact_field(name, clean_text(text.strip(), name))
+    if len(cleaned) > max_chars:
+        raise InvalidInput(f"{name} has {len(cleaned):,} characters; at most {max_chars:,} are kept")
+    return cleaned, kinds
 
 
 def parse_batch(items: Sequence[str | Mapping[str, Any]]) -> list[Draft]:
-    """Return the drafts of a batch, if they are not too much at once."""
     drafts = [parse_item(item, i) for i, item in enumerate(items)]
     check_batch_size(drafts)
     return drafts
 
 
 def check_batch_size(drafts: Sequence[Draft]) -> None:
-    """Refuse what is too much for one transaction."""
-    if (size := sum(len(one.content) for one in drafts)) > MAX_BATCH_CHARS:
+    """Raise InvalidInput if the texts are too long for one transaction."""
+    if (size := sum(len(draft.content) for draft in drafts)) > MAX_BATCH_CHARS:
         raise InvalidInput(
             f"items hold {size:,} characters; at most {MAX_BATCH_CHARS:,} go in one batch", hint="send them in parts"
         )
 
 
 def parse_item(item: str | Mapping[str, Any], position: int) -> Draft:
-    """Return the draft of one item in a batch; errors say which item it was."""
+    """Return the draft of one item in a batch; errors name the item by its position."""
     fields = {"content": item} if isinstance(item, str) else dict(item)
     if "content" not in fields:
         raise InvalidInput(f"items[{position}] lacks 'content'")
@@ -103,51 +101,49 @@ def clean_changes(
     metadata: Mapping[str, Any] | None,
     importance: float | None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what is to change, cleaned, and the kinds of secrets taken out; nothing to change is an error."""
-    given: dict[str, Any] = {
+    """Return the fields to change, cleaned and without secrets, and the kinds of the secrets."""
+    fields: dict[str, Any] = {
         "content": None if content is None else clean_text(content),
         "tags": None if tags is None else list(clean_tags(tags)),
         "memory_type": None if memory_type is None else clean_name(memory_type, "memory_type"),
         "metadata": None if metadata is None else clean_metadata(metadata),
         "importance": importance,
     }
-    made, kinds = _redact_value({name: value for name, value in given.items() if value is not None})
-    if not made:
+    changes, kinds = _redact_value({name: value for name, value in fields.items() if value is not None})
+    if not changes:
         raise InvalidInput("nothing to change: give content, tags, memory_type, metadata or importance")
-    if "tags" in made:
-        made["tags"] = clean_tags(made["tags"])
-    return made, kinds
+    if "tags" in changes:
+        changes["tags"] = clean_tags(changes["tags"])
+    return changes, kinds
 
 
 def clean_query(query: str) -> str:
-    """Return a question that every engine can take."""
     return clean_text(query, "query")
 
 
 def create_tag_filter(scope: Scope, tags: Tags, match: str) -> Filter:
-    wanted = clean_tags(tags)
-    if not wanted:
+    cleaned = clean_tags(tags)
+    if not cleaned:
         raise InvalidInput("tags must not be empty")
-    return Filter(scope, wanted, match)
+    return Filter(scope, cleaned, match)
 
 
 def create_filter(
     scope: Scope, tags: Tags, memory_type: str | None, since: str | float | None, until: str | float | None, now: float
 ) -> Filter:
     """Return a filter; times may be in plain words."""
-    kind = clean_name(memory_type, "memory_type") if memory_type is not None else None
     return Filter(
         scope,
         clean_tags(tags),
         "any",
-        kind,
+        clean_name(memory_type, "memory_type") if memory_type is not None else None,
         parse_time(since, "since", now, end=False),
         parse_time(until, "until", now, end=True),
     )
 
 
 def parse_time(value: str | float | None, name: str, now: float, *, end: bool) -> float | None:
-    """Return the time that words or a number name: where it begins, or where it ends."""
+    """Return a time in seconds; of a period in words its start, or with `end` its end."""
     if value is None or isinstance(value, float):
         return value
     from athena.memory.time import phrase  # its tables are slow to load
@@ -160,7 +156,7 @@ def parse_time(value: str | float | None, name: str, now: float, *, end: bool) -
 
 
 def check_time_range(moment: float | None, name: str) -> float | None:
-    """Return a time that a calendar has."""
+    """Return the time; raise InvalidInput if no calendar has it."""
     try:
         clock.to_local_time(moment or 0.0)
     except (OverflowError, ValueError, OSError):

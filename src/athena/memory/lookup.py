@@ -1,18 +1,16 @@
-"""Finding one memory by what people call it: its number, its hash, or the beginning of its hash."""
+"""Find one memory by its id, its hash or the beginning of its hash; list memories, tags and changes."""
 
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from athena.core.values import Kind, Page, Scope
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import history_rows, rows
-from athena.memory import rows as memory_rows
-from athena.memory.rows import Kept
+from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import Change, Memory, format_preview
+from athena.memory.values import Change, Memory, extend_memory, format_preview
 from athena.storage import scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
@@ -23,80 +21,8 @@ LOOKUP_HINTS = {
     "event": "recall_events finds events",
     "task": "list_tasks shows the tasks there are",
 }
-OTHER_KINDS: tuple[Kind, ...] = ("event", "task", "pattern", "entity")  # beside memories
+OTHER_KINDS: tuple[Kind, ...] = ("event", "task", "pattern", "entity")
 HASH_PATTERN = re.compile(r"[0-9a-f]{1,64}")
-
-
-async def locate(tx: Any, scope: Scope, ref: Ref, *, deleted: bool = False) -> Kept:
-    """Return the one memory that `ref` names; forgotten ones only where `deleted` says so."""
-    numbers = await scopes.fetch_visible_ids(tx, scope)
-    found = await _find_candidates(tx, numbers, ref, scope.kind)
-    if deleted:  # the project's own before what is known everywhere, forgotten or not
-        found.sort(key=lambda kept: numbers.index(kept.scope))
-        found = [kept for kept in found if kept.scope == found[0].scope]
-    live = [kept for kept in found if kept.deleted is None]
-    chosen = live or (found if deleted else [])
-    if not chosen and found:
-        raise NotFound(f"{scope.kind} {ref} was forgotten", hint="restore_memory brings it back")
-    if not chosen:
-        raise NotFound(
-            f"there is no {scope.kind} {ref!r} in this project",
-            hint=LOOKUP_HINTS.get(scope.kind, LOOKUP_HINTS["memory"]),
-        )
-    if len({kept.digest for kept in chosen}) > 1:
-        raise _create_conflict(ref, chosen)
-    return chosen[0]
-
-
-async def locate_any(tx: Any, scope: Scope, ref: Ref, kind: Kind | None, *, deleted: bool = False) -> Kept:
-    """Return the one thing that `ref` names, of a kind; without one, a memory before anything else."""
-    if kind is not None:
-        return await locate(tx, scope.with_kind(kind), ref, deleted=deleted)
-    try:
-        return await locate(tx, scope, ref, deleted=deleted)
-    except NotFound:
-        if await _find_candidates(tx, await scopes.fetch_visible_ids(tx, scope), ref, scope.kind):
-            raise  # a memory is meant, which was forgotten
-        found = []
-        for other in OTHER_KINDS:
-            with suppress(NotFound):
-                found.append(await locate(tx, scope.with_kind(other), ref, deleted=deleted))
-        if len(found) > 1:
-            raise _create_conflict(ref, found) from None
-        if not found:
-            raise
-        return found[0]
-
-
-def format_possessive(kind: Kind) -> str:
-    return "an event's" if kind == "event" else "an entity's" if kind == "entity" else f"a {kind}'s"
-
-
-async def _find_candidates(tx: Any, numbers: list[int], ref: Ref, kind: Kind) -> list[Kept]:
-    if isinstance(ref, int):
-        if abs(ref) >= 1 << 63:
-            return []
-        return await rows.find_memory_rows(tx, numbers, "m.id = :id", id=ref)
-    text = ref.strip().lower()
-    is_number = text.isascii() and text.isdigit() and len(text) < 8
-    if is_number and (found := await rows.find_memory_rows(tx, numbers, "m.id = :id", id=int(text))):
-        return found
-    if is_number and len(text) < 4:  # a slip in an id must not hit another memory's hash
-        return []
-    if not HASH_PATTERN.fullmatch(text):
-        raise InvalidInput(
-            f"{ref!r:.40} is not {format_possessive(kind)} hash or id", hint="a hash is hex digits, an id a number"
-        )
-    found = await rows.find_memory_rows(tx, numbers, "m.digest >= :low AND m.digest < :high", low=text, high=text + "g")
-    if found:
-        return found
-    older = await rows.find_ids_by_old_digest(tx, numbers, text, text + "g")
-    return [kept for number in older for kept in await rows.find_memory_rows(tx, numbers, "m.id = :id", id=number)]
-
-
-def _create_conflict(ref: Ref, found: Sequence[Kept]) -> Conflict:
-    listed = "; ".join(f"{kept.memory.hash} {format_preview(kept.memory.content, 40)!r}" for kept in found[:5])
-    return Conflict(f"{ref} could be any of {len(found)}: {listed}", hint="use more digits of the hash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,37 +45,102 @@ class TagCount:
     count: int
 
 
+async def locate(tx: Transaction, scope: Scope, ref: Ref, *, deleted: bool = False) -> MemoryRow:
+    """Return the one memory that `ref` names, with `deleted` also a forgotten one; raise NotFound or Conflict."""
+    visible = await scopes.fetch_visible_ids(tx, scope)
+    candidates = await _find_candidates(tx, visible, ref, scope.kind)
+    if deleted:  # the project's own rows come before the shared project's, forgotten or not
+        candidates.sort(key=lambda row: visible.index(row.scope))
+        candidates = [row for row in candidates if row.scope == candidates[0].scope]
+    live = [row for row in candidates if row.deleted is None]
+    matches = live or (candidates if deleted else [])
+    if not matches and candidates:
+        raise NotFound(f"{scope.kind} {ref} was forgotten", hint="restore_memory brings it back")
+    if not matches:
+        raise NotFound(
+            f"there is no {scope.kind} {ref!r} in this project",
+            hint=LOOKUP_HINTS.get(scope.kind, LOOKUP_HINTS["memory"]),
+        )
+    if len({row.digest for row in matches}) > 1:
+        raise _create_conflict(ref, matches)
+    return matches[0]
+
+
+async def locate_any(tx: Transaction, scope: Scope, ref: Ref, kind: Kind | None, *, deleted: bool = False) -> MemoryRow:
+    """Return the one row of a kind that `ref` names; without a kind, a memory before anything else."""
+    if kind is not None:
+        return await locate(tx, scope.with_kind(kind), ref, deleted=deleted)
+    try:
+        return await locate(tx, scope, ref, deleted=deleted)
+    except NotFound:
+        if await _find_candidates(tx, await scopes.fetch_visible_ids(tx, scope), ref, scope.kind):
+            raise  # it names a forgotten memory, so nothing else
+        matches = []
+        for other_kind in OTHER_KINDS:
+            with suppress(NotFound):
+                matches.append(await locate(tx, scope.with_kind(other_kind), ref, deleted=deleted))
+        if len(matches) > 1:
+            raise _create_conflict(ref, matches) from None
+        if not matches:
+            raise
+        return matches[0]
+
+
+async def _find_candidates(tx: Transaction, scope_ids: list[int], ref: Ref, kind: Kind) -> list[MemoryRow]:
+    if isinstance(ref, int):
+        return await rows.find_rows_by_id(tx, scope_ids, ref) if abs(ref) < 1 << 63 else []
+    text = ref.strip().lower()
+    is_number = text.isascii() and text.isdigit() and len(text) < 8
+    if is_number and (matches := await rows.find_rows_by_id(tx, scope_ids, int(text))):
+        return matches
+    if is_number and len(text) < 4:  # a mistyped id must not match another memory's hash
+        return []
+    if not HASH_PATTERN.fullmatch(text):
+        raise InvalidInput(
+            f"{ref!r:.40} is not {format_possessive(kind)} hash or id", hint="a hash is hex digits, an id a number"
+        )
+    if matches := await rows.find_rows_by_hash_prefix(tx, scope_ids, text):
+        return matches
+    old_ids = await rows.find_ids_by_old_hash_prefix(tx, scope_ids, text)
+    return [row for memory_id in old_ids for row in await rows.find_rows_by_id(tx, scope_ids, memory_id)]
+
+
+def format_possessive(kind: Kind) -> str:
+    return f"an {kind}'s" if kind in ("event", "entity") else f"a {kind}'s"
+
+
+def _create_conflict(ref: Ref, matches: Sequence[MemoryRow]) -> Conflict:
+    listed = "; ".join(f"{row.memory.hash} {format_preview(row.memory.content, 40)!r}" for row in matches[:5])
+    return Conflict(f"{ref} could be any of {len(matches)}: {listed}", hint="use more digits of the hash")
+
+
 async def get_memory(store: Store, ref: Ref, scope: Scope) -> WithRelated:
-    """Return a memory whole; where there is none of that name, an event or a task: briefings name those too."""
+    """Return a memory with its links; if `ref` names none, an event or a task, since briefings name those too."""
 
     async def read_memory(tx: Transaction) -> WithRelated:
-        m = (await locate_any(tx, scope, ref, None)).memory
-        links = await rows.list_links(tx, await scopes.fetch_visible_ids(tx, scope), m.id)
-        return WithRelated(
-            m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-            tuple(Related(*row) for row in links),
-        )  # fmt: skip
+        memory = (await locate_any(tx, scope, ref, None)).memory
+        links = await rows.list_links(tx, await scopes.fetch_visible_ids(tx, scope), memory.id)
+        return extend_memory(WithRelated, memory, tuple(Related(*link) for link in links))
 
     return await store.database.read(read_memory)
 
 
-async def list_newest(store: Store, only: Filter, limit: int, offset: int) -> Page[Memory]:
+async def list_newest(store: Store, criteria: Filter, limit: int, offset: int) -> Page[Memory]:
     async def read_page(tx: Transaction) -> Page[Memory]:
-        return Page(
-            await memory_rows.list_newest_memories(tx, only, limit, offset), await memory_rows.count_memories(tx, only)
-        )
+        newest = await rows.list_newest_memories(tx, criteria, limit, offset)
+        return Page(newest, await rows.count_memories(tx, criteria))
 
     return await store.database.read(read_page)
 
 
 async def list_tags(store: Store, scope: Scope) -> list[TagCount]:
-    rows = await store.database.read(lambda tx: memory_rows.count_tags(tx, Filter(scope)))
-    return [TagCount(tag, count) for tag, count in rows]
+    counts = await store.database.read(lambda tx: rows.count_tags(tx, Filter(scope)))
+    return [TagCount(tag, count) for tag, count in counts]
 
 
 async def list_changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:
     async def read_changes(tx: Transaction) -> list[Change]:
-        kept = await locate_any(tx, scope, ref, kind, deleted=True)
-        return await history_rows.list_changes(tx, kept.scope, kept.memory.id)
+        row = await locate_any(tx, scope, ref, kind, deleted=True)
+        return await history_rows.list_changes(tx, row.scope, row.memory.id)
 
     return await store.database.read(read_changes)

@@ -1,8 +1,9 @@
-"""What is worked out about a text before it is written: its parts, its time, its vectors."""
+"""Prepare a text before it is written: split it into passages, find its time, compute its digest and vectors."""
 
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from athena.core import clock
@@ -13,15 +14,21 @@ from athena.errors import InvalidInput
 from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, compute_digest_salt
 from athena.storage.arrays import quantize_vectors
 
-MAX_PASSAGE_WORDS = 90  # words
-MAX_PASSAGES = 2_000  # passages of one text, about: a book is cut more coarsely
+MAX_PASSAGE_WORDS = 90
+MAX_PASSAGES = 2_000  # of one text, about: a book gets longer passages instead of more
+MAX_IMMEDIATE_PASSAGES = 16  # of one memory, that get their vectors before the call returns; the rest follow
+TEXT_KEYS = ("session_id", "speaker", "role", "source")  # metadata that is stored as text, whatever its type
+ANSWERING_ROLES = {"assistant", "system", "tool"}
+FIRST_PERSON_PATTERN = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)
 SENTENCE_PATTERN = re.compile(r"[^\n]*?(?:[.!?;](?=\s)|\n|\Z)")
-# Scripts without spaces between words count by characters.
+# In scripts without spaces between words, each character counts as a word.
 UNSPACED_RANGES = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 PASSAGE_WORD_PATTERN = re.compile(rf"[{UNSPACED_RANGES}]|[^\s{UNSPACED_RANGES}]+")
 
 
 class Passage(NamedTuple):
+    """A part of a text, as the model reads it."""
+
     start: int
     length: int
     words: int
@@ -30,49 +37,15 @@ class Passage(NamedTuple):
         return text[self.start : self.start + self.length]
 
 
-def split_passages(text: str) -> list[Passage]:
-    """Pack sentences into passages of at most 90 words, more in a whole book; longer sentences are cut."""
-    passages: list[Passage] = []
-    start = end = words = 0
-    longest = max(MAX_PASSAGE_WORDS, text.count(" ") // MAX_PASSAGES)
-    for first, last, count in _split_sentences(text, longest):
-        if words and words + count > longest:
-            passages.append(Passage(start, end - start, words))
-            words = 0
-        if not words:
-            start = first
-        end, words = last, words + count
-    passages.append(Passage(start, end - start, words))
-    return passages
-
-
-def _split_sentences(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
-    """Yield sentences as (start, end, words), none longer than a passage, and no empty ones."""
-    at = 0
-    while at < len(text):
-        match = SENTENCE_PATTERN.match(text, at)
-        stop = match.end() if match and match.end() > at else len(text)
-        found = list(PASSAGE_WORD_PATTERN.finditer(text, at, stop))
-        for i in range(0, len(found), longest):
-            piece = found[i : i + longest]
-            yield piece[0].start(), piece[-1].end(), len(piece)
-        at = stop
-
-
-ANSWERING_ROLES = {"assistant", "system", "tool"}
-FIRST_PERSON_PATTERN = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)
-MAX_IMMEDIATE_PASSAGES = 16  # passages of one memory that get their vectors before it is acknowledged; the rest follow
-
-
 class PassageCode(NamedTuple):
-    """What the indexes by meaning keep of a passage."""
+    """The vector of a passage and the signs of its token vectors, as the indexes store them."""
 
     vector: bytes
     signs: bytes
 
 
 class PreparedMemory(NamedTuple):
-    """A draft, cut and encoded, ready to be written."""
+    """A draft with all that is stored beside it."""
 
     draft: Draft
     digest: str
@@ -80,57 +53,58 @@ class PreparedMemory(NamedTuple):
     header: str
     happened: float
     pieces: list[Passage]
-    codes: list[PassageCode]  # of the first pieces; none where the model does not work
+    codes: list[PassageCode]  # of the first pieces; none if the model does not work
 
     @property
     def speaker_flags(self) -> int:
-        """Who speaks: 1 an assistant, a tool or the system, who mostly repeat; 2 somebody about themselves."""
+        """1 if an assistant, a tool or the system speaks, plus 2 if somebody speaks of themselves, for the ranking."""
         answers = str(self.draft.metadata.get("role") or "").casefold() in ANSWERING_ROLES
         return int(answers) + 2 * bool(FIRST_PERSON_PATTERN.search(self.draft.content))
 
     @property
     def window_session(self) -> str | None:
-        """The session whose passages are read together; what has a serial is read by itself."""
+        """The session whose passages are encoded with their neighbours; a row with a serial is encoded alone."""
         return None if SERIAL_KEY in self.draft.metadata else self.draft.metadata.get("session_id")
 
     def to_columns(self, now: float) -> dict[str, Any]:
-        d = self.draft
+        draft = self.draft
         return {
             "digest": self.digest,
-            "content": d.content,
+            "content": draft.content,
             "label": self.label,
-            "tags": json.dumps(d.tags, ensure_ascii=False),
-            "memory_type": d.memory_type,
-            "metadata": json.dumps(d.metadata, ensure_ascii=False),
-            "session": d.metadata.get("session_id"),
+            "tags": json.dumps(draft.tags, ensure_ascii=False),
+            "memory_type": draft.memory_type,
+            "metadata": json.dumps(draft.metadata, ensure_ascii=False),
+            "session": draft.metadata.get("session_id"),
             "happened": self.happened,
             "created": now,
             "updated": now,
-            "importance": d.importance,
+            "importance": draft.importance,
         }
 
 
 def prepare_memory(draft: Draft, now: float) -> PreparedMemory:
-    """Work out what is stored beside a text: its digest, its time, the words it can also be found by."""
+    """Compute what is stored beside a text: its digest, its time, its passages and the label that full text also finds.
+
+    `now` is the time that relative dates in the metadata refer to.
+    """
     metadata = draft.metadata
-    for name in ("session_id", "speaker", "role", "source"):
-        if metadata.get(name) is not None and not isinstance(metadata[name], str):
-            metadata = metadata | {name: str(metadata[name])}
+    for key in TEXT_KEYS:
+        if metadata.get(key) is not None and not isinstance(metadata[key], str):
+            metadata = metadata | {key: str(metadata[key])}
     moment = metadata.get(MOMENT_KEY)
     happened, day = _parse_date(metadata.get("date"), now) if moment is None else (float(moment), "")
-    said_by = " ".join(metadata[name] for name in ("speaker", "source") if metadata.get(name))
-    label = " ".join([*draft.tags, said_by, day]).strip()
+    origin = " ".join(metadata[key] for key in ("speaker", "source") if metadata.get(key))
+    label = " ".join([*draft.tags, origin, day]).strip()
     speaker = metadata.get("speaker") or ""
     header = f"{speaker}{f' ({day})' if day else ''}: " if speaker or day else ""
-    draft = Draft(
-        draft.content, draft.tags, draft.memory_type, metadata, draft.importance, draft.redacted
-    )  # with the names as text
-    key = hash_text(draft.content, compute_digest_salt(metadata))
-    return PreparedMemory(draft, key, label, header, happened, split_passages(draft.content), [])
+    digest = hash_text(draft.content, compute_digest_salt(metadata))
+    passages = split_passages(draft.content)
+    return PreparedMemory(replace(draft, metadata=metadata), digest, label, header, happened, passages, [])
 
 
 def _parse_date(date: object, now: float) -> tuple[float, str]:
-    """Return when a memory happened, and that day in words if its date was given."""
+    """Return when a memory happened, and that day in words if the metadata name a date."""
     if date is None or date == "":
         return now, ""
     if isinstance(date, int | float) and not isinstance(date, bool):
@@ -151,23 +125,56 @@ def _parse_date(date: object, now: float) -> tuple[float, str]:
     return moment, f"{day.day} {day:%B %Y}"
 
 
+def split_passages(text: str) -> list[Passage]:
+    """Pack sentences into passages of at most 90 words, more in a very long text; longer sentences are cut."""
+    passages: list[Passage] = []
+    start = end = words = 0
+    max_words = max(MAX_PASSAGE_WORDS, text.count(" ") // MAX_PASSAGES)
+    for sentence_start, sentence_end, count in _split_sentences(text, max_words):
+        if words and words + count > max_words:
+            passages.append(Passage(start, end - start, words))
+            words = 0
+        if not words:
+            start = sentence_start
+        end, words = sentence_end, words + count
+    passages.append(Passage(start, end - start, words))
+    return passages
+
+
+def _split_sentences(text: str, max_words: int) -> Iterator[tuple[int, int, int]]:
+    """Yield sentences as (start, end, words); cut those longer than a passage, skip empty ones."""
+    position = 0
+    while position < len(text):
+        match = SENTENCE_PATTERN.match(text, position)
+        stop = match.end() if match and match.end() > position else len(text)
+        words = list(PASSAGE_WORD_PATTERN.finditer(text, position, stop))
+        for i in range(0, len(words), max_words):
+            part = words[i : i + max_words]
+            yield part[0].start(), part[-1].end(), len(part)
+        position = stop
+
+
 async def add_vectors(encoder: Encoder, prepared: Sequence[PreparedMemory], skip: set[str]) -> list[PreparedMemory]:
-    """Give the first passages of each text their vectors, in one batch; `skip` names digests that need none."""
-    cut = [[] if one.digest in skip else one.pieces[:MAX_IMMEDIATE_PASSAGES] for one in prepared]
+    """Encode the first passages of each text, all in one batch; `skip` names digests that need no vectors."""
+    pieces = [[] if item.digest in skip else item.pieces[:MAX_IMMEDIATE_PASSAGES] for item in prepared]
     excerpts = [
-        Excerpt(p.extract_from(one.draft.content), one.header)
-        for one, pieces in zip(prepared, cut, strict=True)
-        for p in pieces
+        Excerpt(piece.extract_from(item.draft.content), item.header)
+        for item, item_pieces in zip(prepared, pieces, strict=True)
+        for piece in item_pieces
     ]
-    readings = await encoder.encode_passages(excerpts) if excerpts else None
-    if readings is None:
+    encodings = await encoder.encode_passages(excerpts) if excerpts else None
+    if encodings is None:
         return list(prepared)
-    codes = iter(encode_readings(readings))
-    return [one._replace(codes=[next(codes) for _ in pieces]) for one, pieces in zip(prepared, cut, strict=True)]
+    codes = iter(quantize_encodings(encodings))
+    return [
+        item._replace(codes=[next(codes) for _ in item_pieces])
+        for item, item_pieces in zip(prepared, pieces, strict=True)
+    ]
 
 
-def encode_readings(readings: Sequence[PassageEncoding]) -> list[PassageCode]:
-    import numpy as np
+def quantize_encodings(encodings: Sequence[PassageEncoding]) -> list[PassageCode]:
+    """Quantize the vectors of passages into what the indexes store."""
+    import numpy as np  # slow to load; only encoding needs it
 
-    vectors = quantize_vectors(np.stack([reading.vector for reading in readings]))
-    return [PassageCode(vector, reading.signs) for vector, reading in zip(vectors, readings, strict=True)]
+    vectors = quantize_vectors(np.stack([encoding.vector for encoding in encodings]))
+    return [PassageCode(vector, encoding.signs) for vector, encoding in zip(vectors, encodings, strict=True)]

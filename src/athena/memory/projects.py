@@ -1,4 +1,4 @@
-"""The projects of a store, and giving one another name."""
+"""List the projects of a store, and rename one."""
 
 from dataclasses import dataclass
 
@@ -25,12 +25,12 @@ async def list_projects(store: Store) -> list[Project]:
 
 
 async def rename_project(store: Store, name: str, to: str, call: Call) -> Project:
-    """Give a project another name, which none may have yet."""
+    """Rename a project; no other project may have the new name."""
     old, new = Scope.from_name(name).project, Scope.from_name(to).project
 
     async def write_name(tx: Transaction) -> Project:
         async def rename_scope(_: int) -> None:
-            known = [one for one, _, _ in await scopes.list_projects(tx)]
+            known = [project for project, _, _ in await scopes.list_projects(tx)]
             if USER_PROJECT in (old, new):
                 raise Conflict(f"{USER_PROJECT!r} is what every project sees", hint="choose another project")
             if old not in known:
@@ -40,9 +40,10 @@ async def rename_project(store: Store, name: str, to: str, call: Call) -> Projec
             await scopes.rename_project(tx, old, new)
 
         await calls.run_once(tx, call, rename_scope)
-        found = [Project(*row) for row in await scopes.list_projects(tx) if row[0] == new]
-        if not found:  # the same call again, after the project got yet another name
-            raise NotFound(f"there is no project {new!r:.80} any more", hint="list_projects says which there are")
-        return found[0]
+        for row in await scopes.list_projects(tx):
+            if row[0] == new:
+                return Project(*row)
+        # The same call again, after the project was renamed once more.
+        raise NotFound(f"there is no project {new!r:.80} any more", hint="list_projects says which there are")
 
     return await store.database.write(write_name)

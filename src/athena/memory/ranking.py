@@ -1,18 +1,19 @@
-"""Which of the memories found by words and by meaning come first.
+"""Rank the memories that full text and vectors found.
 
-A memory's place is the sum of a few terms, each with one weight, the same for every store:
+A memory's rank is the sum of a few terms, each with one weight, the same for every store:
 
     words    BM25 with neighbouring passages, speaker, date and tags; the best of this question counts 1
-    meaning  closeness of the vectors, in deviations from the mean of the store
-    tokens   late interaction: the question's words against the passages' words
+    meaning  similarity of the vectors, in deviations from the mean of the store
+    tokens   late interaction: the question's tokens against the passages' tokens
     length   long texts have more passages and so more chances
-    role     assistants, tools and systems repeat what people said
-    personal what people say of themselves is what one asks about
-    session  a memory in good company: the best three of its session against the others
-    feedback closeness to the middle of the first five, for questions long enough to be about one thing
-    recency  what is new, and `strength`, what is recalled often, come a little sooner
+    role     assistants, tools and systems mostly repeat what people said
+    personal questions are mostly about what people said of themselves
+    session  the mean of the best three of its session
+    feedback similarity to the mean of the first five, for questions long enough to be about one thing
+    recency  new memories come a little sooner
+    strength memories that are recalled often come a little sooner
 
-A memory that a newer one contradicts comes after that one, wherever both are found (`contradicted`).
+A memory that a newer one contradicts comes right after that one if both are found (`contradicted`).
 """
 
 import math
@@ -40,44 +41,47 @@ class Weights(NamedTuple):
 
 
 MAX_RERANKED = 50  # memories that are compared token by token
-MIN_LONG_QUERY_TERMS = 8  # telling words from which on a question is long
-FEEDBACK_COUNT = 5
-CONTRADICTION_GAP = 0.001  # by how much a contradicted memory counts less than what contradicts it
-HALF_LIFE_S = 30 * 86_400.0  # seconds in which recency and strength fall to a half
-# How deviations from the mean count. Flat at both ends: a memory found by its exact words alone (an identifier,
-# whose meaning the model cannot know) stays ahead of any mere likeness, and still nothing is tied.
+MIN_LONG_QUERY_TERMS = 8  # without stop words
+FEEDBACK_COUNT = 5  # first hits whose mean the feedback term uses
+CONTRADICTION_GAP = 0.001  # between the totals of a contradicted memory and the one that contradicts it
+NEIGHBOR_DISCOUNTS = (0.85, 0.85, 0.7, 0.7)  # for a token one passage before or after, and two before or after
+HALF_LIFE_S = 30 * 86_400.0  # of recency and strength
+# Maps deviations from the mean to the meaning term. Nearly flat at both ends: a memory found by its exact words alone
+# (an identifier, whose meaning the model cannot know) stays ahead of mere similarity, and yet no two memories tie.
 CLOSENESS_CURVE = ((-40.0, -0.5, 4.0, 40.0), (-0.75, -0.5, 4.0, 4.25))
 
 
 class Ranking:
-    """The candidates of one question, with what speaks for each."""
+    """The candidates of one question, with the terms of each."""
 
-    def __init__(self, words: TextMatches, near: VectorMatches | None, weights: Weights) -> None:
-        import numpy as np
+    def __init__(self, matches: TextMatches, nearest: VectorMatches | None, weights: Weights) -> None:
+        import numpy as np  # slow to load; only searches need it
 
         self.weights = weights
-        self.memories: Ids = merge_unique(words.memories, near.memories) if near else sort_unique(words.memories)
+        self.memories: Ids = (
+            merge_unique(matches.memories, nearest.memories) if nearest else sort_unique(matches.memories)
+        )
         self.terms: dict[str, Floats] = {}
         lexical, coverage, cosine = (np.zeros(len(self.memories), np.float32) for _ in range(3))
-        at = np.searchsorted(self.memories, words.memories)
-        np.maximum.at(lexical, at, words.scores)
-        np.maximum.at(coverage, at, words.coverage)
+        positions = np.searchsorted(self.memories, matches.memories)
+        np.maximum.at(lexical, positions, matches.scores)
+        np.maximum.at(coverage, positions, matches.coverage)
         self.add_term("words", lexical / max(float(lexical.max(initial=0.0)), 1e-6))
-        if near is not None:
+        if nearest is not None:
             best = np.full(len(self.memories), -1, np.float32)
-            np.maximum.at(best, np.searchsorted(self.memories, near.memories), near.cosines)
-            cosine = np.where(best > -1, best, near.mean)  # of what has no vector yet nothing is known
-            self.add_term("meaning", np.interp((cosine - near.mean) / near.deviation, *CLOSENESS_CURVE))
+            np.maximum.at(best, np.searchsorted(self.memories, nearest.memories), nearest.cosines)
+            cosine = np.where(best > -1, best, nearest.mean)  # a memory without a vector yet counts as average
+            self.add_term("meaning", np.interp((cosine - nearest.mean) / nearest.deviation, *CLOSENESS_CURVE))
         self.evidence = 1 - (1 - np.clip(coverage, 0, 1)) * (1 - np.clip(cosine, 0, 1))
 
     def add_term(self, term: str, values: Any) -> None:
-        """Let a term count with its weight."""
-        import numpy as np
+        """Add a term, multiplied by its weight."""
+        import numpy as np  # slow to load; only searches need it
 
         self.terms[term] = (getattr(self.weights, term) * values).astype(np.float32)
 
     def add_facts(self, facts: RankingFeatures) -> None:
-        import numpy as np
+        import numpy as np  # slow to load; only searches need it
 
         self.add_term("length", -np.log(facts.passages))
         self.add_term("role", -facts.by_assistant)
@@ -85,105 +89,102 @@ class Ranking:
         self.sessions = facts.sessions
 
     def add_sessions(self) -> None:
-        """Let each candidate gain by the best three of its session, itself among them."""
-        import numpy as np
+        """Add for each candidate the mean of the best three totals of its session, itself among them."""
+        import numpy as np  # slow to load; only searches need it
 
-        whole: Any = sum(self.terms.values())
-        order = np.lexsort((-whole, self.sessions))
+        totals: Any = sum(self.terms.values())
+        order = np.lexsort((-totals, self.sessions))
         starts = np.flatnonzero(np.diff(self.sessions[order], prepend=-1))
         sizes = np.diff(starts, append=len(order))
         if len(starts) == len(order):
-            return  # nothing belongs together
-        within = np.arange(len(order)) - np.repeat(starts, sizes)
-        best = np.add.reduceat(np.where(within < 3, whole[order], 0), starts) / np.minimum(sizes, 3)
-        company = np.zeros(len(order))
-        company[order] = np.repeat(best, sizes)
-        self.add_term("session", company - company.mean())
+            return  # no two share a session
+        rank_in_session = np.arange(len(order)) - np.repeat(starts, sizes)
+        best = np.add.reduceat(np.where(rank_in_session < 3, totals[order], 0), starts) / np.minimum(sizes, 3)
+        means = np.zeros(len(order))
+        means[order] = np.repeat(best, sizes)
+        self.add_term("session", means - means.mean())
 
     def sort_positions(self) -> "Ids":
         """Return positions, best first; of equals, the newest."""
-        import numpy as np
+        import numpy as np  # slow to load; only searches need it
 
-        whole: Any = sum(self.terms.values())
-        return np.lexsort((-self.memories, -whole))
+        totals: Any = sum(self.terms.values())
+        return np.lexsort((-self.memories, -totals))
 
     def demote_contradicted(self, contradicted: dict[int, list[int]]) -> "Ranking":
-        """Return the ranking with each of these right after the last of those that contradict it."""
-        import numpy as np
+        """Move each of these memories right after the last of those that contradict it."""
+        import numpy as np  # slow to load; only searches need it
 
-        place = {int(number): i for i, number in enumerate(self.memories)}
-        whole: Any = sum(self.terms.values())
-        moved = np.zeros(len(whole), np.float32)
+        positions = {int(memory_id): i for i, memory_id in enumerate(self.memories)}
+        totals: Any = sum(self.terms.values())
+        shifts = np.zeros(len(totals), np.float32)
         pairs = [
-            (place[one], place[other]) for one, others in contradicted.items() for other in others if other in place
+            (positions[old], positions[new])
+            for old, contradicting in contradicted.items()
+            for new in contradicting
+            if new in positions
         ]
         for _ in pairs:  # a chain of contradictions is in order after as many rounds as it has links
-            for one, other in pairs:
-                lower = whole[other] + moved[other] - CONTRADICTION_GAP - (whole[one] + moved[one])
-                moved[one] += min(lower, 0.0)
-        if not moved.any():
+            for old, new in pairs:
+                difference = totals[new] + shifts[new] - CONTRADICTION_GAP - (totals[old] + shifts[old])
+                shifts[old] += min(difference, 0.0)
+        if not shifts.any():
             return self
-        self.terms["contradicted"] = moved
+        self.terms["contradicted"] = shifts
         return self.take(self.sort_positions())
 
     def take(self, positions: "Ids") -> "Ranking":
         """Return a ranking of some of the candidates."""
-        kept = Ranking.__new__(Ranking)
-        kept.weights, kept.memories = self.weights, self.memories[positions]
-        kept.terms = {name: values[positions] for name, values in self.terms.items()}
-        kept.evidence, kept.sessions = self.evidence[positions], self.sessions[positions]
-        return kept
+        part = Ranking.__new__(Ranking)
+        part.weights, part.memories = self.weights, self.memories[positions]
+        part.terms = {name: values[positions] for name, values in self.terms.items()}
+        part.evidence, part.sessions = self.evidence[positions], self.sessions[positions]
+        return part
 
     def explain(self, position: int) -> dict[str, float]:
-        """Tell what each term added."""
+        """Return what each term added."""
         added = {name: round(float(values[position]), 4) for name, values in self.terms.items()}
         return {name: value for name, value in added.items() if value or name != "contradicted"}
 
 
 def decay_weights(moments: "Floats", now: float) -> Any:
-    """Return 1 for now, a half for a half-life ago, and so on."""
-    import numpy as np
+    """Return a weight for each time: 1 for now, a half for one half-life ago, and so on."""
+    import numpy as np  # slow to load; only searches need it
 
     return np.exp2(-np.maximum(now - moments, 0) / HALF_LIFE_S)
 
 
-NEIGHBOR_DISCOUNTS = (0.85, 0.7)  # what a word one or two passages away counts
-
-
 def score_by_tokens(
-    asked: QuestionEncoding, weights: list[tuple[int, int, float]], sets: TokenSets, memories: int
+    question: QuestionEncoding, weights: list[tuple[int, int, float]], sets: TokenSets, count: int
 ) -> "Floats | None":
-    """Return how well each memory meets the question's words, about 0 to 1; None where nothing can be compared."""
-    import numpy as np
+    """Return how well each of `count` memories matches the question's tokens, about 0 to 1; None if none has tokens."""
+    import numpy as np  # slow to load; only searches need it
 
-    words = _weigh_tokens(asked, weights)
-    if not len(sets.signs) or not words.sum():
+    token_weights = _weigh_tokens(question, weights)
+    if not len(sets.signs) or not token_weights.sum():
         return None
     bits = np.unpackbits(sets.signs, axis=1).astype(np.float32)
-    tokens = asked.token_vectors
-    alike = (multiply_on_one_thread(bits, 2 * tokens.T) - tokens.sum(axis=1)) / math.sqrt(tokens.shape[1])
-    best = np.vstack([np.maximum.reduceat(alike, sets.starts, axis=0), np.full(len(tokens), -1, np.float32)])
-    met = best[sets.neighbours[:, 0]]  # the last row, -1, stands for what has no tokens
-    for column, discount in (
-        (1, NEIGHBOR_DISCOUNTS[0]),
-        (2, NEIGHBOR_DISCOUNTS[0]),
-        (3, NEIGHBOR_DISCOUNTS[1]),
-        (4, NEIGHBOR_DISCOUNTS[1]),
-    ):
-        met = np.maximum(met, discount * best[sets.neighbours[:, column]])
-    found = np.full(memories, -1, np.float32)
+    tokens = question.token_vectors
+    similarity = (multiply_on_one_thread(bits, 2 * tokens.T) - tokens.sum(axis=1)) / math.sqrt(tokens.shape[1])
+    best = np.vstack([np.maximum.reduceat(similarity, sets.starts, axis=0), np.full(len(tokens), -1, np.float32)])
+    matched = best[sets.neighbours[:, 0]]  # index -1 is the last row, which stands for passages without tokens
+    for column, discount in enumerate(NEIGHBOR_DISCOUNTS, 1):
+        matched = np.maximum(matched, discount * best[sets.neighbours[:, column]])
+    scores = np.full(count, -1, np.float32)
     known = sets.neighbours[:, 0] >= 0
-    np.maximum.at(found, sets.owners[known], multiply_on_one_thread(met, words / words.sum())[known])
-    if (found == -1).all():
+    passage_scores = multiply_on_one_thread(matched, token_weights / token_weights.sum())
+    np.maximum.at(scores, sets.owners[known], passage_scores[known])
+    if (scores == -1).all():
         return None
-    return np.where(found == -1, found[found > -1].mean(), found)
+    return np.where(scores == -1, scores[scores > -1].mean(), scores)
 
 
-def _weigh_tokens(asked: QuestionEncoding, weights: list[tuple[int, int, float]]) -> Any:
-    """Give each token the weight of the word it is part of; punctuation has none."""
-    import numpy as np
+def _weigh_tokens(question: QuestionEncoding, weights: list[tuple[int, int, float]]) -> Any:
+    """Return for each token the weight of its word; punctuation weighs nothing."""
+    import numpy as np  # slow to load; only searches need it
 
-    made = np.zeros(len(asked.token_offsets), np.float32)
-    for i, (start, end) in enumerate(asked.token_offsets):
-        made[i] = max((weight for first, last, weight in weights if start < last and end > first), default=0.0)
-    return made
+    token_weights = np.zeros(len(question.token_offsets), np.float32)
+    for i, (start, end) in enumerate(question.token_offsets):
+        overlapping = (weight for first, last, weight in weights if start < last and end > first)
+        token_weights[i] = max(overlapping, default=0.0)
+    return token_weights

@@ -1,4 +1,4 @@
-"""Finding memories again."""
+"""Search memories: by full text and by vectors, then rank and rerank the candidates."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,27 +20,26 @@ from athena.memory.ranking import (
     score_by_tokens,
 )
 from athena.memory.store import Store
-from athena.memory.values import Hit, Memory, strip_reserved_keys
+from athena.memory.values import Hit, Memory, extend_memory, strip_reserved_keys
 from athena.storage.database import TextMatches, Transaction
 from athena.storage.filters import Filter
 from athena.storage.terms import STOP_WORD_WEIGHT
 
-MAX_CANDIDATES = 400  # memories that each search brings to the ranking
-MAX_STRENGTHENED = 5  # of what a question found, the first so many count as used
-# A question of these words alone names no task: "what do I have to do" tomorrow.
+MAX_CANDIDATES = 400  # memories that each of the two searches contributes to the ranking
+MAX_STRENGTHENED = 5  # first hits of a question that count as used
+# Larger limits, later pages and a minimum score rank every memory, so that pages and totals agree.
+MAX_SHALLOW_LIMIT = 100
+# A question of these words alone names no task: "what do I have to do tomorrow" asks for all of tomorrow.
 TASK_QUESTION_WORDS = """
     what's task tasks todo todos reminder reminders thing things got need needs due left still open pending planned
     every everything anything show list
 """
 TASK_FILLER_WORDS = STOP_WORDS | frozenset(TASK_QUESTION_WORDS.split())
-MAX_SHALLOW_LIMIT = (
-    100  # for more than this, for later pages and for a count everything is ranked, so that all of it agrees
-)
 
 
 class Query(NamedTuple):
     text: str
-    only: Filter
+    criteria: Filter
     limit: int
     offset: int = 0
     min_score: float = 0.0
@@ -49,128 +48,125 @@ class Query(NamedTuple):
 
 
 async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
-    """Return the memories that fit a question best, by words, by meaning and word by word; they count as `used`."""
+    """Return the memories that fit a question best; with `used` the first of them grow stronger."""
     if query.understand_time:
         query = extract_time(query, store.clock())
     if not query.text.strip():
         return await _list_newest(store, query)
-    asked = await store.encoder.encode_question(query.text)
-
-    async def search_rows(tx: Transaction) -> Page[Hit]:
-        return await _search_memories(store, tx, query, asked)
-
-    found = await store.database.read(search_rows)
-    if found and used and store.weights.strength:
-        store.database.defer_write(
-            partial(
-                rows.strengthen_memories,
-                query.only.scope,
-                [hit.id for hit in found[:MAX_STRENGTHENED]],
-                store.clock(),
-                HALF_LIFE_S,
-            )
-        )
-    return found
+    question = await store.encoder.encode_question(query.text)
+    hits = await store.database.read(lambda tx: _search_memories(store, tx, query, question))
+    if hits and used and store.weights.strength:
+        ids = [hit.id for hit in hits[:MAX_STRENGTHENED]]
+        strengthen = partial(rows.strengthen_memories, query.criteria.scope, ids, store.clock(), HALF_LIFE_S)
+        store.database.defer_write(strengthen)
+    return hits
 
 
 async def recall_kinds(store: Store, query: Query, kinds: Sequence[Kind]) -> Page[Hit]:
-    """Return what fits a question best among things of several kinds, each searched by itself."""
+    """Search several kinds of rows, each by itself, and return the best of all."""
     if list(kinds) == ["memory"]:
         return await recall(store, query)
-    whole = query._replace(limit=query.limit + query.offset, offset=0)
-    found = [await recall(store, _set_kind(whole, kind)) for kind in dict.fromkeys(kinds)]
-    best = sorted((one for page in found for one in page), key=lambda one: -one.score)
-    chosen = [
-        replace(one, metadata=strip_reserved_keys(one.metadata))
-        for one in best[query.offset : query.offset + query.limit]
+    first_pages = query._replace(limit=query.limit + query.offset, offset=0)
+    pages = [await recall(store, _set_kind(first_pages, kind)) for kind in dict.fromkeys(kinds)]
+    best = sorted((hit for page in pages for hit in page), key=lambda hit: -hit.score)
+    hits = [
+        replace(hit, metadata=strip_reserved_keys(hit.metadata))
+        for hit in best[query.offset : query.offset + query.limit]
     ]
-    return Page(chosen, sum(page.total for page in found))
+    return Page(hits, sum(page.total for page in pages))
 
 
 def _set_kind(query: Query, kind: Kind) -> Query:
-    return query._replace(only=replace(query.only, scope=query.only.scope.with_kind(kind)))
+    return query._replace(criteria=replace(query.criteria, scope=query.criteria.scope.with_kind(kind)))
 
 
-async def _search_memories(store: Store, tx: Transaction, query: Query, asked: QuestionEncoding | None) -> Page[Hit]:
+async def _search_memories(store: Store, tx: Transaction, query: Query, question: QuestionEncoding | None) -> Page[Hit]:
     vectors = store.database.vectors
-    dimensions = 0 if asked is None else len(asked.vector)  # a remote model that is down cannot say its own
-    among = await vectors.select_candidates(tx, query.only, store.encoder.name, dimensions)
-    if not among.total:
+    dimensions = 0 if question is None else len(question.vector)  # a remote model that is down cannot tell its own
+    candidates = await vectors.select_candidates(tx, query.criteria, store.encoder.name, dimensions)
+    if not candidates.total:
         return Page([], 0)
-    deep = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or query.min_score > 0
-    wanted = among.total if deep else MAX_CANDIDATES
-    words = await store.database.fulltext.search_text(tx, among, query.text, wanted)
-    near = None if asked is None else await vectors.search_nearest(tx, among, asked.vector, wanted, words)
-    ranking = Ranking(words, near, store.weights)
-    ranking.add_facts(await vectors.load_features(tx, among, ranking.memories))
+    rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or query.min_score > 0
+    limit = candidates.total if rank_all else MAX_CANDIDATES
+    matches = await store.database.fulltext.search_text(tx, candidates, query.text, limit)
+    nearest = (
+        None if question is None else await vectors.search_nearest(tx, candidates, question.vector, limit, matches)
+    )
+    ranking = Ranking(matches, nearest, store.weights)
+    ranking.add_facts(await vectors.load_features(tx, candidates, ranking.memories))
     order = ranking.sort_positions()
-    first = await _rerank(store, tx, ranking.take(order[:MAX_RERANKED]), words, among, asked)
-    against = await _find_contradicted(tx, query, among.scopes, first.memories.tolist())
-    first = first.demote_contradicted(against) if against else first
+    top = await _rerank(store, tx, ranking.take(order[:MAX_RERANKED]), matches, candidates, question)
+    contradicted = await _find_contradicted(tx, query, candidates.scopes, top.memories.tolist())
+    top = top.demote_contradicted(contradicted) if contradicted else top
     rest = ranking.take(order[MAX_RERANKED:])
-    scores = _cap_scores(first, rest)
-    good = int((scores >= round(query.min_score, 4)).sum())  # they never rise, so these come first
-    places = range(query.offset, min(query.offset + query.limit, good))
-    chosen = [(first, i) if i < len(first.memories) else (rest, i - len(first.memories)) for i in places]
-    numbers = [int(part.memories[i]) for part, i in chosen]
-    found = await rows.fetch_memories(tx, among.scopes, numbers)
-    further = [number for number, (part, _) in zip(numbers, chosen, strict=True) if part is rest]
-    against |= await _find_contradicted(tx, query, among.scopes, further)
+    scores = _cap_scores(top, rest)
+    good_count = int((scores >= round(query.min_score, 4)).sum())  # scores never rise, so the good ones come first
+    positions = range(query.offset, min(query.offset + query.limit, good_count))
+    page = [(top, i) if i < len(top.memories) else (rest, i - len(top.memories)) for i in positions]
+    ids = [int(part.memories[i]) for part, i in page]
+    memories = await rows.fetch_memories(tx, candidates.scopes, ids)
+    ids_in_rest = [memory_id for memory_id, (part, _) in zip(ids, page, strict=True) if part is rest]
+    contradicted |= await _find_contradicted(tx, query, candidates.scopes, ids_in_rest)
     hits = [
         create_hit(
-            found[number],
-            float(scores[place]),
+            memories[memory_id],
+            float(scores[position]),
             part.explain(i) if query.explain else None,
-            query.only.scope.kind,
-            against.get(number, [None])[-1],
+            query.criteria.scope.kind,
+            contradicted.get(memory_id, [None])[-1],
         )
-        for place, number, (part, i) in zip(places, numbers, chosen, strict=True)
-        if number in found
+        for position, memory_id, (part, i) in zip(positions, ids, page, strict=True)
+        if memory_id in memories
     ]
-    return Page(hits, among.total if query.min_score <= 0 else good)
-
-
-async def _find_contradicted(
-    tx: Transaction, query: Query, scopes: list[int], numbers: list[int]
-) -> dict[int, list[int]]:
-    if not numbers or query.only.scope.kind != "memory":
-        return {}
-    return await topic_rows.fetch_contradictions(tx, scopes, numbers)
-
-
-def _cap_scores(*parts: Ranking) -> Any:
-    """Return the scores that are shown, one part after another, none above the one before it."""
-    import numpy as np
-
-    return np.minimum.accumulate(np.concatenate([part.evidence for part in parts])).round(4)
+    return Page(hits, candidates.total if query.min_score <= 0 else good_count)
 
 
 async def _rerank(
-    store: Store, tx: Transaction, ranking: Ranking, words: TextMatches, among: Any, asked: QuestionEncoding | None
+    store: Store,
+    tx: Transaction,
+    ranking: Ranking,
+    matches: TextMatches,
+    candidates: Any,
+    question: QuestionEncoding | None,
 ) -> Ranking:
-    """Put the best candidates in order by all that is known: their tokens, their age, their use."""
-    if asked is not None and len(asked.token_vectors) and store.weights.tokens:
-        sets = await store.database.vectors.load_tokens(tx, among, ranking.memories)
-        alike = score_by_tokens(asked, words.weights, sets, len(ranking.memories))
-        if alike is not None:
-            ranking.add_term("tokens", alike)
-    if store.weights.session:
+    """Order the best candidates by the terms that are too slow for all: tokens, sessions, feedback, age and use."""
+    vectors, weights = store.database.vectors, store.weights
+    if question is not None and len(question.token_vectors) and weights.tokens:
+        token_sets = await vectors.load_tokens(tx, candidates, ranking.memories)
+        similarity = score_by_tokens(question, matches.weights, token_sets, len(ranking.memories))
+        if similarity is not None:
+            ranking.add_term("tokens", similarity)
+    if weights.session:
         ranking.add_sessions()
-    if store.weights.feedback and asked is not None and _is_long_query(words):
+    if weights.feedback and question is not None and _is_long_query(matches):
         ranking = ranking.take(ranking.sort_positions())
-        ranking.add_term(
-            "feedback", await store.database.vectors.score_feedback(tx, among, ranking.memories, FEEDBACK_COUNT)
-        )
-    if store.weights.recency or store.weights.strength:
-        ages = await rows.fetch_memory_ages(tx, among.scopes, ranking.memories.tolist())
+        ranking.add_term("feedback", await vectors.score_feedback(tx, candidates, ranking.memories, FEEDBACK_COUNT))
+    if weights.recency or weights.strength:
+        ages = await rows.fetch_memory_ages(tx, candidates.scopes, ranking.memories.tolist())
+        happened, strength, last_used = ages.T
         now = store.clock()
-        ranking.add_term("recency", decay_weights(ages[:, 0], now))
-        ranking.add_term("strength", ages[:, 1] * decay_weights(ages[:, 2], now))
+        ranking.add_term("recency", decay_weights(happened, now))
+        ranking.add_term("strength", strength * decay_weights(last_used, now))
     return ranking.take(ranking.sort_positions())
 
 
-def _is_long_query(words: TextMatches) -> bool:
-    return sum(weight != STOP_WORD_WEIGHT for _, _, weight in words.weights) >= MIN_LONG_QUERY_TERMS
+def _is_long_query(matches: TextMatches) -> bool:
+    return sum(weight != STOP_WORD_WEIGHT for _, _, weight in matches.weights) >= MIN_LONG_QUERY_TERMS
+
+
+async def _find_contradicted(
+    tx: Transaction, query: Query, scope_ids: list[int], ids: list[int]
+) -> dict[int, list[int]]:
+    if not ids or query.criteria.scope.kind != "memory":
+        return {}
+    return await topic_rows.fetch_contradictions(tx, scope_ids, ids)
+
+
+def _cap_scores(*parts: Ranking) -> Any:
+    """Return the scores that hits show, none above the one before it."""
+    import numpy as np  # slow to load; only searches need it
+
+    return np.minimum.accumulate(np.concatenate([part.evidence for part in parts])).round(4)
 
 
 def create_hit(
@@ -180,33 +176,29 @@ def create_hit(
     kind: Kind = "memory",
     contradicted_by: int | None = None,
 ) -> Hit:
-    m = memory
-    return Hit(
-        m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-        round(score, 4), why, kind, contradicted_by,
-    )  # fmt: skip
+    return extend_memory(Hit, memory, round(score, 4), why, kind, contradicted_by)
 
 
 def extract_time(query: Query, now: float) -> Query:
-    """Take time in plain words out of the question and make it a filter."""
+    """Move a time in plain words from the question's text to its filter."""
     from athena.memory.time import phrase  # its tables are slow to load, and most questions name no time
 
-    only, ahead = query.only, query.only.scope.kind == "task"  # tasks are due in times to come
-    found = phrase.find_phrase(query.text, clock.to_local_time(now), ahead=ahead)
-    if found is None or (found.period.start > now and not ahead):  # nothing was kept then: "plans for next week"
+    criteria, is_task = query.criteria, query.criteria.scope.kind == "task"
+    found = phrase.find_phrase(query.text, clock.to_local_time(now), ahead=is_task)
+    if found is None or (found.period.start > now and not is_task):  # no memory is of the future: "plan for next week"
         return query
-    since = max(found.period.start, only.since if only.since is not None else float("-inf"))
-    until = min(found.period.end, only.until if only.until is not None else float("inf"))
-    rest = "" if ahead and TASK_FILLER_WORDS.issuperset(tokenize(found.rest)) else found.rest
-    return query._replace(text=rest, only=replace(only, since=since, until=until))
+    since = max(found.period.start, criteria.since if criteria.since is not None else float("-inf"))
+    until = min(found.period.end, criteria.until if criteria.until is not None else float("inf"))
+    text = "" if is_task and TASK_FILLER_WORDS.issuperset(tokenize(found.rest)) else found.rest
+    return query._replace(text=text, criteria=replace(criteria, since=since, until=until))
 
 
 async def _list_newest(store: Store, query: Query) -> Page[Hit]:
-    """Answer a question that names nothing but a time: all of it, the newest first."""
+    """Answer a question that names nothing but a time: all memories of it, the newest first."""
 
     async def read_page(tx: Transaction) -> Page[Hit]:
-        found = await rows.list_newest_memories(tx, query.only, query.limit, query.offset)
-        hits = [create_hit(memory, 1.0, None, query.only.scope.kind) for memory in found]
-        return Page(hits, await rows.count_memories(tx, query.only))
+        memories = await rows.list_newest_memories(tx, query.criteria, query.limit, query.offset)
+        hits = [create_hit(memory, 1.0, None, query.criteria.scope.kind) for memory in memories]
+        return Page(hits, await rows.count_memories(tx, query.criteria))
 
     return await store.database.read(read_page)

@@ -1,4 +1,4 @@
-"""Keeping memories."""
+"""Store memories: insert new ones, merge known ones, revive forgotten ones."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,52 +8,63 @@ from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import history_rows, rows, write
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.prepare import PreparedMemory, add_vectors, prepare_memory
-from athena.memory.rows import Kept
+from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import MAX_TAGS, SERIAL_KEY, Draft, Stored, to_stored_memory
+from athena.memory.values import MAX_TAGS, SERIAL_KEY, Draft, Stored, extend_memory
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
 
 
-async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_first: bool = True) -> list[Stored]:
-    """Keep memories. One that is known gets the new tags and metadata; one that was forgotten comes back.
+class WriteContext(NamedTuple):
+    """The scope, call and time that a write records."""
 
-    Without `read_first` the model reads them afterwards: words find them at once, their meaning a little later.
+    scope: int
+    call: int
+    now: float
+    skip_undo: bool = False  # undo takes back changes, not the recording of an event
+
+
+async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_first: bool = True) -> list[Stored]:
+    """Store memories. A known one gets the new tags and metadata; a forgotten one comes back.
+
+    Without `read_first` the model encodes them afterwards: full text finds them at once, vectors a little later.
     """
     now = store.clock()
     prepared = [_prepare_item(draft, i if len(drafts) > 1 else None, now) for i, draft in enumerate(drafts)]
 
     async def read_known_digests(tx: Transaction) -> set[str]:
-        return await rows.find_known_digests(
-            tx, await scopes.fetch_own_ids(tx, call.scope), [one.digest for one in prepared]
-        )
+        own = await scopes.fetch_own_ids(tx, call.scope)
+        return await rows.find_known_digests(tx, own, [item.digest for item in prepared])
 
     if read_first:
         prepared = await add_vectors(store.encoder, prepared, await store.database.read(read_known_digests))
 
     async def write_memories(tx: Transaction) -> tuple[list[Stored], bool]:
-        async def write_batch(number: int) -> list[list[Any]]:
+        async def write_batch(call_id: int) -> list[list[Any]]:
             scope = await scopes.ensure_scope(tx, call.scope)
-            at = WriteContext(scope, number, now, skip_undo=call.scope.kind == "event")
-            ways = (add_memory if _is_new(one, call) else upsert_memory for one in prepared)
-            return [await way(store, tx, at, one) for way, one in zip(ways, prepared, strict=True)]
+            context = WriteContext(scope, call_id, now, skip_undo=call.scope.kind == "event")
+            outcomes = []
+            for item in prepared:
+                insert = add_memory if _is_new(item, call) else upsert_memory
+                outcomes.append(await insert(store, tx, context, item))
+            return outcomes
 
         outcomes = await calls.run_once(tx, call, write_batch)
-        numbers = await scopes.fetch_own_ids(tx, call.scope)
-        found = await rows.fetch_memories(tx, numbers, {number for number, _ in outcomes}, forgotten=True)
-        if any(number not in found for number, _ in outcomes):  # the same call again, after a purge
+        own = await scopes.fetch_own_ids(tx, call.scope)
+        memories = await rows.fetch_memories(tx, own, {memory_id for memory_id, _ in outcomes}, forgotten=True)
+        if any(memory_id not in memories for memory_id, _ in outcomes):  # the same call again, after a purge
             raise NotFound("what this call kept was removed for good since", hint="use a new key to keep it again")
-        kept = [
-            to_stored_memory(found[number], outcome, draft.redacted)
-            for (number, outcome), draft in zip(outcomes, drafts, strict=True)
+        stored = [
+            extend_memory(Stored, memories[memory_id], outcome, draft.redacted)
+            for (memory_id, outcome), draft in zip(outcomes, drafts, strict=True)
         ]
-        return kept, await store.database.vectors.has_missing(tx)
+        return stored, await store.database.vectors.has_missing(tx)
 
-    kept, behind = await store.database.write(write_memories)
-    if behind and store.encoder.is_working:
+    stored, has_missing = await store.database.write(write_memories)
+    if has_missing and store.encoder.is_working:
         encode_in_background(store, 0 if read_first else ENCODE_DELAY_S)
-    return kept
+    return stored
 
 
 def _prepare_item(draft: Draft, position: int | None, now: float) -> PreparedMemory:
@@ -64,56 +75,44 @@ def _prepare_item(draft: Draft, position: int | None, now: float) -> PreparedMem
         raise InvalidInput(f"{where}{error}", hint=error.hint) from None
 
 
-def _is_new(one: PreparedMemory, call: Call) -> bool:
-    """Tell whether a text cannot be known yet: its serial is no repetition's."""
-    return call.key is None and SERIAL_KEY in one.draft.metadata
+def _is_new(prepared: PreparedMemory, call: Call) -> bool:
+    """Return whether a text cannot be stored yet: it has a new serial, and no key that a repeated call would share."""
+    return call.key is None and SERIAL_KEY in prepared.draft.metadata
 
 
-class WriteContext(NamedTuple):
-    """Where and when something is kept."""
-
-    scope: int
-    call: int
-    now: float
-    skip_undo: bool = False  # recording an event is nothing to undo: whoever undoes means a change
-
-
-async def add_memory(store: Store, tx: Transaction, at: WriteContext, one: PreparedMemory) -> list[Any]:
-    """Write one memory that is new."""
-    number = await write.insert_memory(store, tx, at.scope, one, at.now)
-    await history_rows.insert_change(tx, at.scope, number, at.call, at.now, "remembered", None, undone=at.skip_undo)
-    return [number, "new"]
+async def add_memory(store: Store, tx: Transaction, context: WriteContext, prepared: PreparedMemory) -> list[Any]:
+    """Insert a memory that is new and return its id and the outcome."""
+    scope, call_id, now, skip_undo = context
+    memory_id = await write.insert_memory(store, tx, scope, prepared, now)
+    await history_rows.insert_change(tx, scope, memory_id, call_id, now, "remembered", None, undone=skip_undo)
+    return [memory_id, "new"]
 
 
-async def upsert_memory(store: Store, tx: Transaction, at: WriteContext, one: PreparedMemory) -> list[Any]:
-    """Write one memory and return its number and what that did."""
-    scope, call, now, _ = at
-    found = await rows.find_memory_rows(tx, [scope], "m.digest = :digest", digest=one.digest)
-    if not found:
-        return await add_memory(store, tx, at, one)
-    kept = found[0]
-    if kept.memory.content != one.draft.content:
+async def upsert_memory(store: Store, tx: Transaction, context: WriteContext, prepared: PreparedMemory) -> list[Any]:
+    """Insert a memory, or merge it into the one of the same digest; return its id and the outcome."""
+    matches = await rows.find_rows_by_digest(tx, context.scope, prepared.digest)
+    if not matches:
+        return await add_memory(store, tx, context, prepared)
+    row, now = matches[0], context.now
+    if row.memory.content != prepared.draft.content:
         raise Conflict("a text of another session has the very same hash", hint="change the text a little")
-    merged = _merge_fields(kept, one)
-    revived = kept.deleted is not None
-    if revived or merged != (kept.memory.tags, kept.memory.metadata, kept.memory.importance):
-        await history_rows.insert_change(
-            tx, scope, kept.memory.id, call, now, "revived" if revived else "merged", kept.to_snapshot()
-        )
-        draft = Draft(
-            kept.memory.content, merged[0], kept.memory.memory_type, merged[1], merged[2],
-        )  # fmt: skip
-        await write.rewrite_memory(
-            store, tx, kept, prepare_memory(draft, kept.memory.created)._replace(codes=one.codes), now
-        )
-    await rows.increment_occurrences(tx, kept)
-    return [kept.memory.id, "revived" if revived else "known"]
+    merged = _merge_drafts(row, prepared.draft)
+    revived = row.deleted is not None
+    if revived or merged != Draft.from_memory(row.memory):
+        await history_rows.insert_row_change(tx, row, context.call, now, "revived" if revived else "merged")
+        new = prepare_memory(merged, row.memory.created)._replace(codes=prepared.codes)
+        await write.rewrite_memory(store, tx, row, new, now)
+    await rows.increment_occurrences(tx, row)
+    return [row.memory.id, "revived" if revived else "known"]
 
 
-def _merge_fields(kept: Kept, one: PreparedMemory) -> tuple[tuple[str, ...], dict[str, Any], float]:
-    """Add new tags behind the old ones as far as they fit, new metadata over the old, and the greater importance."""
-    tags = {tag_key(tag): tag for tag in (*one.draft.tags, *kept.memory.tags)}
-    order = [tag_key(tag) for tag in (*kept.memory.tags, *one.draft.tags)]
-    every = [tags[key] for key in dict.fromkeys(order)]
-    importance = max(kept.memory.importance, one.draft.importance)
-    return tuple(every[:MAX_TAGS]), kept.memory.metadata | one.draft.metadata, importance
+def _merge_drafts(row: MemoryRow, draft: Draft) -> Draft:
+    """Add new tags after the old ones as far as they fit, new metadata over the old; keep the greater importance."""
+    spelling = {tag_key(tag): tag for tag in (*draft.tags, *row.memory.tags)}  # the old spelling wins
+    order = dict.fromkeys(tag_key(tag) for tag in (*row.memory.tags, *draft.tags))
+    return Draft.from_memory(
+        row.memory,
+        tags=tuple(spelling[key] for key in order)[:MAX_TAGS],
+        metadata=row.memory.metadata | draft.metadata,
+        importance=max(row.memory.importance, draft.importance),
+    )

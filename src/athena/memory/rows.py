@@ -1,23 +1,36 @@
-"""Memories, their tags and their passages. Every read names the scope it may see."""
+"""SQL of memories: rows, tags, links, tasks and the queue of rows to index. Every read names the scopes it may see."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.values import Scope
 from athena.memory.values import UNFINISHED_STATES, Memory
 from athena.storage import scopes
+from athena.storage.database import Row, Transaction
 from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches, tag_key
 
 MEMORY_COLUMNS = (
-    """m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name"""
+    "m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name"
 )
 FROM_MEMORIES = "FROM memories m JOIN scopes s ON s.id = m.scope"
+SELECT_ROWS_SQL = f"SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}"
+INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
+                                  happened, created, updated, importance)
+            VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
+                    :happened, :created, :updated, :importance)"""
+
+RELATED_ACTION = "related"  # the action that history records for a link
+CONTRADICTED_BY = "contradicted by"  # links a memory to a newer one that contradicts it
+QUOTES_RELATION = "quotes"  # links a row to a memory whose text it repeats: a purge of the memory removes the row too
+QUOTED_RELATION = "quoted"  # the same, where only the row's history repeats the text
+MERGED_INTO = "merged into"  # links a forgotten duplicate to the memory that stays
+RESERVED_RELATIONS = (QUOTES_RELATION, QUOTED_RELATION, MERGED_INTO)
 
 
-class Kept(NamedTuple):
-    """A memory as it stands in the store."""
+class MemoryRow(NamedTuple):
+    """A memory with the columns that callers never see."""
 
     memory: Memory
     scope: int
@@ -27,7 +40,7 @@ class Kept(NamedTuple):
     deleted: float | None
 
     def to_snapshot(self) -> dict[str, Any]:
-        """What undo and history need to know of it."""
+        """Return the state that history keeps and undo restores."""
         m = self.memory
         return {
             "digest": self.digest,
@@ -43,14 +56,18 @@ class Kept(NamedTuple):
         }
 
 
-def memory_from_row(row: tuple[Any, ...]) -> Memory:
-    (number, short, content, tags, kind, metadata, created, updated, importance, project) = row[:10]
+Kept = MemoryRow  # the old name, until its last users are renamed
+
+
+def memory_from_row(row: Row) -> Memory:
+    """Build a memory from MEMORY_COLUMNS; columns after them are ignored."""
+    memory_id, short_hash, content, tags, memory_type, metadata, created, updated, importance, project = row[:10]
     return Memory(
-        number,
-        short,
+        memory_id,
+        short_hash,
         content,
         tuple(json.loads(tags)),
-        kind,
+        memory_type,
         json.loads(metadata),
         created,
         updated,
@@ -59,179 +76,201 @@ def memory_from_row(row: tuple[Any, ...]) -> Memory:
     )
 
 
-async def count_memories(tx: Any, only: Filter) -> int:
-    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
-    row = await tx.fetch_one(f"SELECT count(*) FROM memories m WHERE {condition}", **values)
-    return int(row[0])
+def _to_memory_row(row: Row) -> MemoryRow:
+    scope, digest, label, happened, deleted = row[10:]
+    return MemoryRow(memory_from_row(row), scope, digest, label, happened, deleted)
 
 
-async def list_own_memory_ids(tx: Any, only: Filter) -> list[int]:
-    """Return the memories of the project itself that pass a filter; what is known everywhere is left alone."""
-    condition, values = build_where_clause(only, await scopes.fetch_own_ids(tx, only.scope))
+def join_ids(ids: Iterable[int]) -> str:
+    """Return ids as the inside of `IN (...)`; no id matches nothing."""
+    return ", ".join(map(str, ids)) or "NULL"
+
+
+async def count_memories(tx: Transaction, criteria: Filter) -> int:
+    condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
+    [(count,)] = await tx.fetch(f"SELECT count(*) FROM memories m WHERE {condition}", **values)
+    return int(count)
+
+
+async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:
+    """Return the matching memories of the project itself, without those of the user's shared project."""
+    condition, values = build_where_clause(criteria, await scopes.fetch_own_ids(tx, criteria.scope))
     return [row[0] for row in await tx.fetch(f"SELECT m.id FROM memories m WHERE {condition}", **values)]
 
 
-async def list_newest_memories(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    return [memory for _, memory in await list_memories_by_time(tx, only, limit, offset)]
+async def list_newest_memories(tx: Transaction, criteria: Filter, limit: int, offset: int = 0) -> list[Memory]:
+    return [memory for _, memory in await list_memories_by_time(tx, criteria, limit, offset)]
 
 
 async def list_memories_by_time(
-    tx: Any, only: Filter, limit: int, offset: int = 0, *, oldest: bool = False
+    tx: Transaction, criteria: Filter, limit: int, offset: int = 0, *, oldest: bool = False
 ) -> list[tuple[float, Memory]]:
-    """Return memories with when they happened, the newest first, or the oldest."""
-    way = "ASC" if oldest else "DESC"
-    found: list[tuple[float, int, Memory]] = []
-    for number in await scopes.fetch_visible_ids(tx, only.scope):  # one by one, so that each follows its index
-        condition, values = build_where_clause(only, [number])
+    """Return memories with the time they happened, the newest first, or the oldest."""
+    order = "ASC" if oldest else "DESC"
+    timed: list[tuple[float, int, Memory]] = []
+    for scope_id in await scopes.fetch_visible_ids(tx, criteria.scope):  # one by one, so that each uses its index
+        condition, values = build_where_clause(criteria, [scope_id])
         rows = await tx.fetch(
             f"""SELECT {MEMORY_COLUMNS}, m.happened {FROM_MEMORIES} WHERE {condition}
-                ORDER BY m.happened {way}, m.id {way} LIMIT :limit""",
+                ORDER BY m.happened {order}, m.id {order} LIMIT :limit""",
             limit=limit + offset,
             **values,
         )
-        found += [(row[10], row[0], memory_from_row(row)) for row in rows]
-    found.sort(key=lambda one: one[:2], reverse=not oldest)
-    return [(happened, memory) for happened, _, memory in found[offset : offset + limit]]
+        timed += [(row[-1], row[0], memory_from_row(row)) for row in rows]
+    timed.sort(key=lambda item: item[:2], reverse=not oldest)
+    return [(happened, memory) for happened, _, memory in timed[offset : offset + limit]]
 
 
 async def fetch_memories(
-    tx: Any, scope_numbers: list[int], numbers: Iterable[int], *, forgotten: bool = False
+    tx: Transaction, scope_ids: list[int], ids: Iterable[int], *, forgotten: bool = False
 ) -> dict[int, Memory]:
-    """Return memories of these scopes by id, live ones unless told."""
-    inside = ", ".join(map(str, scope_numbers)) or "NULL"
-    found: dict[int, Memory] = {}
-    for piece in split_batches(list(numbers)):
-        names, bound = bind_list("id", piece)
-        live = "" if forgotten else "AND m.deleted IS NULL"
+    """Return memories of these scopes by id, with `forgotten` also deleted ones."""
+    live = "" if forgotten else "AND m.deleted IS NULL"
+    memories: dict[int, Memory] = {}
+    for batch in split_batches(list(ids)):
+        names, bound = bind_list("id", batch)
         rows = await tx.fetch(
-            f"SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} WHERE m.scope IN ({inside}) AND m.id IN ({names}) {live}", **bound
+            f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES}
+                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id IN ({names}) {live}""",
+            **bound,
         )
-        found |= {row[0]: memory_from_row(row) for row in rows}
-    return found
+        memories |= {row[0]: memory_from_row(row) for row in rows}
+    return memories
 
 
-async def find_memory_rows(tx: Any, scope_numbers: list[int], condition: str, **values: Any) -> list[Kept]:
-    """Return memories in these scopes, deleted ones too, the scopes in the order given."""
+async def find_memory_rows(tx: Transaction, scope_ids: list[int], condition: str, **values: Any) -> list[MemoryRow]:
+    """Return rows that meet a condition, live ones before deleted ones, then in the order of the scopes."""
     rows = await tx.fetch(
-        f"""SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}
-            WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND {condition}
+        f"""{SELECT_ROWS_SQL} WHERE m.scope IN ({join_ids(scope_ids)}) AND {condition}
             ORDER BY m.deleted IS NOT NULL, m.id DESC LIMIT 50""",
         **values,
     )
-    kept = [Kept(memory_from_row(row), *row[10:15]) for row in rows]
-    return sorted(kept, key=lambda k: (k.deleted is not None, scope_numbers.index(k.scope)))
+    return sorted(map(_to_memory_row, rows), key=lambda row: (row.deleted is not None, scope_ids.index(row.scope)))
 
 
-async def list_session_memories(tx: Any, scope_numbers: list[int], session: str, kind: str) -> list[Kept]:
-    """Return the live memories of one kind in a session, in the order they were stored."""
+async def find_rows_by_id(tx: Transaction, scope_ids: list[int], memory_id: int) -> list[MemoryRow]:
+    """Return the row with an id, if it is in one of the scopes, deleted or not."""
+    return await find_memory_rows(tx, scope_ids, "m.id = :id", id=memory_id)
+
+
+async def find_rows_by_digest(tx: Transaction, scope: int, digest: str) -> list[MemoryRow]:
+    """Return the rows with a digest, the live one first."""
+    return await find_memory_rows(tx, [scope], "m.digest = :digest", digest=digest)
+
+
+async def find_rows_by_hash_prefix(tx: Transaction, scope_ids: list[int], prefix: str) -> list[MemoryRow]:
+    return await find_memory_rows(tx, scope_ids, "m.digest >= :low AND m.digest < :high", low=prefix, high=prefix + "g")
+
+
+async def find_ids_by_old_hash_prefix(tx: Transaction, scope_ids: list[int], prefix: str) -> list[int]:
+    """Return memories that once had a text whose digest starts with a prefix."""
     rows = await tx.fetch(
-        f"""SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}
-            WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND m.session = :session
-            AND m.memory_type = :kind AND m.deleted IS NULL ORDER BY m.id""",
-        session=session,
-        kind=kind,
+        f"""SELECT DISTINCT memory FROM history WHERE scope IN ({join_ids(scope_ids)})
+            AND digest >= :low AND digest < :high""",
+        low=prefix,
+        high=prefix + "g",
     )
-    return [Kept(memory_from_row(row), *row[10:15]) for row in rows]
+    return [row[0] for row in rows]
 
 
-async def count_session_memories(tx: Any, scope_numbers: list[int], kind: str) -> list[tuple[str, int, float]]:
-    """Return the sessions of one kind, with how many memories each has and when the last changed."""
+async def list_session_memories(
+    tx: Transaction, scope_ids: list[int], session: str, memory_type: str
+) -> list[MemoryRow]:
+    """Return the live memories of one type in a session, in the order they were stored."""
+    rows = await tx.fetch(
+        f"""{SELECT_ROWS_SQL} WHERE m.scope IN ({join_ids(scope_ids)}) AND m.session = :session
+            AND m.memory_type = :memory_type AND m.deleted IS NULL ORDER BY m.id""",
+        session=session,
+        memory_type=memory_type,
+    )
+    return [_to_memory_row(row) for row in rows]
+
+
+async def count_session_memories(
+    tx: Transaction, scope_ids: list[int], memory_type: str
+) -> list[tuple[str, int, float]]:
+    """Return each session with memories of one type: how many it has and when the last changed."""
     rows = await tx.fetch(
         f"""SELECT session, count(*), max(updated) FROM memories
-            WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND session IS NOT NULL
-            AND memory_type = :kind AND deleted IS NULL GROUP BY session ORDER BY session""",
-        kind=kind,
+            WHERE scope IN ({join_ids(scope_ids)}) AND session IS NOT NULL
+            AND memory_type = :memory_type AND deleted IS NULL GROUP BY session ORDER BY session""",
+        memory_type=memory_type,
     )
     return [(session, int(count), updated) for session, count, updated in rows]
 
 
-async def list_forgotten_ids(tx: Any, scope_numbers: list[int]) -> list[int]:
-    inside = ", ".join(map(str, scope_numbers)) or "NULL"
-    rows = await tx.fetch(f"SELECT id FROM memories WHERE scope IN ({inside}) AND deleted IS NOT NULL ORDER BY id")
+async def list_forgotten_ids(tx: Transaction, scope_ids: list[int]) -> list[int]:
+    rows = await tx.fetch(
+        f"SELECT id FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND deleted IS NOT NULL ORDER BY id"
+    )
     return [row[0] for row in rows]
 
 
-async def find_known_digests(tx: Any, scope_numbers: list[int], digests: list[str]) -> set[str]:
-    """Return which of these digests are live memories of the scopes."""
-    found: set[str] = set()
-    for piece in split_batches(digests):
-        names, bound = bind_list("digest", piece)
+async def find_known_digests(tx: Transaction, scope_ids: list[int], digests: list[str]) -> set[str]:
+    """Return which of these digests belong to live memories of the scopes."""
+    known: set[str] = set()
+    for batch in split_batches(digests):
+        names, bound = bind_list("digest", batch)
         rows = await tx.fetch(
-            f"""SELECT digest FROM memories WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"})
+            f"""SELECT digest FROM memories WHERE scope IN ({join_ids(scope_ids)})
                 AND digest IN ({names}) AND deleted IS NULL""",
             **bound,
         )
-        found |= {row[0] for row in rows}
-    return found
+        known |= {row[0] for row in rows}
+    return known
 
 
-async def find_ids_by_old_digest(tx: Any, scope_numbers: list[int], low: str, high: str) -> list[int]:
-    """Return memories that once had a text whose digest lies in this range."""
-    rows = await tx.fetch(
-        f"""SELECT DISTINCT memory FROM history WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"})
-            AND digest >= :low AND digest < :high""",
-        low=low,
-        high=high,
-    )
-    return [row[0] for row in rows]
-
-
-INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
-                                  happened, created, updated, importance)
-            VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
-                    :happened, :created, :updated, :importance)"""
-
-
-async def insert_memory(tx: Any, scope: int, fields: dict[str, Any]) -> int:
-    await tx.execute(
-        INSERT_MEMORY_SQL,
-        scope=scope,
-        hash=await _assign_short_hash(tx, scope, fields["digest"]),
-        **fields,
-    )
-    row = await tx.fetch_one(
+async def insert_memory(tx: Transaction, scope: int, columns: dict[str, Any]) -> int:
+    """Insert a row and return its id."""
+    short_hash = await _assign_short_hash(tx, scope, columns["digest"])
+    # Not RETURNING: after it SQLite makes FTS5 flush, which costs fifteen times as much as reading the id back.
+    await tx.execute(INSERT_MEMORY_SQL, scope=scope, hash=short_hash, **columns)
+    [(memory_id,)] = await tx.fetch(
         "SELECT id FROM memories WHERE scope = :scope AND digest = :digest AND deleted IS NULL",
         scope=scope,
-        digest=fields["digest"],
+        digest=columns["digest"],
     )
+    return int(memory_id)
+
+
+async def insert_unindexed_memory(tx: Transaction, scope: int, columns: dict[str, Any]) -> int:
+    """Insert a row that gets no full-text entry yet, with one statement less, and return its id."""
+    short_hash = await _assign_short_hash(tx, scope, columns["digest"])
+    row = await tx.fetch_one(f"{INSERT_MEMORY_SQL} RETURNING id", scope=scope, hash=short_hash, **columns)
+    assert row is not None
     return int(row[0])
 
 
-async def insert_unindexed_memory(tx: Any, scope: int, fields: dict[str, Any]) -> int:
-    """Write a row that no full-text entry goes with, in one statement less."""
-    short = await _assign_short_hash(tx, scope, fields["digest"])
-    row = await tx.fetch_one(f"{INSERT_MEMORY_SQL} RETURNING id", scope=scope, hash=short, **fields)
-    return int(row[0])
-
-
-async def update_memory_row(tx: Any, kept: Kept, fields: dict[str, Any]) -> None:
-    """Set columns of a memory."""
-    if fields.get("digest", kept.digest) != kept.digest:
-        fields["hash"] = await _assign_short_hash(tx, kept.scope, fields["digest"])
-    names = ", ".join(f"{name} = :{name}" for name in fields)
+async def update_memory_row(tx: Transaction, row: MemoryRow, columns: dict[str, Any]) -> None:
+    if columns.get("digest", row.digest) != row.digest:
+        columns["hash"] = await _assign_short_hash(tx, row.scope, columns["digest"])
+    assignments = ", ".join(f"{name} = :{name}" for name in columns)
     await tx.execute(
-        f"UPDATE memories SET {names} WHERE scope = :scope AND id = :id", scope=kept.scope, id=kept.memory.id, **fields
+        f"UPDATE memories SET {assignments} WHERE scope = :scope AND id = :id",
+        scope=row.scope,
+        id=row.memory.id,
+        **columns,
     )
 
 
-async def lock_memory(tx: Any, kept: Kept) -> None:
-    """Let nobody change or remove a memory until this transaction ends."""
+async def lock_memory(tx: Transaction, row: MemoryRow) -> None:
+    """Keep others from changing or removing a memory until this transaction ends."""
     await tx.execute(
-        "UPDATE memories SET updated = updated WHERE scope = :scope AND id = :id", scope=kept.scope, id=kept.memory.id
+        "UPDATE memories SET updated = updated WHERE scope = :scope AND id = :id", scope=row.scope, id=row.memory.id
     )
 
 
-async def increment_occurrences(tx: Any, kept: Kept) -> None:
-    """Note that a memory was stored once more."""
+async def increment_occurrences(tx: Transaction, row: MemoryRow) -> None:
+    """Count that a memory was stored once more."""
     await tx.execute(
         "UPDATE memories SET occurrences = occurrences + 1 WHERE scope = :scope AND id = :id",
-        scope=kept.scope,
-        id=kept.memory.id,
+        scope=row.scope,
+        id=row.memory.id,
     )
 
 
-async def _assign_short_hash(tx: Any, scope: int, digest: str) -> str:
-    """Return the shortest prefix that names this digest alone, lengthening those it would make ambiguous."""
+async def _assign_short_hash(tx: Transaction, scope: int, digest: str) -> str:
+    """Return the shortest unique prefix of a digest, and lengthen the hashes that it would make ambiguous."""
     head = digest[:MIN_HASH_CHARS]
     rows = await tx.fetch(
         "SELECT id, digest, hash FROM memories WHERE scope = :scope AND digest >= :low AND digest < :high",
@@ -240,22 +279,30 @@ async def _assign_short_hash(tx: Any, scope: int, digest: str) -> str:
         high=head + "g",
     )
     length = MIN_HASH_CHARS
-    for number, other, short in rows:
+    for memory_id, other, short_hash in rows:
         if other == digest:
             continue
-        apart = count_shared_prefix(digest, other) + 1
-        length = max(length, apart)
-        if len(short) < apart:
+        unique_length = count_shared_prefix(digest, other) + 1
+        length = max(length, unique_length)
+        if len(short_hash) < unique_length:
             await tx.execute(
                 "UPDATE memories SET hash = :hash WHERE scope = :scope AND id = :id",
-                hash=other[:apart],
+                hash=other[:unique_length],
                 scope=scope,
-                id=number,
+                id=memory_id,
             )
     return digest[:length]
 
 
-async def replace_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> None:
+async def delete_memory(tx: Transaction, scope: int, memory: int) -> None:
+    """Delete a memory from every table; its passages must be retired already."""
+    for table in ("tags", "links", "waiting", "mentions"):
+        await tx.execute(f"DELETE FROM {table} WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
+    await tx.execute("DELETE FROM links WHERE other = :memory", memory=memory)
+    await tx.execute("DELETE FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory)
+
+
+async def replace_tags(tx: Transaction, scope: int, memory: int, tags: Iterable[str]) -> None:
     await tx.execute("DELETE FROM tags WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
     for tag in tags:
         await tx.execute(
@@ -266,71 +313,58 @@ async def replace_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) ->
         )
 
 
-async def delete_memory(tx: Any, scope: int, memory: int) -> None:
-    """Take a memory out of every table; its passages must be retired already."""
-    for table in ("tags", "links", "waiting", "mentions"):
-        await tx.execute(f"DELETE FROM {table} WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
-    await tx.execute("DELETE FROM links WHERE other = :memory", memory=memory)
-    await tx.execute("DELETE FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory)
-
-
-async def count_tags(tx: Any, only: Filter) -> list[tuple[str, int]]:
-    """Return the tags in use, the most used first."""
-    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
+async def count_tags(tx: Transaction, criteria: Filter) -> list[tuple[str, int]]:
+    """Return the tags in use, the most used first; spellings of one tag count together."""
+    condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
     rows = await tx.fetch(f"SELECT m.tags FROM memories m WHERE {condition}", **values)
     totals: dict[str, list[Any]] = {}
     for (tags,) in rows:
         for tag in json.loads(tags):
             totals.setdefault(tag_key(tag), [tag, 0])[1] += 1
-    return sorted(((name, n) for name, n in totals.values()), key=lambda pair: (-pair[1], pair[0]))
+    return sorted(((tag, count) for tag, count in totals.values()), key=lambda pair: (-pair[1], pair[0]))
 
 
-async def fetch_memory_ages(tx: Any, scope_numbers: list[int], numbers: list[int]) -> Any:
-    """Return for each memory when it happened, how strong it is, and when it was last used, as columns."""
-    import numpy as np
+async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int]) -> Any:
+    """Return an array with a row for each memory: when it happened, its strength, and when it was last used."""
+    import numpy as np  # slow to load; only searches need it
 
-    inside = ", ".join(map(str, scope_numbers)) or "NULL"
-    found: dict[int, tuple[float, float, float]] = {}
-    for piece in split_batches(numbers):
-        names, bound = bind_list("id", piece)
+    ages: dict[int, Sequence[float]] = {}
+    for batch in split_batches(ids):
+        names, bound = bind_list("id", batch)
         rows = await tx.fetch(
-            f"SELECT id, happened, strength, used FROM memories WHERE scope IN ({inside}) AND id IN ({names})", **bound
+            f"""SELECT id, happened, strength, used FROM memories
+                WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names})""",
+            **bound,
         )
-        found |= {row[0]: row[1:] for row in rows}
-    return np.array([found.get(number, (0.0, 0.0, 0.0)) for number in numbers], np.float64).reshape(-1, 3)
+        ages |= {row[0]: row[1:] for row in rows}
+    return np.array([ages.get(memory_id, (0.0, 0.0, 0.0)) for memory_id in ids], np.float64).reshape(-1, 3)
 
 
-async def strengthen_memories(scope: Scope, numbers: list[int], now: float, half_life: float, tx: Any) -> None:
-    """Let memories that were used grow stronger, from what time has left of their strength."""
-    inside = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope))) or "NULL"
-    names, bound = bind_list("id", numbers)
+async def strengthen_memories(scope: Scope, ids: list[int], now: float, half_life: float, tx: Transaction) -> None:
+    """Strengthen memories that were used, starting from their strength as it has decayed until now."""
+    scope_ids = await scopes.fetch_visible_ids(tx, scope)
+    names, bound = bind_list("id", ids)
     await tx.execute(
         f"""UPDATE memories SET used = :now, strength =
                 0.2 + 0.8 * strength * power(2.0, -(CASE WHEN used > :now THEN 0 ELSE :now - used END) / :half_life)
-            WHERE scope IN ({inside}) AND id IN ({names})""",
+            WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names})""",
         now=now,
         half_life=half_life,
         **bound,
     )
 
 
-async def reset_strength(tx: Any, scope: Scope) -> None:
-    """Forget that anything of a project was ever used."""
-    inside = ", ".join(map(str, await scopes.fetch_own_ids(tx, scope))) or "NULL"
-    await tx.execute(f"UPDATE memories SET strength = 0, used = 0 WHERE scope IN ({inside}) AND strength > 0")
+async def reset_strength(tx: Transaction, scope: Scope) -> None:
+    """Clear the record of use of all memories of a project."""
+    scope_ids = await scopes.fetch_own_ids(tx, scope)
+    await tx.execute(
+        f"UPDATE memories SET strength = 0, used = 0 WHERE scope IN ({join_ids(scope_ids)}) AND strength > 0"
+    )
 
 
-RELATED_ACTION = "related"  # the history's word for a link, as undo knows it
-CONTRADICTED_BY = "contradicted by"  # how a memory is linked to a newer one that says otherwise
-QUOTES_RELATION = "quotes"  # how a row is linked to what it repeats the words of: a purge of that removes the row too
-QUOTED_RELATION = "quoted"  # the same of what only its history repeats
-MERGED_INTO = "merged into"  # how a forgotten memory is linked to the one of the same words that stands for it
-RESERVED_RELATIONS = (QUOTES_RELATION, QUOTED_RELATION, MERGED_INTO)
-
-
-async def insert_link(tx: Any, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
-    """Relate two memories; False if they were already."""
-    made: int = await tx.execute(
+async def insert_link(tx: Transaction, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
+    """Link two memories; return False if they were linked already."""
+    inserted = await tx.execute(
         """INSERT INTO links (scope, memory, other, relation, at) VALUES (:scope, :memory, :other, :relation, :at)
            ON CONFLICT (scope, memory, other, relation) DO NOTHING""",
         scope=scope,
@@ -339,11 +373,11 @@ async def insert_link(tx: Any, scope: int, memory: int, other: int, relation: st
         relation=relation,
         at=at,
     )
-    return made > 0
+    return inserted > 0
 
 
-async def has_live_link(tx: Any, scope: int, memory: int, relation: str) -> bool:
-    """Tell whether a memory is so related to one that is still there."""
+async def has_live_link(tx: Transaction, scope: int, memory: int, relation: str) -> bool:
+    """Return whether a memory has a link of this relation to a live memory."""
     row = await tx.fetch_one(
         """SELECT 1 FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
            WHERE l.scope = :scope AND l.memory = :memory AND l.relation = :relation AND m.deleted IS NULL LIMIT 1""",
@@ -354,8 +388,8 @@ async def has_live_link(tx: Any, scope: int, memory: int, relation: str) -> bool
     return row is not None
 
 
-async def list_linked_ids(tx: Any, scope: int, memory: int, relation: str) -> list[int]:
-    """Return what a memory is so related to."""
+async def list_linked_ids(tx: Transaction, scope: int, memory: int, relation: str) -> list[int]:
+    """Return the memories that a memory links to with this relation."""
     rows = await tx.fetch(
         "SELECT other FROM links WHERE scope = :scope AND memory = :memory AND relation = :relation ORDER BY other",
         scope=scope,
@@ -365,7 +399,7 @@ async def list_linked_ids(tx: Any, scope: int, memory: int, relation: str) -> li
     return [row[0] for row in rows]
 
 
-async def delete_link(tx: Any, scope: int, memory: int, other: int, relation: str) -> None:
+async def delete_link(tx: Transaction, scope: int, memory: int, other: int, relation: str) -> None:
     await tx.execute(
         "DELETE FROM links WHERE scope = :scope AND memory = :memory AND other = :other AND relation = :relation",
         scope=scope,
@@ -375,8 +409,8 @@ async def delete_link(tx: Any, scope: int, memory: int, other: int, relation: st
     )
 
 
-async def list_quoting_rows(tx: Any, memory: int) -> list[tuple[int, int]]:
-    """Return scope and number of what repeats words of a memory: now, in its history, or as its forgotten twin."""
+async def list_quoting_rows(tx: Transaction, memory: int) -> list[tuple[int, int]]:
+    """Return scope and id of each row that repeats a memory's text: now, in its history, or as a merged duplicate."""
     rows = await tx.fetch(
         """SELECT l.scope, l.memory FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.memory
            WHERE l.other = :memory
@@ -386,55 +420,56 @@ async def list_quoting_rows(tx: Any, memory: int) -> list[tuple[int, int]]:
         before=QUOTED_RELATION,
         merged=MERGED_INTO,
     )
-    return [(scope, number) for scope, number in rows]
+    return [(scope, memory_id) for scope, memory_id in rows]
 
 
-async def list_links(tx: Any, scope_numbers: list[int], memory: int) -> list[tuple[str, int, str]]:
-    """Return what a memory is linked to: relation, id and hash, whichever side it stands on."""
-    numbers = ", ".join(map(str, scope_numbers)) or "NULL"
+async def list_links(tx: Transaction, scope_ids: list[int], memory: int) -> list[tuple[str, int, str]]:
+    """Return relation, id and hash of each memory that is linked to or from this one."""
+    visible = join_ids(scope_ids)
     rows = await tx.fetch(
         f"""SELECT l.relation, m.id, m.hash FROM links l JOIN memories m
               ON m.id = CASE WHEN l.memory = :memory THEN l.other ELSE l.memory END
-            WHERE l.scope IN ({numbers}) AND :memory IN (l.memory, l.other) AND m.deleted IS NULL
-            AND m.scope IN ({numbers})
+            WHERE l.scope IN ({visible}) AND :memory IN (l.memory, l.other) AND m.deleted IS NULL
+            AND m.scope IN ({visible})
             ORDER BY l.at, m.id""",
         memory=memory,
     )
-    return [(relation, number, short) for relation, number, short in rows]
+    return [(relation, memory_id, short_hash) for relation, memory_id, short_hash in rows]
 
 
-async def list_tasks_in_states(tx: Any, only: Filter, states: Iterable[str]) -> list[Memory]:
+async def list_tasks_in_states(tx: Transaction, criteria: Filter, states: Iterable[str]) -> list[Memory]:
     """Return the tasks in one of some states, the earliest due first."""
-    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
+    condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
     wanted = tuple(states)
     names, bound = bind_list("state", wanted)
-    # Said in the words of the index of what is unfinished, so that the finished ones cost nothing.
+    # Repeats the condition of the partial index memories_unfinished, so that finished tasks cost nothing.
     index = f"AND m.memory_type IN {UNFINISHED_STATES!r}" if set(wanted) <= set(UNFINISHED_STATES) else ""
     rows = await tx.fetch(
-        f"SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} WHERE {condition} {index} AND m.memory_type IN ({names}) ORDER BY m.happened, m.id",
+        f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} WHERE {condition} {index} AND m.memory_type IN ({names})
+            ORDER BY m.happened, m.id""",
         **values | bound,
     )
     return [memory_from_row(row) for row in rows]
 
 
-async def find_unfinished_tasks(tx: Any, scope_numbers: list[int], numbers: Iterable[int]) -> set[int]:
-    """Return which of these tasks are still to be done."""
-    found = await fetch_memories(tx, scope_numbers, numbers)
-    return {number for number, one in found.items() if one.memory_type in UNFINISHED_STATES}
+async def find_unfinished_tasks(tx: Transaction, scope_ids: list[int], ids: Iterable[int]) -> set[int]:
+    """Return which of these tasks are not finished."""
+    tasks = await fetch_memories(tx, scope_ids, ids)
+    return {task_id for task_id, task in tasks.items() if task.memory_type in UNFINISHED_STATES}
 
 
-async def enqueue_memory(tx: Any, scope: int, memory: int) -> None:
+async def enqueue_memory(tx: Transaction, scope: int, memory: int) -> None:
+    """Note that the passages of a memory are still to be indexed."""
     await tx.execute("INSERT INTO waiting (scope, memory) VALUES (:scope, :memory)", scope=scope, memory=memory)
 
 
-async def list_queued_memories(tx: Any, most: int) -> list[tuple[int, int]]:
-    """Return some that wait, with their scopes, in the order they came."""
-    rows = await tx.fetch("SELECT scope, memory FROM waiting ORDER BY scope, memory LIMIT :most", most=most)
-    return [(scope, memory) for scope, memory in rows]
+async def list_queued_memories(tx: Transaction, limit: int) -> list[tuple[int, int]]:
+    """Return scope and id of the first memories in the queue."""
+    rows = await tx.fetch("SELECT scope, memory FROM waiting ORDER BY scope, memory LIMIT :limit", limit=limit)
+    return [(scope, memory_id) for scope, memory_id in rows]
 
 
-async def dequeue_memories(tx: Any, scope: int, numbers: list[int]) -> None:
-    """Let these wait no more."""
-    for piece in split_batches(numbers):
-        names, bound = bind_list("id", piece)
+async def dequeue_memories(tx: Transaction, scope: int, ids: list[int]) -> None:
+    for batch in split_batches(ids):
+        names, bound = bind_list("id", batch)
         await tx.execute(f"DELETE FROM waiting WHERE scope = :scope AND memory IN ({names})", scope=scope, **bound)

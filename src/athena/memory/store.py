@@ -1,13 +1,14 @@
-"""What every part of memory works with."""
+"""The services that every part of memory works with."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from athena.core.clock import Clock
 from athena.embedding.encoder import Encoder
+from athena.memory.edit_hooks import EditHooks
 from athena.memory.ranking import Weights
 from athena.storage.database import Database
 
-if TYPE_CHECKING:  # most people have none
+if TYPE_CHECKING:  # needed only where a language model is configured
     from athena.embedding.chat import Chat
 
 
@@ -16,4 +17,5 @@ class Store(NamedTuple):
     encoder: Encoder
     clock: Clock
     weights: Weights = Weights()
-    chat: "Chat | None" = None  # a language model for better wording, where one is configured
+    chat: "Chat | None" = None  # an optional language model, used to word patterns
+    edit_hooks: tuple[EditHooks, ...] = ()  # what the features above and beside memory add to undo and purge

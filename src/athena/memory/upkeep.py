@@ -1,4 +1,4 @@
-"""How the store is doing: its health, its figures, and whether all its parts agree."""
+"""Check the health of the store, collect its statistics, and verify that its parts agree."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,9 @@ from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
 SECONDS_PER_DAY = 86_400.0
-MAX_MOST_RECALLED = 10  # memories that are named as the most recalled
+MAX_MOST_RECALLED = 10
+MAX_HEALTHY_BACKLOG = 64  # passages of memories without a vector; with more, the status is degraded
+MAX_REPORTED_PROBLEMS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,9 @@ class Health:
 
 
 async def check_health(store: Store, scope: Scope) -> Health:
-    """Try every part that a search needs."""
+    """Check every part that a search needs."""
     problems: list[str] = []
-    count = pending = waiting = 0
+    count = pending = pending_memories = 0
     status = "healthy"
     try:
         await run_in_thread(store.encoder.embedder.load)
@@ -55,14 +57,14 @@ async def check_health(store: Store, scope: Scope) -> Health:
         )
 
     try:
-        count, pending, waiting = await store.database.read(read_counts)
+        count, pending, pending_memories = await store.database.read(read_counts)
     except AthenaError as error:
         problems.append(str(error))
         status = "error"
-    # Events are read when there is time for them, and what is being read needs nobody's help.
-    if waiting and status == "healthy" and not store.encoder.backlog_lock.locked():
-        problems.append(f"{waiting:,} passages are found by words only until `athena reembed` has run")
-        status = "degraded" if waiting > 64 else "healthy"
+    # Only memories count, since events are encoded when there is time; a running encoder needs no help.
+    if pending_memories and status == "healthy" and not store.encoder.backlog_lock.locked():
+        problems.append(f"{pending_memories:,} passages are found by words only until `athena reembed` has run")
+        status = "degraded" if pending_memories > MAX_HEALTHY_BACKLOG else "healthy"
     database = store.database
     problems += [database.slowdown_reason] if database.slowdown_reason else []
     return Health(
@@ -79,20 +81,19 @@ async def check_health(store: Store, scope: Scope) -> Health:
 
 async def collect_stats(store: Store, scope: Scope) -> dict[str, Any]:
     """Count what this project can see."""
-
     now = store.clock()
     today = clock.to_local_time(now).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
     ages = {"today": today, "7 days": now - 7 * SECONDS_PER_DAY, "30 days": now - 30 * SECONDS_PER_DAY}
 
     async def read_figures(tx: Transaction) -> dict[str, Any]:
-        used = await topic_rows.list_most_recalled(tx, Filter(scope), now, HALF_LIFE_S, MAX_MOST_RECALLED)
-        more: dict[str, Any] = {
-            "most_recalled": [_format_recalled(*one) for one in used],
+        recalled = await topic_rows.list_most_recalled(tx, Filter(scope), now, HALF_LIFE_S, MAX_MOST_RECALLED)
+        figures: dict[str, Any] = {
+            "most_recalled": [_format_recalled(*row) for row in recalled],
             "bytes": await store.database.measure_size(tx),
         }
-        more["workspaces"], _ = await workspaces.fetch_workspace_usage(tx, scope, besides="")
-        more["waiting_programs"] = await runs.count_runs(tx, scope, "needs_approval")
-        return await check_rows.compute_statistics(tx, scope, ages) | more
+        figures["workspaces"], _ = await workspaces.fetch_workspace_usage(tx, scope, excluded_name="")
+        figures["waiting_programs"] = await runs.count_runs(tx, scope, "needs_approval")
+        return await check_rows.compute_statistics(tx, scope, ages) | figures
 
     return await store.database.read(read_figures)
 
@@ -115,7 +116,7 @@ class Verdict:
 
 
 async def verify_store(store: Store) -> Verdict:
-    """Check that rows, full text, vectors and counts agree, and that each text is what was stored."""
+    """Check that rows, full text, vectors and counts agree, and that each text matches its digest."""
 
     async def check_parts(tx: Transaction) -> tuple[dict[str, int], list[str]]:
         problems = await store.database.find_problems(tx)
@@ -124,19 +125,19 @@ async def verify_store(store: Store) -> Verdict:
         problems += await store.database.fulltext.find_problems(tx)
         problems += await store.database.vectors.find_problems(tx)
         problems += await check_rows.find_inconsistencies(tx)
-        counted = {"memories": 0, "passages": 0}
+        counts = {"memories": 0, "passages": 0}
         async for text in check_rows.iter_memory_texts(tx):
-            counted["memories"] += 1
+            counts["memories"] += 1
             if hash_text(text.content, compute_digest_salt(text.metadata)) != text.digest:
                 problems.append(f"the text of memory {text.hash} is not what was stored")
             if text.tag_count != text.indexed_tag_count:
                 problems.append(f"the tags of memory {text.hash} differ from the tag index")
-        counted["passages"] = await check_rows.count_passages(tx)
-        counted["behind"] = await store.database.vectors.count_stale(tx)  # to be read again with their neighbours
-        return counted, problems
+        counts["passages"] = await check_rows.count_passages(tx)
+        counts["behind"] = await store.database.vectors.count_stale(tx)  # to be encoded again with new neighbours
+        return counts, problems
 
     try:
-        counted, problems = await store.database.write(check_parts)
+        counts, problems = await store.database.write(check_parts)
     except AthenaError as error:
-        counted, problems = {}, [str(error)]
-    return Verdict(not problems, counted, tuple(problems[:100]))
+        counts, problems = {}, [str(error)]
+    return Verdict(not problems, counts, tuple(problems[:MAX_REPORTED_PROBLEMS]))

@@ -1,9 +1,9 @@
-"""A memory: a text worth keeping, and what is known about it."""
+"""Values of memories and tasks, and the rules that their texts, tags and metadata must meet."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar, get_args
 
 from athena.core.text import make_storable
 from athena.core.values import Kind
@@ -16,9 +16,20 @@ MAX_METADATA_DEPTH = 32
 MAX_TAG_CHARS = 100
 MAX_TAGS = 100
 PREVIEW_CHARS = 200
-RESERVED_PREFIX = "athena:"  # how keys of metadata begin that callers may not set
-SERIAL_KEY = f"{RESERVED_PREFIX}serial"  # tells apart things of the same text, such as events
-MOMENT_KEY = f"{RESERVED_PREFIX}moment"  # when a thing happens, in seconds, where that is not when it was stored
+RESERVED_PREFIX = "athena:"  # of metadata keys that callers may not set
+SERIAL_KEY = f"{RESERVED_PREFIX}serial"  # distinguishes rows of the same text, such as two equal events
+MOMENT_KEY = f"{RESERVED_PREFIX}moment"  # when something happens, in seconds, if not when it was stored
+PLAN_KEY = f"{RESERVED_PREFIX}plan"  # the fields of a task that are neither its text nor its state
+
+TaskKind = Literal["task", "goal", "reminder"]
+TaskState = Literal["open", "in_progress", "done", "cancelled"]
+TaskPriority = Literal["low", "normal", "high", "urgent"]
+UNFINISHED_STATES: tuple[TaskState, ...] = ("open", "in_progress")
+TASK_PRIORITIES: tuple[TaskPriority, ...] = get_args(TaskPriority)
+NO_DUE_TIME_S = 253_402_300_799.0  # the last second of the year 9999 stands for "no due time", so that it sorts last
+DETAILS_SEPARATOR = "\n\n"  # between a task's title and its details
+
+M = TypeVar("M", bound="Memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +51,27 @@ class Hit(Memory):
     """A memory that a search found, with how well it fits: 0 not at all, 1 fully."""
 
     score: float
-    why: dict[str, float] | None = None  # what each term of the ranking added, where that was asked for
+    why: dict[str, float] | None = None  # what each term of the ranking added, if the caller asked for it
     kind: Kind = "memory"
     contradicted_by: int | None = None  # a newer memory that says otherwise, as consolidation found
 
 
 @dataclass(frozen=True, slots=True)
 class Stored(Memory):
-    """A memory as it is now kept, and what keeping it did."""
+    """A memory as it is now stored, and what storing it did."""
 
     outcome: str  # new, known, revived, updated
-    redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the text
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were removed from the text
 
 
-def to_stored_memory(memory: Memory, outcome: str, redacted: tuple[str, ...]) -> Stored:
-    m = memory
-    return Stored(
-        m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-        outcome, redacted,
-    )  # fmt: skip
+def extend_memory(cls: type[M], memory: Memory, *more: Any) -> M:
+    """Return a memory as a subclass of Memory, with the fields that the subclass adds."""
+    return cls(*(getattr(memory, name) for name in Memory.__dataclass_fields__), *more)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A memory to be kept."""
+    """The content of a memory before it is stored."""
 
     content: str
     tags: tuple[str, ...] = ()
@@ -72,10 +80,16 @@ class Draft:
     importance: float = 0.5
     redacted: tuple[str, ...] = ()
 
+    @classmethod
+    def from_memory(cls, memory: Memory, **changes: Any) -> "Draft":
+        """Return the content of a stored memory, with some fields changed."""
+        draft = cls(memory.content, memory.tags, memory.memory_type, memory.metadata, memory.importance)
+        return replace(draft, **changes)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step in a memory's history; `before` is what it was, where it was."""
+    """A change in a memory's history; `before` is its state before, or None if it did not exist."""
 
     at: float
     action: str
@@ -98,14 +112,13 @@ def clean_text(text: str, name: str = "content") -> str:
 
 
 def clean_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return tags trimmed and without repeats; a string holds one, or several between commas."""
+    """Return tags trimmed and without repeats; a string holds one tag, or several separated by commas."""
     if tags is None:
         return ()
     if isinstance(tags, str) and len(tags) > MAX_TAGS * MAX_TAG_CHARS * 4:
         raise InvalidInput(f"tags: {len(tags):,} characters are more than {MAX_TAGS} tags can have")
-    given = tags.split(",") if isinstance(tags, str) else tags
-    kept: dict[str, str] = {}
-    for tag in given:
+    unique: dict[str, str] = {}
+    for tag in tags.split(",") if isinstance(tags, str) else tags:
         if not isinstance(tag, str):
             raise InvalidInput(f"tags must be text, not {type(tag).__name__}")
         if len(tag) > MAX_TAG_CHARS * 4:
@@ -114,19 +127,18 @@ def clean_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
             continue
         if len(name) > MAX_TAG_CHARS:
             raise InvalidInput(f"tags: {name[:20]!r}... has {len(name)} characters; at most {MAX_TAG_CHARS} are kept")
-        kept.setdefault(tag_key(name), name)
-    if len(kept) > MAX_TAGS:
-        raise InvalidInput(f"tags: there are {len(kept):,}; a memory takes at most {MAX_TAGS}")
-    return tuple(kept.values())
+        unique.setdefault(tag_key(name), name)
+    if len(unique) > MAX_TAGS:
+        raise InvalidInput(f"tags: there are {len(unique):,}; a memory takes at most {MAX_TAGS}")
+    return tuple(unique.values())
 
 
 def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return metadata that JSON can hold, or say what in it JSON cannot."""
+    """Return metadata as plain JSON values; raise InvalidInput that names what JSON cannot hold."""
     if not metadata:
         return {}
     try:
-        made: dict[str, Any] = _clean_json_value(metadata, MAX_METADATA_DEPTH)
-        text = json.dumps(made, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(_clean_json_value(metadata, MAX_METADATA_DEPTH), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"metadata must be plain JSON values: {error}"[:300]) from None
     if len(text) > MAX_METADATA_CHARS:
@@ -135,7 +147,7 @@ def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _clean_json_value(value: Any, depth: int) -> Any:
-    """Copy a JSON value with its texts as every engine can store them."""
+    """Copy a JSON value, with its texts as every database engine can store them."""
     if depth < 0:
         raise ValueError(f"they are nested more than {MAX_METADATA_DEPTH} deep")
     if isinstance(value, str):
@@ -152,38 +164,28 @@ def _clean_json_value(value: Any, depth: int) -> Any:
 
 
 def strip_reserved_keys(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what callers may see of metadata: all but what is Athena's own."""
+    """Return metadata without the keys that are Athena's own, which callers do not see."""
     return {key: value for key, value in metadata.items() if not key.startswith(RESERVED_PREFIX)}
 
 
 def compute_digest_salt(metadata: Mapping[str, Any]) -> str | None:
-    """Return what keeps a text apart from the very same one elsewhere: its session, and a serial of our own."""
+    """Return what distinguishes a text from an equal one elsewhere: its session and its serial, if it has them."""
     parts = [str(metadata[name]) for name in ("session_id", SERIAL_KEY) if metadata.get(name) is not None]
     return "\n".join(parts) if parts else None
 
 
-def clean_name(text: str, name: str, longest: int = 60) -> str:
+def clean_name(text: str, name: str, max_chars: int = 60) -> str:
     """Return a short label, such as a memory's type."""
     label = " ".join(clean_text(text, name).split())
-    if len(label) > longest:
-        raise InvalidInput(f"{name} has {len(label)} characters; at most {longest} are kept")
+    if len(label) > max_chars:
+        raise InvalidInput(f"{name} has {len(label)} characters; at most {max_chars} are kept")
     return label
 
 
-def format_preview(content: str, longest: int = PREVIEW_CHARS) -> str:
+def format_preview(content: str, max_chars: int = PREVIEW_CHARS) -> str:
     """Return the beginning of a text, on one line."""
-    line = " ".join(content.lstrip()[: longest * 4].split())
-    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
-
-
-TaskKind = Literal["task", "goal", "reminder"]
-TaskState = Literal["open", "in_progress", "done", "cancelled"]
-TaskPriority = Literal["low", "normal", "high", "urgent"]
-UNFINISHED_STATES: tuple[TaskState, ...] = ("open", "in_progress")
-TASK_PRIORITIES: tuple[TaskPriority, ...] = get_args(TaskPriority)
-PLAN_KEY = f"{RESERVED_PREFIX}plan"  # what the metadata keep of a task beside its text and state
-NO_DUE_TIME_S = 253_402_300_799.0  # the last second of the year 9999: when a task without a due time comes up
-DETAILS_SEPARATOR = "\n\n"  # between a task's title and its details
+    line = " ".join(content.lstrip()[: max_chars * 4].split())
+    return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +200,8 @@ class Task:
     due: float | None
     overdue: bool
     depends_on: tuple[int, ...]
-    blocked: bool  # whether it waits for one of them
-    blocked_by: tuple[int, ...]  # those of them that are not finished
+    blocked: bool
+    blocked_by: tuple[int, ...]  # the dependencies that are not finished
     tags: tuple[str, ...]
     outcome: str | None
     finished: float | None
@@ -211,14 +213,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Kept(Task):
-    """A task as it is now kept."""
+    """A task as it is now stored."""
 
-    redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the text
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were removed from the text
 
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """A task that waits for nothing any more."""
+    """A task that is no longer blocked."""
 
     id: int
     title: str
@@ -226,16 +228,16 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class Completed(Task):
-    """A task that is done, and what can be begun now."""
+    """A task that is done, and the tasks that are no longer blocked."""
 
     unblocked: tuple[Freed, ...] = ()
-    redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the outcome
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were removed from the outcome
 
 
 def get_task_plan(memory: Memory) -> dict[str, Any]:
-    """Return what is kept of a task beside its text."""
-    made: dict[str, Any] = memory.metadata.get(PLAN_KEY, {})
-    return made
+    """Return the fields of a task that its metadata hold."""
+    plan: dict[str, Any] = memory.metadata.get(PLAN_KEY, {})
+    return plan
 
 
 def get_task_title(memory: Memory) -> str:
@@ -243,28 +245,28 @@ def get_task_title(memory: Memory) -> str:
 
 
 def task_from_memory(memory: Memory, unfinished: set[int], now: float) -> Task:
-    """Return a task, where `unfinished` are those that others may wait for."""
-    m, p = memory, get_task_plan(memory)
-    name, _, details = m.content.partition(DETAILS_SEPARATOR)
+    """Return a task; `unfinished` are those of its dependencies that still block it."""
+    m, plan = memory, get_task_plan(memory)
+    title, _, details = m.content.partition(DETAILS_SEPARATOR)
     state: TaskState = m.memory_type  # type: ignore[assignment]  # nothing else is written there
-    due, needs = p.get("due"), tuple(p.get("depends_on", ()))
-    waits_for = tuple(one for one in needs if one in unfinished) if state in UNFINISHED_STATES else ()
+    due, depends_on = plan.get("due"), tuple(plan.get("depends_on", ()))
+    blocked_by = tuple(task_id for task_id in depends_on if task_id in unfinished) if state in UNFINISHED_STATES else ()
     return Task(
         id=m.id,
         hash=m.hash,
-        title=name,
+        title=title,
         details=details or None,
-        kind=p.get("kind", "task"),
+        kind=plan.get("kind", "task"),
         state=state,
-        priority=p.get("priority", "normal"),
+        priority=plan.get("priority", "normal"),
         due=due,
         overdue=due is not None and due < now and state in UNFINISHED_STATES,
-        depends_on=needs,
-        blocked=bool(waits_for),
-        blocked_by=waits_for,
+        depends_on=depends_on,
+        blocked=bool(blocked_by),
+        blocked_by=blocked_by,
         tags=m.tags,
-        outcome=p.get("outcome"),
-        finished=p.get("finished"),
+        outcome=plan.get("outcome"),
+        finished=plan.get("finished"),
         metadata=strip_reserved_keys(m.metadata),
         created=m.created,
         updated=m.updated,
@@ -272,6 +274,7 @@ def task_from_memory(memory: Memory, unfinished: set[int], now: float) -> Task:
     )
 
 
-def get_urgency_key(one: Task) -> tuple[bool, int, float, int]:
-    """Order tasks: what can be done first, then what matters more, then what is due earlier."""
-    return one.blocked, -TASK_PRIORITIES.index(one.priority), NO_DUE_TIME_S if one.due is None else one.due, one.id
+def get_urgency_key(task: Task) -> tuple[bool, int, float, int]:
+    """Return a sort key: tasks that can be done first, then by priority, then by due time."""
+    due = NO_DUE_TIME_S if task.due is None else task.due
+    return task.blocked, -TASK_PRIORITIES.index(task.priority), due, task.id

@@ -1,4 +1,4 @@
-"""The product's table of contents: one module a category. Adding an operation touches one file here."""
+"""The catalog of operations: one module for each category. Adding an operation touches one of these files."""
 
 from athena.core.catalog import Catalog
 from athena.operations import (

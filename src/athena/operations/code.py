@@ -6,13 +6,19 @@ from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.programs import workspace as keeping
 from athena.programs.values import EngineName, Past, Result
+from athena.programs.workspace import clean_name
 
 RunId = Annotated[str, Param("The run's id.", least=1, most=64)]
 
 
-@operation(Effect.EXECUTE, programs=False)
+@operation(
+    Effect.EXECUTE,
+    programs=False,
+    asks="run this python code; compute it with a script; execute a program; calculate something in python; "
+    "write a little program and run it; do the maths in code; process the data with a script; run a "
+    "snippet",
+)
 async def execute_code(
     ctx: Context,
     code: Annotated[str, Param("A Python program; operations are functions of their category, without await.")],
@@ -27,11 +33,15 @@ async def execute_code(
 
     >>> code.execute_code(code="len(memory.list_memories(k=100))")
     """
-    name = keeping.clean_name(ctx.resolve_workspace(workspace))
-    return await ctx.programs.execute(ctx.host, code, timeout_s, name, engine)
+    name = clean_name(ctx.resolve_workspace(workspace))
+    return await ctx.programs.execute(ctx, code, timeout_s, name, engine)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="which programs have run; list past executions; what was executed lately; show recent program runs; "
+    "which scripts were started; history of executions",
+)
 async def list_runs(
     ctx: Context,
     limit: params.Limit = 20,
@@ -43,10 +53,14 @@ async def list_runs(
 
     >>> code.list_runs(status="needs_approval")
     """
-    return await ctx.programs.list_runs(ctx.host, limit, status)
+    return await ctx.programs.list_runs(ctx, limit, status)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="is my program done; what came out of that run; did the execution succeed; how far is the script; "
+    "show the result of the run; is it still running",
+)
 async def get_run(ctx: Context, run_id: RunId) -> Past:
     """Say how a run stands, and what came of it if that is kept.
 
@@ -54,10 +68,15 @@ async def get_run(ctx: Context, run_id: RunId) -> Past:
 
     >>> code.get_run(run_id="0123456789abcdef")
     """
-    return await ctx.programs.get_run(ctx.host, run_id)
+    return await ctx.programs.get_run(ctx, run_id)
 
 
-@operation(Effect.APPROVE, programs=False)
+@operation(
+    Effect.APPROVE,
+    programs=False,
+    asks="let the waiting program continue; give permission for the run; approve the execution; yes, the "
+    "program may go on; I allow it; confirm the pending run",
+)
 async def approve_run(
     ctx: Context,
     run_id: RunId,
@@ -70,4 +89,4 @@ async def approve_run(
 
     >>> code.approve_run(run_id="0123456789abcdef", refuse=True)
     """
-    return await ctx.programs.decide_run(ctx.host, run_id, approved=not refuse, reason=reason)
+    return await ctx.programs.decide_run(ctx, run_id, approved=not refuse, reason=reason)

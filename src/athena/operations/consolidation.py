@@ -9,7 +9,12 @@ from athena.operations import params
 from athena.operations.context import Context
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="look for patterns and tidy up your memories; learn from the last days; clean up the memory; go "
+    "through recent events and draw conclusions; merge and refresh what you know; run the nightly "
+    "clean-up",
+)
 async def consolidate(
     ctx: Context,
     strategy: Annotated[Strategy, Param("How far to go, from careful to thorough.")] = "balanced",
@@ -25,7 +30,11 @@ async def consolidate(
     return await run.consolidate(ctx.store, strategy, days_back, dry_run, ctx.call)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what habits have you noticed; what keeps happening; which patterns did you find; what recurs; what "
+    "have you learned about how I work; regularities in my work; what usually leads to failure",
+)
 async def list_patterns(
     ctx: Context,
     type: Annotated[PatternType | None, Param("Only patterns of this type.")] = None,  # noqa: A002  # the public name
@@ -42,7 +51,11 @@ async def list_patterns(
     return await patterns.browse_patterns(ctx.store, ctx.scope, type, min_confidence, limit, offset)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="why do you think this is a pattern; the evidence behind that pattern; tell me more about this "
+    "pattern; what is it based on",
+)
 async def get_pattern(ctx: Context, pattern_id: Annotated[int | str, Param("The pattern's id.")]) -> WithEvidence:
     """Return one pattern with its evidence.
 
@@ -53,7 +66,11 @@ async def get_pattern(ctx: Context, pattern_id: Annotated[int | str, Param("The 
     return await patterns.get_pattern(ctx.store, pattern_id, ctx.scope)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="when did you last tidy up; is the clean-up of memories running; has the consolidation been running; "
+    "last time the memories were processed",
+)
 async def consolidation_status(ctx: Context) -> list[Status]:
     """Say when consolidation last ran, and whether it runs.
 

@@ -1,7 +1,7 @@
-"""What an operation is given: who calls, for which project, and the services."""
+"""The context of an operation: the caller, the project and the services."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,15 +17,12 @@ from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
-from athena.programs import skills
-from athena.programs.host_calls import RunContext
 from athena.programs.runner import ProgramRunner
-from athena.programs.skill_source import load_shipped_skills
-from athena.programs.values import Skill
 from athena.storage import usage
 from athena.storage.call_log import CallLog
+from athena.storage.database import Database
 
-PROGRAM_SURFACES = {"python", "http", "program"}  # surfaces whose results a program gets, and a model does not read
+PROGRAM_SURFACES = {"python", "http", "program"}  # a program reads their results, not a model
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,9 @@ class Context:
     allowed: frozenset[Effect] = frozenset(Effect) - {Effect.APPROVE}
     idempotency_key: str | None = None
     current_call: Call | None = None
-    run_id: str | None = None  # the program's run that calls
-    workspace: str | None = None  # and its workspace
+    run_id: str | None = None  # of the program that makes the call
+    workspace: str | None = None  # of that program
+    is_run_closed: Callable[[], bool] = bool  # whether that run has ended; False outside of programs
 
     @property
     def call(self) -> Call:
@@ -52,47 +50,37 @@ class Context:
         return self.current_call
 
     def resolve_workspace(self, name: str | None) -> str | None:
-        """Return which workspace is meant: the one that is named, else the calling program's own."""
+        """Return the named workspace, else that of the calling program."""
         return self.workspace if name is None else name
 
     @property
-    def host(self) -> RunContext:
-        """What a program that this call runs is given."""
-        return RunContext(
-            self.store.database,
-            self.store.clock,
-            self.catalog,
-            self.call,
-            self.run_id,
-            self._for_program,
-            self._load_skills,
-        )
+    def database(self) -> Database:
+        return self.store.database
 
-    def _for_program(self, run: str, workspace: str) -> "Context":
-        store = self.store._replace(database=self.store.database.deferred_sync)  # the run's own end waits for the disk
-        allowed = self.allowed - {Effect.APPROVE}
+    def for_program(self, run_id: str, workspace: str, is_run_closed: Callable[[], bool]) -> "Context":
+        """Return the context of the calls that a program makes."""
         return replace(
             self,
-            store=store,
+            store=self.store._replace(database=self.database.deferred_sync),  # the end of the run syncs once
             surface="program",
-            allowed=allowed,
+            allowed=self.allowed - {Effect.APPROVE},
             idempotency_key=None,
             current_call=None,
-            run_id=run,
+            run_id=run_id,
             workspace=workspace,
+            is_run_closed=is_run_closed,
         )
-
-    async def _load_skills(self) -> list[Skill]:
-        return [*load_shipped_skills().values(), *await skills.load_skills(self.store, self.scope)]
 
     @asynccontextmanager
     async def record_call(
         self, operation: str, effect: Effect, arguments: Mapping[str, Any]
     ) -> AsyncGenerator["Context"]:
-        """Note a call: a write does so in its transaction; reads and failures follow without being waited for."""
+        """Record a call: a write does so in its own transaction; reads and failures go to the call log."""
         began = self.store.clock()
-        about = "" if self.idempotency_key is None else hash_text(json.dumps(to_json(arguments), sort_keys=True))
-        call = Call(operation, self.surface, self.scope, began, self.idempotency_key, about, self.run_id)
+        arguments_digest = (
+            "" if self.idempotency_key is None else hash_text(json.dumps(to_json(arguments), sort_keys=True))
+        )
+        call = Call(operation, self.surface, self.scope, began, self.idempotency_key, arguments_digest, self.run_id)
         outcome = "done"
         try:
             yield replace(self, current_call=call)
@@ -105,8 +93,8 @@ class Context:
                 self.call_log.log_call(call, outcome, elapsed)
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
-        """Note how many tokens went in and out, without being waited for."""
-        if self.surface == HOOK_SURFACE:  # a model reads the text of a briefing, and nothing else of what hooks do
+        """Record in the background how many tokens the arguments and the result have."""
+        if self.surface == HOOK_SURFACE:  # of what hooks do, a model reads only the text of a briefing
             if not isinstance(result, Briefing) or not result.text:
                 return
             spent = usage.TokenUsage(0, result.direct, result.tokens)

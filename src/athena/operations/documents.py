@@ -1,31 +1,24 @@
 """Keep files and folders as memories that can be searched."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from athena.core import redaction
 from athena.core.operation import Effect, operation
-from athena.core.threads import run_in_thread
 from athena.core.types import Param
-from athena.memory import inputs
 from athena.memory.documents import ingest
-from athena.memory.documents.ingest import Document
-from athena.memory.documents.read import SkippedFile, find_missing_files, read_files, resolve_path, split_document
+from athena.memory.documents.ingest import Document, Ingested
+from athena.memory.documents.read import resolve_path
 from athena.operations import params
 from athena.operations.context import Context
 
 Source = Annotated[str, Param("The document's path, as list_documents shows it.", least=1, most=4_096)]
 
 
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    documents: int
-    pieces: int
-    skipped: tuple[str, ...]  # each with the reason
-    redacted: tuple[str, ...]  # the kinds of secrets that were taken out
-
-
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="read this file so that I can ask about it; import the folder; learn the handbook; index this "
+    "document; load the pdf into your memory; make my notes folder searchable; take in these files; add "
+    "the manual to your knowledge; study this document",
+)
 async def ingest_document(
     ctx: Context,
     path: Annotated[str, Param("A text file, or a folder of them.", least=1, most=4_096)],
@@ -37,32 +30,14 @@ async def ingest_document(
 
     >>> documents.ingest_document(path="README.md", tags=["docs"])
     """
-    number = await ingest.record_import(ctx.store, ctx.call)
-    count = pieces = 0
-    skipped: list[str] = []
-    redacted: list[str] = []
-    files = read_files(path)
-    while (one := await run_in_thread(next, files, None)) is not None:
-        if isinstance(one, SkippedFile):
-            skipped.append(f"{one.path}: {one.reason}")
-            continue
-        whole, kinds = redaction.redact(one.text)  # before it is cut: a key may lie across two pieces
-        drafts = [
-            inputs.create_draft(
-                text, tags, ingest.DOCUMENT_TYPE, {"source": one.path, "session_id": one.path, ingest.PIECE_KEY: i}
-            )
-            for i, text in enumerate(split_document(whole))
-        ]
-        redacted += [*kinds, *(kind for made in drafts for kind in made.redacted)]
-        pieces += await ingest.replace_document(ctx.store, one.path, drafts, ctx.call, number)
-        count += 1
-    known = [one.source for one in await ingest.list_documents(ctx.store, ctx.scope)]
-    for source in await run_in_thread(find_missing_files, path, known):
-        await ingest.replace_document(ctx.store, source, [], ctx.call, number)
-    return Ingested(count, pieces, tuple(skipped), tuple(redacted))
+    return await ingest.ingest_path(ctx.store, path, tags, ctx.call)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="which documents do you have; what files were imported; which books have you read; what have I "
+    "uploaded to you; list the ingested files; sources you can search",
+)
 async def list_documents(ctx: Context) -> list[Document]:
     """List the documents that are kept, with how many pieces each has.
 
@@ -71,7 +46,11 @@ async def list_documents(ctx: Context) -> list[Document]:
     return await ingest.list_documents(ctx.store, ctx.scope)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="show the imported document; the text of the handbook in order; open the manual you read; show all "
+    "pieces of that document",
+)
 async def get_document(ctx: Context, source: Source) -> list[str]:
     """Return a document's pieces in order.
 
@@ -80,7 +59,11 @@ async def get_document(ctx: Context, source: Source) -> list[str]:
     return await ingest.list_pieces(ctx.store, resolve_path(source), ctx.scope)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="remove the imported document; forget the handbook; take that file out of your knowledge; the manual "
+    "is outdated, drop it; un-import the file; erase an ingested document",
+)
 async def delete_document(ctx: Context, source: Source) -> int:
     """Forget a document; returns how many pieces it had; `undo` brings them back.
 

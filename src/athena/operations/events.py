@@ -55,7 +55,12 @@ class Happening(EventFields, total=False):
     happened: str | float | None
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="log that this happened; write down that it failed; record that it worked; put on record what was "
+    "done; make a log entry; note the outcome; we just finished this, log it; register an incident in the "
+    "history; the attempt did not succeed, write it down; keep a record of what we tried",
+)
 async def record_event(
     ctx: Context,
     event_type: Kind,
@@ -77,7 +82,11 @@ async def record_event(
     return (await recording.record_events(ctx.store, [event], ctx.call))[0]
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="log all of these events; record several things that happened; write several log entries; add all "
+    "these happenings to the history",
+)
 async def record_events(
     ctx: Context,
     items: Annotated[list[Happening], Param("Objects with what record_event takes.", least=1, most=10_000)],
@@ -89,7 +98,12 @@ async def record_events(
     return await recording.record_events(ctx.store, items, ctx.call)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what failed yesterday; what happened with that; which attempts went wrong; when did we last try "
+    "this; did this ever fail before; what errors did we run into; how did the last attempt go; look back "
+    "at what went wrong; history of failures",
+)
 async def recall_events(
     ctx: Context,
     query: Annotated[
@@ -116,7 +130,12 @@ async def recall_events(
     return await recording.find_events(ctx.store, query, event_filter, limit, offset)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what happened in which order; walk me through the last days; a chronology of this week; show me the "
+    "course of events; list everything in order of time; what has been going on since Monday; "
+    "chronological overview",
+)
 async def timeline(
     ctx: Context,
     since: params.When = None,
@@ -136,7 +155,11 @@ async def timeline(
     return await sessions_timeline.build_timeline(ctx.store, event_filter, by, limit, offset)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="which conversations did we have; list past sessions; when did we last work together; show earlier "
+    "chats; our previous conversations; how many sessions were there",
+)
 async def list_sessions(
     ctx: Context,
     limit: params.Limit = 20,
@@ -152,7 +175,12 @@ async def list_sessions(
     return await sessions_timeline.list_sessions(ctx.store, event_filter, limit, offset)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="sum up our last conversation; recap of the session; what did we do and decide last time; give me the "
+    "short version of that conversation; wrap up what happened in the session; outcome of our previous "
+    "chat",
+)
 async def session_summary(
     ctx: Context,
     session_id: Annotated[str, Param("The session.", least=1, most=1_000)],
@@ -165,7 +193,12 @@ async def session_summary(
     return await sessions_timeline.summarize_session(ctx.store, session_id, ctx.scope, sentences)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="catch me up; what should I know before I start; bring me up to date on this project; where did we "
+    "leave off; what is the current state of affairs; I am new here, fill me in; start of the day "
+    "overview; what was I working on; give me the background before we begin",
+)
 async def briefing(
     ctx: Context,
     budget_tokens: Budget = briefings.BRIEFING_BUDGET_TOKENS,
@@ -188,7 +221,11 @@ async def briefing(
     )
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="is there anything I should bear in mind for this prompt; what matters for this question; anything "
+    "relevant you know about what I am about to do; hints for this request",
+)
 async def remind(
     ctx: Context,
     prompt: Annotated[str, Param("What was asked.", least=1, most=20_000)],
@@ -202,7 +239,12 @@ async def remind(
     return await prompts.compose_reminder(ctx.store, ctx.scope, prompt, session_id, budget_tokens, ctx.idempotency_key)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what were you told at the start; why did you bring that up; which memories were injected and why; "
+    "what context did you get automatically; show what was put into the prompt; which reminders were "
+    "shown",
+)
 async def list_injections(
     ctx: Context, session_id: InSession = None, limit: params.Limit = 20, offset: params.Offset = 0
 ) -> list[Injection]:
@@ -213,7 +255,12 @@ async def list_injections(
     return await briefings.list_briefing_log(ctx.store, ctx.scope, session_id, limit, offset)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="learn from this session; keep what we decided today; take the lessons of this conversation to heart; "
+    "extract the lessons from what we did; store the decisions of this session; draw conclusions from "
+    "today's work",
+)
 async def learn(
     ctx: Context,
     session_id: Annotated[str, Param("The session.", least=1, most=1_000)],

@@ -34,14 +34,18 @@ Name = Annotated[str, Param("The entity's name, exactly.", least=1, most=1_000)]
 Names = Annotated[list[str], Param("Names of entities, exactly.", most=10_000)]
 Type = Annotated[str | None, Param("Only relations of this type.")]
 Direction = Annotated[Literal["both", "out", "in"], Param("Follow relations from an entity, to it, or both.")]
-
 At = Annotated[
     str | float | None,
     Param("Follow relations that held then, in words or seconds since 1970; now by default; 'any' follows all."),
 ]
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="add a person to the knowledge graph; create nodes for these people and companies; add a company to "
+    "the graph; introduce a new node; register these people as entities; put a new thing in the knowledge "
+    "graph",
+)
 async def create_entities(
     ctx: Context,
     entities: Annotated[
@@ -55,7 +59,12 @@ async def create_entities(
     return await graph_observations.create_entities(ctx.store, entities, ctx.call.with_kind("entity"))
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="this person works for that company, put it in the graph; connect two entities; add an edge; she "
+    "reports to him, record that relationship; link the service to the team that owns it; say how these "
+    "two relate",
+)
 async def create_relations(
     ctx: Context,
     relations: Annotated[
@@ -73,7 +82,11 @@ async def create_relations(
     return await graph_relations.create_relations(ctx.store, relations, ctx.call.with_kind("entity"))
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="add a fact to what the graph knows about somebody; note something new on this entity; attach a "
+    "detail to the entity; another fact about this person for the graph",
+)
 async def add_observations(
     ctx: Context,
     observations: Annotated[
@@ -87,7 +100,11 @@ async def add_observations(
     return await graph_observations.add_observations(ctx.store, observations, ctx.call.with_kind("entity"))
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="remove a person from the knowledge graph; delete this node; drop the node from the graph; erase this "
+    "company and its relations",
+)
 async def delete_entities(ctx: Context, entityNames: Names) -> Done:  # noqa: N803  # the name that users know
     """Delete entities, their observations and relations; `undo` brings them back.
 
@@ -99,7 +116,11 @@ async def delete_entities(ctx: Context, entityNames: Names) -> Done:  # noqa: N8
     return {"success": True, "message": "Entities deleted successfully"}
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="remove a fact about somebody from the graph; that is no longer true of this entity; take that detail "
+    "off the entity; the observation is wrong",
+)
 async def delete_observations(
     ctx: Context,
     deletions: Annotated[
@@ -114,7 +135,11 @@ async def delete_observations(
     return {"success": True, "message": "Observations deleted successfully"}
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="they are no longer connected, remove the relation; cut the link between two entities; she no longer "
+    "works there, remove that edge; unlink the two nodes",
+)
 async def delete_relations(
     ctx: Context,
     relations: Annotated[list[Named], Param("Each with from, to and relationType.", most=10_000)],
@@ -127,7 +152,11 @@ async def delete_relations(
     return {"success": True, "message": "Relations deleted successfully"}
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="show the whole knowledge graph; dump everything in the graph; all entities and how they relate; "
+    "print all nodes and edges; give me the full graph; everything you know as a network",
+)
 async def read_graph(ctx: Context) -> Graph:
     """Return the whole graph: all entities and relations.
 
@@ -136,7 +165,11 @@ async def read_graph(ctx: Context) -> Graph:
     return await graph_entities.read_graph(ctx.store, ctx.scope.with_kind("entity"))
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="find a person or thing in the graph; which entities have to do with this; look up a company in the "
+    "graph; is this person in the knowledge graph; entities matching a word",
+)
 async def search_nodes(
     ctx: Context,
     query: Annotated[str, Param("A part of a name, type or observation, or a question.", most=20_000)],
@@ -148,7 +181,11 @@ async def search_nodes(
     return await search.search_nodes(ctx.store, query, ctx.scope.with_kind("entity"))
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="show the entity with its relations; what does the graph say about this person; pull up these nodes "
+    "by name; all about this entity in the graph",
+)
 async def open_nodes(ctx: Context, names: Names) -> Graph:
     """Return entities by name, with all relations that name them.
 
@@ -157,7 +194,12 @@ async def open_nodes(ctx: Context, names: Names) -> Graph:
     return await graph_entities.open_nodes(ctx.store, names, ctx.scope.with_kind("entity"))
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="add a person to the knowledge graph; create nodes for these people and companies; add a company to "
+    "the graph; introduce a new node; register these people as entities; put a new thing in the knowledge "
+    "graph",
+)
 async def create_entity(
     ctx: Context,
     name: Annotated[str, Param("The entity's name.", least=1, most=1_000)],
@@ -171,11 +213,15 @@ async def create_entity(
 
     >>> graph.create_entity(name="Bob", entity_type="person", observations=["plays chess"])
     """
-    one: NewEntity = {"name": name, "entityType": entity_type, "observations": observations or []}
-    return await graph_observations.create_entity(ctx.store, one, metadata, ctx.call.with_kind("entity"))
+    entity: NewEntity = {"name": name, "entityType": entity_type, "observations": observations or []}
+    return await graph_observations.create_entity(ctx.store, entity, metadata, ctx.call.with_kind("entity"))
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="find a person or thing in the graph; which entities have to do with this; look up a company in the "
+    "graph; is this person in the knowledge graph; entities matching a word",
+)
 async def search_graph(ctx: Context, query: params.Question, max_results: params.Limit = 10) -> list[FoundEntity]:
     """Find entities by words and meaning, the best first.
 
@@ -184,7 +230,11 @@ async def search_graph(ctx: Context, query: params.Question, max_results: params
     return await search.search_graph(ctx.store, inputs.clean_query(query), max_results, ctx.scope.with_kind("entity"))
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what is connected to this; who is linked with this person; everything around that entity; who works "
+    "with her; which things depend on this service; relations of this node; its direct connections",
+)
 async def neighbors(
     ctx: Context,
     name: Name,
@@ -198,11 +248,16 @@ async def neighbors(
 
     >>> graph.neighbors(name="Ann", depth=2, at="2025-06-01")
     """
-    way = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
-    return await search.find_neighbors(ctx.store, name, depth, way, limit, ctx.scope.with_kind("entity"))
+    allowed = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
+    return await search.find_neighbors(ctx.store, name, depth, allowed, limit, ctx.scope.with_kind("entity"))
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="how are these two connected; is there a chain between them; how does one relate to the other; what "
+    "links the two; degrees of separation; what is the connection between him and the company; shortest "
+    "path",
+)
 async def find_path(
     ctx: Context,
     source: Name,
@@ -216,11 +271,15 @@ async def find_path(
 
     >>> graph.find_path(source="Ann", target="Acme")
     """
-    way = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
-    return await search.find_path(ctx.store, source, target, max_depth, way, ctx.scope.with_kind("entity"))
+    allowed = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
+    return await search.find_path(ctx.store, source, target, max_depth, allowed, ctx.scope.with_kind("entity"))
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="these two entities are the same; unify two nodes; this person is in the graph twice; combine two "
+    "entries for the same person; these are duplicates in the graph, join them",
+)
 async def merge_entities(
     ctx: Context,
     source: Annotated[str, Param("The entity that goes.", least=1, most=1_000)],
@@ -233,7 +292,11 @@ async def merge_entities(
     return await graph_observations.merge_entities(ctx.store, source, into, ctx.call.with_kind("entity"))
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="where does this name come up; in which notes is that person named; every memory that mentions it; "
+    "what notes talk about this person; find all occurrences of the name; who or what is mentioned where",
+)
 async def mentions(
     ctx: Context,
     name: Annotated[str, Param("An entity's name, code, a path, an address, @someone or #topic.", least=1, most=1_000)],

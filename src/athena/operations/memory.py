@@ -16,7 +16,14 @@ from athena.operations import params
 from athena.operations.context import Context
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="keep in mind that we do it this way; note to self; for the record; save this for later; make a note; "
+    "remember that I like this; from now on you should know; write this fact down; don't forget this; I "
+    "want you to know for next time; save the following information; keep track of the fact that; this is "
+    "important, store it; add to your memory; my preference is; always keep this in mind; just so you "
+    "know; take note of the address; store the fact that the password is somewhere",
+)
 async def remember(
     ctx: Context,
     content: params.Content,
@@ -29,11 +36,15 @@ async def remember(
 
     >>> memory.remember(content="Deploys run on Fridays at 15:00", tags=["deploy"])
     """
-    made = inputs.create_draft(content, tags, memory_type, metadata, importance)
-    return (await remembering.remember(ctx.store, [made], ctx.call))[0]
+    draft = inputs.create_draft(content, tags, memory_type, metadata, importance)
+    return (await remembering.remember(ctx.store, [draft], ctx.call))[0]
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="remember all of these facts; here are several things to keep in mind; store this list of notes; save "
+    "all these preferences at once; add the whole list to your memory; memorize the following points",
+)
 async def remember_batch(ctx: Context, items: params.Items) -> list[Stored]:
     """Keep many texts at once; all are checked before any is kept.
 
@@ -43,7 +54,15 @@ async def remember_batch(ctx: Context, items: params.Items) -> list[Stored]:
     return await remembering.remember(ctx.store, drafts, ctx.call)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="find memories; find a memory; search memories; search for a memory; look something up in memory; "
+    "what do you know about this; what did I tell you about it; do you remember what we decided; remind "
+    "me what; what was the name of that again; have we talked about this before; what do I usually "
+    "prefer; do you know anything about this; what have we learned about it so far; what have you got on "
+    "this topic; search your memory; which one did I say I liked; look up what we noted about it; where "
+    "did I say it was; what are my preferences; did I ever mention it; how do we usually do this here",
+)
 async def recall(
     ctx: Context,
     query: params.Question,
@@ -62,12 +81,18 @@ async def recall(
 
     >>> memory.recall(query="how do we deploy", k=3)
     """
-    only = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    asked = Query(inputs.clean_query(query), only, k, offset, min_score, understand_time, explain)
-    return await recalling.recall_kinds(ctx.store, asked, kinds or ["memory"])
+    criteria = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    parsed = Query(inputs.clean_query(query), criteria, k, offset, min_score, understand_time, explain)
+    if kinds is None:
+        return await recalling.recall(ctx.store, parsed)
+    return await recalling.recall_kinds(ctx.store, parsed, kinds)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="show me that memory in full; open the note with this id; the whole text of one memory; read out that "
+    "memory completely; details of a single memory; give me the entry with its related ones",
+)
 async def get_memory(ctx: Context, memory_id: params.Ref) -> WithRelated:
     """Return one memory whole, with the memories it is related to.
 
@@ -76,7 +101,11 @@ async def get_memory(ctx: Context, memory_id: params.Ref) -> WithRelated:
     return await lookup.get_memory(ctx.store, memory_id, ctx.scope)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what have you saved lately; show my newest notes; everything you remember; list all memories; what "
+    "have I asked you to remember; browse everything stored; the most recent things you learned",
+)
 async def list_memories(
     ctx: Context,
     k: params.Limit = 20,
@@ -90,11 +119,15 @@ async def list_memories(
 
     >>> memory.list_memories(k=10, since="last week")
     """
-    only = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    return await lookup.list_newest(ctx.store, only, k, offset)
+    criteria = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    return await lookup.list_newest(ctx.store, criteria, k, offset)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="everything tagged with this; all notes with that label; what is filed under this tag; filter my "
+    "memories by tag; show what I marked as; notes in this category; anything under the label",
+)
 async def search_by_tag(
     ctx: Context,
     tags: Annotated[str | list[str], Param("One tag, several between commas, or a list.", least=1)],
@@ -106,11 +139,15 @@ async def search_by_tag(
 
     >>> memory.search_by_tag(tags=["deploy"], match="any")
     """
-    only = inputs.create_tag_filter(ctx.scope, tags, match)
-    return await lookup.list_newest(ctx.store, only, k, offset)
+    criteria = inputs.create_tag_filter(ctx.scope, tags, match)
+    return await lookup.list_newest(ctx.store, criteria, k, offset)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="which tags are there; what labels have been used; all the topics I file notes under; what categories "
+    "do my notes have; show the keywords in use; how are my notes labelled",
+)
 async def list_tags(ctx: Context) -> list[TagCount]:
     """List the tags in use, the most used first.
 
@@ -119,7 +156,12 @@ async def list_tags(ctx: Context) -> list[TagCount]:
     return await lookup.list_tags(ctx.store, ctx.scope)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="that note is out of date; correct what you remember; this fact has changed; what you know is wrong, "
+    "it is now; edit that memory; change the note to say something else; I was wrong about that, fix it; "
+    "the stored address is not right any more; amend what you saved",
+)
 async def update_memory(
     ctx: Context,
     memory_id: params.Ref,
@@ -137,7 +179,12 @@ async def update_memory(
     return await edit.update_memory(ctx.store, memory_id, changes, ctx.call, redacted)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="forget what I said; you need not remember that any more; drop this memory; delete that note of mine; "
+    "stop remembering this; remove that from your memory; scrap that note; that fact is not needed any "
+    "longer; erase what you know about me",
+)
 async def forget(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None) -> bool:
     """Forget a memory, an event or a task; `restore_memory` or `undo` brings it back. False if there was none.
 
@@ -146,7 +193,11 @@ async def forget(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None
     return await edit.forget(ctx.store, [memory_id], kind, ctx.call) == 1
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="forget all of these memories; delete several notes at once; remove a bunch of memories; get rid of "
+    "all those notes; drop these ten entries",
+)
 async def forget_batch(ctx: Context, memory_ids: params.Refs) -> int:
     """Forget several memories; returns how many there were.
 
@@ -155,7 +206,11 @@ async def forget_batch(ctx: Context, memory_ids: params.Refs) -> int:
     return await edit.forget(ctx.store, memory_ids, None, ctx.call)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="forget everything with this tag; delete all notes labelled so; clear out everything under a label; "
+    "remove all memories of that category",
+)
 async def forget_by_tag(
     ctx: Context,
     tags: Annotated[str | list[str], Param("One tag, several between commas, or a list.", least=1)],
@@ -168,7 +223,11 @@ async def forget_by_tag(
     return await edit.forget_matching(ctx.store, inputs.create_tag_filter(ctx.scope, tags, "any"), expect, ctx.call)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="bring back the note I deleted; recover a forgotten memory; I removed a memory by mistake; get back "
+    "what was forgotten; undelete a memory; I still need the note that I threw away",
+)
 async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None) -> bool:
     """Bring a forgotten memory back; False if it was not forgotten.
 
@@ -177,7 +236,12 @@ async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKin
     return await edit.restore_memory(ctx.store, memory_id, kind, ctx.call)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="undo that; take back the last change; oops, revert what you just did; put it back as it was before; "
+    "cancel the last action; that was a mistake, go back; roll back what just changed; I did not mean "
+    "that; reverse it",
+)
 async def undo(ctx: Context) -> list[Change]:
     """Take back the last change in this project: what it kept, changed, forgot or restored.
 
@@ -186,7 +250,12 @@ async def undo(ctx: Context) -> list[Change]:
     return await edit.undo_change(ctx.store, ctx.call)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what did this note say before; earlier versions of a memory; when was this memory changed; how has "
+    "this note changed over time; show the edits of a memory; what was the old version; who changed it "
+    "and when",
+)
 async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None) -> list[Change]:
     """Show every change of a memory, with what it was before.
 
@@ -195,7 +264,11 @@ async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKin
     return await lookup.list_changes(ctx.store, memory_id, kind, ctx.scope)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="link these two notes; these memories belong together; connect one note with another; tie these two "
+    "facts together; make a connection between notes; this belongs to that other memory",
+)
 async def relate_memories(
     ctx: Context,
     memory_id: params.Ref,
@@ -210,7 +283,12 @@ async def relate_memories(
     return True
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="did I save the same thing twice; which notes say nearly the same; find repeated memories; is "
+    "anything stored more than once; clean out doubled notes; similar entries in my memory; redundant "
+    "memories",
+)
 async def find_duplicates(
     ctx: Context,
     threshold: Annotated[float, Param("How alike in meaning, from 0 to 1.", least=0.5, most=1)] = 0.92,
@@ -223,7 +301,13 @@ async def find_duplicates(
     return await duplicates.find_groups(ctx.store, ctx.scope, threshold, k)
 
 
-@operation(Effect.DESTROY, approval=True)
+@operation(
+    Effect.DESTROY,
+    approval=True,
+    asks="erase it from memory permanently; destroy private data for good; wipe it so that nobody can recover "
+    "it; delete it beyond recovery; legal wants this gone for ever; remove all traces; sensitive data "
+    "must vanish completely",
+)
 async def purge(
     ctx: Context,
     memory_ids: Annotated[list[int | str] | None, Param("Ids or hashes; without them, all forgotten memories.")] = None,

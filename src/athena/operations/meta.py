@@ -15,7 +15,11 @@ from athena.operations import params
 from athena.operations.context import Context
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="is everything working; are you all right; is something wrong with the system; status of the store; "
+    "does everything run as it should; any problems with you; system status; diagnose yourself",
+)
 async def health(ctx: Context) -> Health:
     """Say whether everything works, and if not, what and why.
 
@@ -24,7 +28,11 @@ async def health(ctx: Context) -> Health:
     return await upkeep.check_health(ctx.store, ctx.scope)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="how many memories are there; how much have you stored; numbers about what you know; statistics of "
+    "the memory; count everything; how big is the store; how full is your memory",
+)
 async def stats(ctx: Context) -> dict[str, Any]:
     """Count what this project can see: memories, events, tasks; by kind, type, age, tag and use.
 
@@ -39,7 +47,11 @@ async def stats(ctx: Context) -> dict[str, Any]:
     return await upkeep.collect_stats(ctx.store, ctx.scope)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what do you know well and where are gaps; which topics are you weak in; what is your knowledge like; "
+    "where is your knowledge thin; what are you an expert in; which topics need more notes",
+)
 async def expertise(
     ctx: Context,
     topic: Annotated[str | None, Param("One topic, as a tag or in plain words; else all tags.", least=1)] = None,
@@ -54,7 +66,11 @@ async def expertise(
     return await knowing.survey_topics(ctx.store, ctx.scope, topic, limit)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="check the store for damage; is the data corrupted; verify that the database is intact; run an "
+    "integrity check; look for inconsistencies in the store; is the database broken",
+)
 async def verify(ctx: Context) -> Verdict:
     """Check the store for damage: whether rows, full text, vectors and counts agree.
 
@@ -63,16 +79,25 @@ async def verify(ctx: Context) -> Verdict:
     return await upkeep.verify_store(ctx.store)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="how many tokens did we save; what did it cost in tokens; how much context was spared; how efficient "
+    "were we; how much cheaper was it; token usage so far",
+)
 async def token_savings(ctx: Context) -> Savings:
     """Say how many tokens were spent, and what direct tool calls would have cost.
 
     >>> meta.token_savings()
     """
+    ctx.catalog.refresh()
     return await savings.compute_savings(ctx.store, ctx.catalog)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="which projects are there; all projects you have memories of; show all projects; where else do I have "
+    "memories; what am I working on in other folders",
+)
 async def list_projects(ctx: Context) -> list[Project]:
     """List the projects of the store, with how many memories each has.
 
@@ -81,7 +106,11 @@ async def list_projects(ctx: Context) -> list[Project]:
     return await projects.list_projects(ctx.store)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="the project has a new name; rename this project; the folder was moved; call this project something "
+    "else; give the project a different title",
+)
 async def rename_project(
     ctx: Context,
     name: Annotated[str, Param("The project's name now.", least=1, most=1_000)],
@@ -94,7 +123,11 @@ async def rename_project(
     return await projects.rename_project(ctx.store, name, to, ctx.call)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="compute the missing vectors; embed everything again with the new model; refresh the embeddings; the "
+    "model changed, recompute vectors",
+)
 async def reembed(
     ctx: Context, limit: Annotated[int, Param("How many passages to do now.", least=1, most=10_000)] = 256
 ) -> Progress:

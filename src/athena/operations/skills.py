@@ -6,14 +6,20 @@ from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.programs import skills as storing
-from athena.programs import workspace as keeping
+from athena.programs import skills
 from athena.programs.values import FoundSkill, KeptSkill, Result
+from athena.programs.workspace import clean_name
 
 Name = Annotated[str, Param("The skill's name.", least=1, most=100)]
 
 
-@operation(Effect.EXECUTE, short="save")
+@operation(
+    Effect.EXECUTE,
+    short="save",
+    asks="keep this function for next time; save the code so we can reuse it; make a skill of this; remember "
+    "this program as a function; store this snippet under a name; turn what we just did into a reusable "
+    "procedure",
+)
 async def save_skill(
     ctx: Context,
     name: Annotated[str, Param("The function's name.", least=1, most=100)],
@@ -29,10 +35,15 @@ async def save_skill(
 
     >>> skills.save(name="double", code="def double(n: int) -> int:\\n    return 2 * n", description="Double a number.", example="double(2)")
     """  # noqa: E501
-    return await storing.save_tested_skill(ctx.store, ctx.programs, ctx.host, name, code, description, example)
+    return await ctx.programs.save_skill(ctx, name, code, description, example)
 
 
-@operation(Effect.READ, short="find")
+@operation(
+    Effect.READ,
+    short="find",
+    asks="do we have reusable code for this; is there a skill that does it; which helper functions exist; have "
+    "we already written something for this; search saved functions; what routines do we have",
+)
 async def find_skills(
     ctx: Context,
     query: Annotated[str | None, Param("What it should do; without it, all.", least=1, most=20_000)] = None,
@@ -42,19 +53,28 @@ async def find_skills(
 
     >>> skills.find(query="summary of the week")
     """
-    return (await storing.rank_skills(ctx.store, ctx.scope, query))[:k]
+    return (await skills.rank_skills(ctx.store, ctx.scope, query))[:k]
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="show the code of that skill; how does this skill work; let me see the source of the saved function; "
+    "what does that skill do exactly",
+)
 async def get_skill(ctx: Context, name: Name) -> KeptSkill:
     """Show a skill's code, types and uses.
 
     >>> skills.get_skill(name="weekly_summary")
     """
-    return await storing.require_skill(ctx.store, ctx.scope, name)
+    return await skills.require_skill(ctx.store, ctx.scope, name)
 
 
-@operation(Effect.EXECUTE, short="run")
+@operation(
+    Effect.EXECUTE,
+    short="run",
+    asks="run that saved skill; use the function we saved; execute the saved routine; call our function with "
+    "these arguments",
+)
 async def run_skill(
     ctx: Context,
     name: Name,
@@ -65,25 +85,31 @@ async def run_skill(
 
     >>> skills.run(name="weekly_summary", arguments={"days": 3})
     """
-    skill = await storing.find_fitting_skill(ctx.store, ctx.scope, name, arguments or {})
-    where = keeping.clean_name(ctx.resolve_workspace(workspace))
-    return await ctx.programs.run_skill(ctx.host, skill, arguments or {}, where)
+    skill = await skills.find_fitting_skill(ctx.store, ctx.scope, name, arguments or {})
+    return await ctx.programs.run_skill(ctx, skill, arguments or {}, clean_name(ctx.resolve_workspace(workspace)))
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="delete that skill; we no longer need the saved function; throw out the old skill; remove a saved routine",
+)
 async def delete_skill(ctx: Context, name: Name) -> bool:
     """Delete a skill; `undo` brings it back. False if there was none.
 
     >>> skills.delete_skill(name="double")
     """
-    storing.refuse_shipped(name, await storing.find_skill(ctx.store, ctx.scope, name))
-    return await storing.delete_skill(ctx.store, name, ctx.call)
+    skills.refuse_shipped(name, await skills.find_skill(ctx.store, ctx.scope, name))
+    return await skills.delete_skill(ctx.store, name, ctx.call)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="give me all skills as files; export the saved functions; download our skills for review; write out "
+    "all saved routines",
+)
 async def export_skills(ctx: Context) -> dict[str, str]:
     """Return all skills as files to read and review, by file name.
 
     >>> skills.export_skills()
     """
-    return await storing.export_sources(ctx.store, ctx.scope)
+    return await skills.export_sources(ctx.store, ctx.scope)

@@ -20,7 +20,12 @@ Force = Annotated[bool, Param("Begin or finish it though it waits for others.")]
 Details = Annotated[str | None, Param("All that the title does not say.")]
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="remind me to do it; I have to do this by Friday; put it on my to-do list; don't let me forget to; "
+    "new task; add to my tasks; I must not miss this; set a reminder; plan to do it next week; I need to "
+    "remember to; put a goal on the list; note a to-do; set myself a deadline",
+)
 async def create_task(
     ctx: Context,
     title: Annotated[str, Param("What is to be done, in one line.", least=1)],
@@ -40,7 +45,11 @@ async def create_task(
     return await planning.create_task(ctx.store, title, details, tags, metadata, due, depends_on or (), plan, ctx.call)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what is on my to-do list; what is left to do; which tasks are open; what should I work on; show my "
+    "to-dos; my pending work; what do I still have to do; list the goals; everything I planned",
+)
 async def list_tasks(
     ctx: Context,
     state: Annotated[
@@ -60,7 +69,12 @@ async def list_tasks(
     return await planning.list_tasks(ctx.store, ctx.scope, state, tags, due_before, due_after, limit, offset)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="move the deadline of the task; change the priority of a to-do; the task takes longer; postpone the "
+    "to-do; give me two more days for it; make the task more important; rename the task; change the due "
+    "date",
+)
 async def update_task(
     ctx: Context,
     task_id: TaskRef,
@@ -85,7 +99,11 @@ async def update_task(
     return await planning.update_task(ctx.store, task_id, title, details, tags, metadata, *more, plan, force, ctx.call)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="I have done that, tick it off; mark the to-do as finished; this task is done; finished with it, "
+    "cross it off; that to-do is taken care of; check off the item; done with this",
+)
 async def complete_task(
     ctx: Context,
     task_id: TaskRef,
@@ -99,7 +117,11 @@ async def complete_task(
     return await planning.complete_task(ctx.store, task_id, outcome, force, ctx.call)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="what is overdue; what is due this week; what is most urgent today; which deadlines are near; am I "
+    "late with anything; what needs my attention today; what has to be finished soon; missed deadlines",
+)
 async def due_tasks(
     ctx: Context,
     within: Annotated[

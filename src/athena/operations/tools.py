@@ -9,67 +9,70 @@ from athena.core.catalog import AnyOperation
 from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.discovery import export
-from athena.discovery.entry import SKILLS_CATEGORY, Entry, create_skill_entry, list_catalog_entries
+from athena.discovery.entry import SKILLS_CATEGORY, ToolEntry, create_skill_entry, list_catalog_entries
 from athena.errors import NotFound
 from athena.operations import params
 from athena.operations.context import PROGRAM_SURFACES, Context
 from athena.programs import skill_source
 from athena.programs import skills as storing
-from athena.programs.skill_source import load_shipped_skills, render_skill
+from athena.programs.skill_source import render_skill
 from athena.programs.values import KeptSkill, Skill
 from athena.storage import usage
 from athena.storage.database import Transaction
 
 Detail = Literal["names", "signatures", "full"]
-DEFAULT_BUDGET_TOKENS = 600  # tokens of an answer that a model reads, unless it asks for more
-MAX_WAITING_TOOLS = 5  # tools of a server that are named although they cannot be called
-USAGE_WINDOW_DAYS = 90  # days whose calls count as use
-NO_MODEL_SURFACES = {"cli"}  # surfaces whose process ends with the answer: the model would take longer to load
+DEFAULT_BUDGET_TOKENS = 600  # of a result that a model reads
+MAX_WAITING_TOOLS = 5  # of a server, named although a person must approve them first
+USAGE_WINDOW_DAYS = 90
+NO_MODEL_SURFACES = {"cli"}  # their process exits with the answer, before the model would be loaded
 
 
-async def list_entries(ctx: Context) -> tuple[Entry, ...]:
-    """Return all that can be found: the operations that the caller may use, and the skills."""
-    kept = await _load_skills(ctx)
-    about = ctx.catalog.categories.get(SKILLS_CATEGORY, "")
-    ours = tuple(one for one in list_catalog_entries(ctx.catalog) if one.effect in ctx.allowed)
-    return ours + tuple(create_skill_entry(replace(one, uses=0), about) for one in kept.values())
+async def list_entries(ctx: Context) -> tuple[ToolEntry, ...]:
+    """Return an entry for each operation that the caller may use and for each skill."""
+    ctx.catalog.refresh()
+    skills_by_name = await storing.list_skills(ctx.store, ctx.scope)
+    category_summary = ctx.catalog.categories.get(SKILLS_CATEGORY, "")
+    operations = tuple(entry for entry in list_catalog_entries(ctx.catalog) if entry.effect in ctx.allowed)
+    # uses=0: entries are keys of caches, which a use must not invalidate
+    skills = (create_skill_entry(replace(skill, uses=0), category_summary) for skill in skills_by_name.values())
+    return (*operations, *skills)
 
 
-async def rank_tools(ctx: Context, query: str, category: str | None = None) -> list[Entry]:
-    """Return what fits a request, the best first."""
+async def rank_tools(ctx: Context, query: str, category: str | None = None) -> list[ToolEntry]:
+    """Return the tools that fit a request, the best first."""
+    ctx.catalog.refresh()
     if category is not None:
         if category not in ctx.catalog.categories:
             category = ctx.gateway.renamed_servers.get(category, category)
-        ctx.catalog.list_operations(category)  # says which ones there are, where there is none
-    every = await list_entries(ctx)
-    ranked = await ctx.finder.rank(every, query, await count_uses(ctx), hurry=ctx.surface in NO_MODEL_SURFACES)
-    return [one for one in ranked if category in (None, one.category)]
+        ctx.catalog.list_operations(category)  # raises an error that names the categories if there is no such one
+    entries = await list_entries(ctx)
+    words_only = ctx.surface in NO_MODEL_SURFACES
+    ranked = await ctx.finder.rank(entries, query, await count_uses(ctx), words_only=words_only)
+    return [entry for entry in ranked if category in (None, entry.category)]
 
 
 async def describe_by_name(ctx: Context, name: str) -> str:
-    """Write how a tool is called; where there is none of that name, say which ones are near."""
+    """Describe how an operation or a skill is called; raise NotFound with similar names for an unknown one."""
+    ctx.catalog.refresh()
     try:
         return format_stub(ctx.catalog.get_operation(name))
     except NotFound:
-        kept = await _load_skills(ctx)
-        if (skill := kept.get(name.removeprefix(f"{SKILLS_CATEGORY}."))) is None:
+        skills_by_name = await storing.list_skills(ctx.store, ctx.scope)
+        if (skill := skills_by_name.get(name.removeprefix(f"{SKILLS_CATEGORY}."))) is None:
             raise
         return format_stub(skill)
 
 
 async def find_skill(ctx: Context, path: str) -> Skill | None:
     """Return the skill of a path such as `skills.name`, if there is one."""
-    kept = (await _load_skills(ctx)).get(path.removeprefix(f"{SKILLS_CATEGORY}."))
-    return None if kept is None else skill_source.parse_skill(kept.name, kept.code, kept.description, kept.example)
-
-
-async def _load_skills(ctx: Context) -> dict[str, KeptSkill]:
-    saved = {one.name: one for one in await storing.list_skills(ctx.store, ctx.scope)}
-    return {name: storing.to_kept_skill(one) for name, one in load_shipped_skills().items()} | saved
+    skill = (await storing.list_skills(ctx.store, ctx.scope)).get(path.removeprefix(f"{SKILLS_CATEGORY}."))
+    if skill is None:
+        return None
+    return skill_source.parse_skill(skill.name, skill.code, skill.description, skill.example)
 
 
 async def count_uses(ctx: Context) -> dict[str, int]:
-    """Return how often each was used of late, with success."""
+    """Return how often each operation was called with success in the last days."""
 
     async def read_counts(tx: Transaction) -> dict[str, int]:
         return await usage.count_recent_calls(tx, ctx.scope.project, ctx.store.clock(), USAGE_WINDOW_DAYS)
@@ -77,72 +80,78 @@ async def count_uses(ctx: Context) -> dict[str, int]:
     return await ctx.store.database.read(read_counts)
 
 
-def format_entries(found: Sequence[Entry], detail: Detail, budget: int | None) -> list[str]:
-    """Write tools, one after the other while they fit a budget, none in part; the last line counts the others."""
-    write = {"names": format_name, "signatures": format_signature, "full": format_stub}[detail]
+def format_entries(entries: Sequence[ToolEntry], detail: Detail, budget: int | None) -> list[str]:
+    """Format as many tools as fit a budget of tokens, each of them whole; the last line counts the others."""
+    format_target = {"names": format_name, "signatures": format_signature, "full": format_stub}[detail]
     if budget is None:
-        return [write(one.target) for one in found]
+        return [format_target(entry.target) for entry in entries]
     lines: list[str] = []
-    left = budget
-    for place, one in enumerate(found):
-        text = write(one.target)
-        if tokens.count_tokens(text) + 1 > left and not lines:
-            text = format_name(one.target)  # too long for the budget alone: its name at least
-        if (cost := tokens.count_tokens(text) + 1) > left:
-            more = len(found) - place
-            return [*lines, f"# {more} more: a larger budget, a smaller k or detail='names'"]
+    remaining = budget
+    for i, entry in enumerate(entries):
+        text = format_target(entry.target)
+        if tokens.count_tokens(text) + 1 > remaining and not lines:
+            text = format_name(entry.target)  # the first one alone exceeds the budget: show its name at least
+        if (cost := tokens.count_tokens(text) + 1) > remaining:
+            return [*lines, f"# {len(entries) - i} more: a larger budget, a smaller k or detail='names'"]
         lines.append(text)
-        left -= cost
+        remaining -= cost
     return lines
 
 
 def format_waiting_tools(ctx: Context, category: str | None) -> list[str]:
-    """Tell of the tools of one server that a person has to look at first, and of one that has another name here."""
+    """List the tools of a server that a person must approve first, and say if the server has another name here."""
     if category is None:
         return []
-    away = [why for name, why in ctx.catalog.unavailable.items() if name.rpartition(".")[0] == category]
+    waiting = [reason for name, reason in ctx.catalog.unavailable.items() if name.rpartition(".")[0] == category]
     if other := ctx.gateway.renamed_servers.get(category):
-        away.insert(0, (f"the server {category} is called {other} here", f'category="{other}"'))
-    shown = [f"# {message}; {hint}" for message, hint in away[:MAX_WAITING_TOOLS]]
-    return [*shown, f"# and {len(away) - MAX_WAITING_TOOLS} more"] if len(away) > MAX_WAITING_TOOLS else shown
+        waiting.insert(0, (f"the server {category} is called {other} here", f'category="{other}"'))
+    lines = [f"# {message}; {hint}" for message, hint in waiting[:MAX_WAITING_TOOLS]]
+    more = len(waiting) - len(lines)
+    return [*lines, f"# and {more} more"] if more else lines
 
 
-def resolve_budget(ctx: Context, asked: int | None) -> int | None:
-    """Return how many tokens an answer may have; a program gets all that it asked for."""
-    return asked if asked is not None or ctx.surface in PROGRAM_SURFACES else DEFAULT_BUDGET_TOKENS
+def resolve_budget(ctx: Context, budget: int | None) -> int | None:
+    """Return how many tokens a result may have; None, for programs that set no budget, means no limit."""
+    return budget if budget is not None or ctx.surface in PROGRAM_SURFACES else DEFAULT_BUDGET_TOKENS
 
 
 async def export_stubs(ctx: Context) -> dict[str, str]:
     """Return all tools as stub files, by path."""
-    every = [
-        (one, format_signature(one.target), format_stub(one.target, strict=True)) for one in await list_entries(ctx)
+    stubs_by_entry = [
+        (entry, format_signature(entry.target), format_stub(entry.target, strict=True))
+        for entry in await list_entries(ctx)
     ]
-    return export.build_stub_files(every, ctx.catalog.categories)
+    return export.build_stub_files(stubs_by_entry, ctx.catalog.categories)
 
 
-def format_name(thing: AnyOperation | KeptSkill) -> str:
-    if isinstance(thing, KeptSkill):
-        return f"{SKILLS_CATEGORY}.{thing.name}  # {_first_line(thing)}"
-    return stubs.format_name_line(thing)
+def format_name(target: AnyOperation | KeptSkill) -> str:
+    if isinstance(target, KeptSkill):
+        return f"{SKILLS_CATEGORY}.{target.name}  # {_first_line(target)}"
+    return stubs.format_name_line(target)
 
 
-def format_signature(thing: AnyOperation | KeptSkill) -> str:
-    if isinstance(thing, KeptSkill):
-        return f"{SKILLS_CATEGORY}.{thing.name}({thing.signature}) -> {thing.returns}  # {_first_line(thing)}"
-    return stubs.format_call_line(thing)
+def format_signature(target: AnyOperation | KeptSkill) -> str:
+    if isinstance(target, KeptSkill):
+        return f"{SKILLS_CATEGORY}.{target.name}({target.signature}) -> {target.returns}  # {_first_line(target)}"
+    return stubs.format_call_line(target)
 
 
-def format_stub(thing: AnyOperation | KeptSkill, *, strict: bool = False) -> str:
-    if isinstance(thing, KeptSkill):
-        return render_skill(thing)
-    return f"# {thing.path}\n{stubs.render_module([thing], strict=strict)}"
+def format_stub(target: AnyOperation | KeptSkill, *, strict: bool = False) -> str:
+    if isinstance(target, KeptSkill):
+        return render_skill(target)
+    return f"# {target.path}\n{stubs.render_module([target], strict=strict)}"
 
 
 def _first_line(skill: KeptSkill) -> str:
     return skill.description.partition("\n")[0]
 
 
-@operation(Effect.READ, short="search")
+@operation(
+    Effect.READ,
+    short="search",
+    asks="is there a tool for this; how can I do that; which tool should I use; can you do this kind of thing; "
+    "find a function that does this; what are you able to do; do we have a tool that can",
+)
 async def search_tools(
     ctx: Context,
     query: params.Question,
@@ -158,14 +167,19 @@ async def search_tools(
 
     >>> tools.search(query="tag a memory")
     """
-    found = await rank_tools(ctx, query, category)
+    ranked = await rank_tools(ctx, query, category)
     return [
-        *format_entries(found[:k], detail, resolve_budget(ctx, budget)),
+        *format_entries(ranked[:k], detail, resolve_budget(ctx, budget)),
         *format_waiting_tools(ctx, category),
     ]
 
 
-@operation(Effect.READ, short="describe")
+@operation(
+    Effect.READ,
+    short="describe",
+    asks="how do I call this tool; what parameters does it take; explain how that function is used; usage of a "
+    "tool; show the signature and an example; which arguments are required; help for this command",
+)
 async def describe_tool(
     ctx: Context,
     name: Annotated[
@@ -177,4 +191,4 @@ async def describe_tool(
     >>> tools.describe(name="recall")
     """
     names = [name] if isinstance(name, str) else name
-    return "\n".join([await describe_by_name(ctx, one) for one in names])
+    return "\n".join([await describe_by_name(ctx, tool) for tool in names])

@@ -6,14 +6,19 @@ from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.programs import workspace as keeping
+from athena.programs import workspace as workspace_files
 from athena.programs.workspace import File
 
 Content = str | list[Any] | dict[str, Any] | int | float | bool | None
 Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_000)]
 
 
-@operation(Effect.DESTROY, short="write")  # what was there is gone
+@operation(
+    Effect.DESTROY,
+    short="write",
+    asks="keep this result for the next program; save the table as a file in the workspace; store intermediate "
+    "results; put the data where other programs can find it; write a csv to the workspace",
+)
 async def write_file(
     ctx: Context,
     path: Path,
@@ -26,12 +31,17 @@ async def write_file(
 
     >>> workspace.write(path="notes.txt", content="hello")
     """
-    return await keeping.write_file(
-        ctx.store.database, ctx.resolve_workspace(workspace), path, content, ctx.store.clock(), ctx.call
+    return await workspace_files.write_file(
+        ctx.database, ctx.resolve_workspace(workspace), path, content, ctx.store.clock(), ctx.call
     )
 
 
-@operation(Effect.READ, short="read")
+@operation(
+    Effect.READ,
+    short="read",
+    asks="read the file from the workspace; load the saved results; open the csv we stored; get the data that "
+    "the last program stored; what is in results.json; parse the saved json",
+)
 async def read_file(
     ctx: Context,
     path: Path,
@@ -45,10 +55,15 @@ async def read_file(
     >>> workspace.read(path="notes.txt")
     """
     name = ctx.resolve_workspace(workspace)
-    return await keeping.read_file(ctx.store.database, ctx.scope, name, path, offset, limit, raw=raw)
+    return await workspace_files.read_file(ctx.database, ctx.scope, name, path, offset, limit, raw=raw)
 
 
-@operation(Effect.READ, short="list")
+@operation(
+    Effect.READ,
+    short="list",
+    asks="which files are in the workspace; what results have programs saved; what is lying around in the "
+    "workspace; show stored files",
+)
 async def list_files(
     ctx: Context,
     workspace: params.Workspace = None,
@@ -58,13 +73,18 @@ async def list_files(
 
     >>> workspace.list(prefix="reports/")
     """
-    return await keeping.list_files(ctx.store.database, ctx.scope, ctx.resolve_workspace(workspace), prefix)
+    return await workspace_files.list_files(ctx.database, ctx.scope, ctx.resolve_workspace(workspace), prefix)
 
 
-@operation(Effect.DESTROY, short="delete")
+@operation(
+    Effect.DESTROY,
+    short="delete",
+    asks="delete a file from the workspace; remove the saved result; clean up the workspace; the intermediate "
+    "file is no longer needed",
+)
 async def delete_file(ctx: Context, path: Path, workspace: params.Workspace = None) -> bool:
     """Delete a file for good; False if there was none.
 
     >>> workspace.delete(path="notes.txt")
     """
-    return await keeping.delete_file(ctx.store.database, ctx.resolve_workspace(workspace), path, ctx.call)
+    return await workspace_files.delete_file(ctx.database, ctx.resolve_workspace(workspace), path, ctx.call)

@@ -1,4 +1,4 @@
-"""What to do about an error of a program that does not say so itself."""
+"""Hints for errors of programs: what to do where the message does not say it."""
 
 import re
 import sys
@@ -22,53 +22,52 @@ _UNKNOWN_NAME_PATTERN = re.compile(r"name '(\w+)' is not defined")
 
 
 def add_hint(error: Failure, names: Namespace, code: str = "") -> Failure:
-    """Return an error with a hint of ours before its own."""
-    if (own := _find_hint(error["type"], error["message"], names, code)) is None or own in (error["hint"] or ""):
+    """Return the error with our hint before its own."""
+    hint = _find_hint(error["type"], error["message"], names, code)
+    if hint is None or hint in (error["hint"] or ""):
         return error
-    made = error.copy()
-    made["hint"] = "; ".join(filter(None, [own, error["hint"]]))
-    return made
+    hinted = error.copy()
+    hinted["hint"] = "; ".join(filter(None, [hint, error["hint"]]))
+    return hinted
 
 
-def _find_hint(kind: str, message: str, names: Namespace, code: str) -> str | None:
-    if kind == "NameError" and (match := _UNKNOWN_NAME_PATTERN.match(message)):
+def _find_hint(error_type: str, message: str, names: Namespace, code: str) -> str | None:
+    if error_type == "NameError" and (match := _UNKNOWN_NAME_PATTERN.match(message)):
         if match[1] in ("help", "dir"):
             return HELP_HINT
         if match[1] in sys.stdlib_module_names:
             return f"import {match[1]} first"
         return " ".join(names.explain_unavailable(match[1]) or ()) or _suggest_name(match[1], names, code)
-    if kind == "AttributeError" and (match := _DICT_ATTRIBUTE_PATTERN.match(message)):
+    if error_type == "AttributeError" and (match := _DICT_ATTRIBUTE_PATTERN.match(message)):
         return f'rows are dictionaries: row["{match[1]}"]'
     if "can't start new thread" in message:
         return THREADS_HINT
     if "monty syntax parser" in message:
         return ENGINE_HINT
-    if kind == "ModuleNotFoundError":
+    if error_type == "ModuleNotFoundError":
         return _find_module_hint(message.partition("'")[2].partition("'")[0]) or ENGINE_HINT
-    if kind in ("URLError", "gaierror") or "name resolution" in message:
+    if error_type in ("URLError", "gaierror") or "name resolution" in message:
         return NETWORK_HINT
-    if "Operation not permitted" in message:  # what was tried is not said
+    if "Operation not permitted" in message:  # the message does not name the call, so look at the program
         return _find_module_hint(*re.findall(r"[\w.]+", code))
-    return (
-        FILES_HINT if kind in ("PermissionError", "FileNotFoundError") or "Read-only file system" in message else None
-    )
+    is_file_error = error_type in ("PermissionError", "FileNotFoundError") or "Read-only file system" in message
+    return FILES_HINT if is_file_error else None
 
 
-def _find_module_hint(*words: str) -> str | None:
+def _find_module_hint(*names: str) -> str | None:
     for hint, modules in _MODULE_HINTS.items():
-        known = modules.split()
-        if any(word in known or word.partition(".")[0] in known for word in words):
+        module_names = modules.split()
+        if any(name in module_names or name.partition(".")[0] in module_names for name in names):
             return hint
     return None
 
 
 def _suggest_name(name: str, names: Namespace, code: str) -> str | None:
-    """Say what an unknown name may have meant, from what stands behind it in the program."""
-    inside = re.search(rf"(?<![\w.]){name}\.([\w.]+)\s*\(", code)
-    if inside and (near := get_close_matches(name, names.roots, 1)) and names.find(f"{near[0]}.{inside[1]}"):
-        found = [f"{near[0]}.{inside[1]}"]
+    """Suggest a name for an unknown one, also by the attribute that the program calls on it."""
+    call = re.search(rf"(?<![\w.]){name}\.([\w.]+)\s*\(", code)
+    near = get_close_matches(name, names.roots, 1)
+    if call and near and names.find(f"{near[0]}.{call[1]}"):
+        suggestions = [f"{near[0]}.{call[1]}"]
     else:
-        found = names.suggest_names(f"{name}.{inside[1]}" if inside else name) or get_close_matches(
-            name, names.roots, 1
-        )
-    return f"did you mean {' or '.join(found)}?" if found else None
+        suggestions = names.suggest_names(f"{name}.{call[1]}" if call else name) or near
+    return f"did you mean {' or '.join(suggestions)}?" if suggestions else None

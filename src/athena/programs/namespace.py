@@ -1,7 +1,7 @@
-"""The catalog and the skills, as names that a program can call."""
+"""The names that a program can call: the operations of the catalog, and the skills."""
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from athena.core.catalog import AnyOperation, Catalog
@@ -10,10 +10,10 @@ from athena.programs.sandbox import Function, Namespace
 from athena.programs.values import Skill
 
 SKILLS_CATEGORY = "skills"
-# What others call it: the words of an operation that is not there, with or without their category.
+# names that agents try in place of ours, with or without a category
 SYNONYMS = {
-    word: meant
-    for meant, words in {
+    synonym: path
+    for path, synonyms in {
         "memory.remember": "store save add create put insert memorize memory.write memory.set memory.note",
         "memory.recall": "search find query lookup retrieve semantic_search memory.ask",
         "memory.forget": "delete remove erase memory.drop",
@@ -36,40 +36,36 @@ SYNONYMS = {
         "workspace.write": "write_file workspace.save workspace.put workspace.store",
         "workspace.read": "read_file workspace.get workspace.load workspace.open",
     }.items()
-    for word in words.split()
+    for synonym in synonyms.split()
 }
-MAX_CACHED_SKILL_SETS = 16  # sets of skills, each with its names
+MAX_CACHED_SKILL_SETS = 16
 
 
 class _CatalogNames(NamedTuple):
-    """What a catalog gives to programs, as it was at one version."""
+    """The names of one version of a catalog."""
 
     version: int
     functions: list[Function]
     names: Namespace
     operations: dict[str, AnyOperation]
-    names_by_skills: dict[tuple[Skill, ...], Namespace]  # the last few
+    names_by_skills: dict[tuple[Skill, ...], Namespace]  # the latest sets of skills
 
 
 _names_cache: "weakref.WeakKeyDictionary[Catalog, _CatalogNames]" = weakref.WeakKeyDictionary()
 
 
-def get_path(operation: AnyOperation) -> str:
-    return operation.path
-
-
 def build_names(catalog: Catalog, skills: Mapping[str, Skill]) -> Namespace:
-    """Return every name that a program has."""
-    known = _get_catalog_names(catalog)
+    """Return every name that a program can call."""
+    catalog_names = _get_catalog_names(catalog)
     if not skills:
-        return known.names
-    if (found := known.names_by_skills.get(key := tuple(skills.values()))) is None:
-        while len(known.names_by_skills) >= MAX_CACHED_SKILL_SETS:
-            known.names_by_skills.pop(next(iter(known.names_by_skills)), None)
-        found = known.names_by_skills[key] = Namespace(
-            [*known.functions, *_create_skill_functions(key)], SYNONYMS, catalog.unavailable, catalog.problem
-        )
-    return found
+        return catalog_names.names
+    cache, key = catalog_names.names_by_skills, tuple(skills.values())
+    if (names := cache.get(key)) is None:
+        while len(cache) >= MAX_CACHED_SKILL_SETS:
+            cache.pop(next(iter(cache)), None)
+        functions = [*catalog_names.functions, *map(_create_skill_function, key)]
+        names = cache[key] = Namespace(functions, SYNONYMS, catalog.unavailable, catalog.problem)
+    return names
 
 
 def list_operations(catalog: Catalog) -> dict[str, AnyOperation]:
@@ -78,20 +74,19 @@ def list_operations(catalog: Catalog) -> dict[str, AnyOperation]:
 
 
 def _get_catalog_names(catalog: Catalog) -> _CatalogNames:
-    """Put together once what a catalog gives to programs."""
-    known, version = _names_cache.get(catalog), catalog.version
-    if known is None or known.version != version:
-        operations = {get_path(one): one for one in catalog if one.programs}
-        functions = [_create_function(one) for one in operations.values()]
-        known = _names_cache[catalog] = _CatalogNames(
-            version, functions, Namespace(functions, SYNONYMS, catalog.unavailable, catalog.problem), operations, {}
-        )
-    return known
+    """Return the names of the catalog, built once for each version of it."""
+    cached, version = _names_cache.get(catalog), catalog.version
+    if cached is None or cached.version != version:
+        operations = {operation.path: operation for operation in catalog if operation.programs}
+        functions = [_create_function(operation) for operation in operations.values()]
+        names = Namespace(functions, SYNONYMS, catalog.unavailable, catalog.problem)
+        cached = _names_cache[catalog] = _CatalogNames(version, functions, names, operations, {})
+    return cached
 
 
 def _create_function(operation: AnyOperation) -> Function:
     return Function(
-        get_path(operation),
+        operation.path,
         operation.arguments_schema,
         operation.short_name or None,
         operation.summary,
@@ -100,8 +95,5 @@ def _create_function(operation: AnyOperation) -> Function:
     )
 
 
-def _create_skill_functions(skills: Iterable[Skill]) -> list[Function]:
-    return [
-        Function(f"{SKILLS_CATEGORY}.{one.name}", one.parameters, None, one.description, runs_program=True)
-        for one in skills
-    ]
+def _create_skill_function(skill: Skill) -> Function:
+    return Function(f"{SKILLS_CATEGORY}.{skill.name}", skill.parameters, None, skill.description, runs_program=True)

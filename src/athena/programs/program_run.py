@@ -1,192 +1,248 @@
-"""One run: what it began with, and what is kept of it."""
+"""One run of a program: start it in the sandbox, wait for it, store its result and variables."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from athena.core.threads import run_sync, sleep
 from athena.core.values import Scope
 from athena.errors import AthenaError, Conflict
 from athena.memory import rows
-from athena.programs.host_calls import RunContext
-from athena.programs.values import EngineName, Result, Skill
+from athena.programs import skills
+from athena.programs.values import EngineName, ProgramCaller, Result, Skill
+from athena.programs.workspace import put_handle
 from athena.storage import calls, runs, scopes
 from athena.storage.database import Transaction
 from athena.storage.workspaces import WorkspaceRow
 
-if TYPE_CHECKING:  # the sandbox is loaded with the first program
+if TYPE_CHECKING:
     from athena.programs.host_calls import HostCalls
-    from athena.programs.runner import ProgramRunner
-    from athena.programs.sandbox import Run
+    from athena.programs.sandbox import Namespace, Run, Sandbox
     from athena.programs.sandbox.run import ActiveRun
 
-CANCEL_TIMEOUT_S = 10.0  # seconds that the calls of a cancelled run may take to end
+CANCEL_TIMEOUT_S = 10.0  # for the calls of a cancelled run to end
+CANCEL_POLL_INTERVAL_S = 0.02
+
+
+class RunServices(Protocol):
+    """The parts of a program runner that a run needs."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def sandbox(self) -> "Sandbox": ...
+
+    def remember_run(self, project: str, row: runs.RunRow) -> None: ...
 
 
 class ProgramRun:
     def __init__(
-        self, programs: "ProgramRunner", host: RunContext, number: str, workspace: str, kept: WorkspaceRow
+        self, runner: RunServices, context: ProgramCaller, run_id: str, workspace: str, workspace_row: WorkspaceRow
     ) -> None:
-        self.runner, self.host, self.run_id, self.workspace, self.workspace_row = (
-            programs,
-            host,
-            number,
-            workspace,
-            kept,
-        )
-        self.started_at = host.clock()
+        self.runner, self.context = runner, context
+        self.run_id, self.workspace, self.workspace_row = run_id, workspace, workspace_row
+        self.database, self.scope = context.store.database, context.scope
+        self.started_at = context.store.clock()
         self.state: bytes | None = None
         self.skills: dict[str, Skill] = {}
         self.keeps_variables = True
         self.is_stored = False
-        self.has_key = host.call.key is not None
-        self.fingerprint = host.call.arguments_digest
+        self.is_nested = context.run_id is not None  # then the outer run's row stands for both
+        self.has_key = context.call.key is not None
+        self.fingerprint = context.call.arguments_digest
         self.claimed_at: float | None = None
 
     @classmethod
     async def create(
         cls,
-        programs: "ProgramRunner",
-        host: RunContext,
-        number: str,
+        runner: RunServices,
+        context: ProgramCaller,
+        run_id: str,
         workspace: str,
         *,
         needs_skills: bool,
         variables: bool = True,
         row: runs.RunRow | None = None,
     ) -> "ProgramRun":
-        from athena.programs import run_record  # brings the sandbox
+        """Load what a program starts with; `row` is that of a paused run which goes on."""
+        from athena.programs import run_record  # imports the sandbox
 
-        kept = WorkspaceRow("", None, "{}", 0.0)
+        context.catalog.refresh()
+        workspace_row = WorkspaceRow("", None, "{}", 0.0)
         if variables:
-            kept = await host.database.read(lambda tx: run_record.load_workspace(tx, host.scope, workspace))
-        job = cls(programs, host, number, workspace, kept)
-        job.keeps_variables = variables
-        job.state = run_record.load_state(programs.key, kept)
-        if needs_skills or job.state:
-            job.skills = {one.name: one for one in await host.list_skills()}
-        if row is not None:
-            job.started_at, job.is_stored, job.fingerprint, job.claimed_at = (
-                row.started,
-                True,
-                row.fingerprint,
-                host.clock(),
+            workspace_row = await context.store.database.read(
+                lambda tx: run_record.load_workspace(tx, context.scope, workspace)
             )
-            job.has_key = row.answer is not None  # that of the call that waits, whoever approves it
-        return job
+        run = cls(runner, context, run_id, workspace, workspace_row)
+        run.keeps_variables = variables
+        run.state = run_record.load_state(runner.key, workspace_row)
+        if needs_skills or run.state:
+            run.skills = await skills.load_skills(context.store, context.scope)
+        if row is not None:
+            run.started_at, run.is_stored, run.fingerprint = row.started, True, row.fingerprint
+            run.claimed_at = context.store.clock()
+            run.has_key = row.answer is not None  # of the call that paused, not of the approval
+        return run
 
     # --- in the sandbox -----------------------------------------------------------------------------------------------
 
     async def execute(
         self, code: str, timeout_s: float | None, engine: EngineName, inputs: Mapping[str, Any] | None = None
     ) -> "Run":
-        from athena.programs.sandbox import Program
+        from athena.programs.sandbox import Program  # slow to import
 
-        calling = self._create_host_calls()
+        host_calls = self._create_host_calls()
         program = Program(
             code, self.create_names(), engine, self.state, timeout_s, self.workspace_row.owner, inputs or {}
         )
-        return self._add_hint(await self._wait_for_run(self.runner.sandbox.start(program, calling), calling), code)
-
-    def _add_hint(self, run: "Run", code: str = "") -> "Run":
-        from athena.programs.hints import add_hint
-
-        return run if run.error is None else replace(run, error=add_hint(run.error, self.create_names(), code))
-
-    async def _wait_for_run(self, running: "ActiveRun", calling: "HostCalls") -> "Run":
-        try:
-            return calling.add_skill_calls(await running.outcome)
-        except BaseException as error:
-            running.cancel()
-            await self._wait_for_end(running, note=calling.has_begun or not isinstance(error, AthenaError))
-            raise
-
-    async def _wait_for_end(self, running: "ActiveRun", *, note: bool) -> None:
-        """Wait until a run that nobody waits for any more has ended, and have that written down."""
-        from athena.programs.sandbox import Run
-
-        for _ in range(int(CANCEL_TIMEOUT_S / 0.02)):
-            if running.is_done and not running.calls.has_running_calls:
-                break
-            await sleep(0.02)
-        if not (note and self.is_stored) or self.host.parent_run_id is not None:
-            return
-        try:
-            run = running.outcome.result()
-        except Exception as error:  # noqa: BLE001  # the caller is told
-            run = Run("unknown", error={"type": type(error).__name__, "message": "", "line": None, "hint": None})
-        self.host.database.defer_write(partial(self._store_in_background, run))
+        active = self.runner.sandbox.start(program, host_calls)
+        return self._add_hint(await self._wait_for_run(active, host_calls), code)
 
     def check_paused(self, row: runs.RunRow) -> None:
-        """Refuse a paused run that cannot be gone on with, before anybody has decided on it."""
+        """Refuse a paused run that cannot go on, before the decision on it is stored."""
         assert row.snapshot is not None
         assert row.waits_for is not None
         self.runner.sandbox.check_paused(row.snapshot, json.loads(row.waits_for)["owner"])
 
     async def resume(self, row: runs.RunRow, *, approved: bool, reason: str) -> "Run":
+        """Go on with a paused run: make the call that waits, or raise its refusal in the program."""
         assert row.snapshot is not None
         assert row.waits_for is not None
-        kept = json.loads(row.waits_for)
-        if kept["variables"] != self.workspace_row.updated:  # other programs have run since: their variables stay
+        pause = json.loads(row.waits_for)
+        if pause["variables"] != self.workspace_row.updated:  # later programs changed the variables: keep theirs
             self.keeps_variables = False
-        self.workspace_row = self.workspace_row._replace(owner=kept["owner"])
-        calling = self._create_host_calls((kept["operation"], kept["arguments"]) if approved else None)
-        running: ActiveRun | None = None
+        self.workspace_row = self.workspace_row._replace(owner=pause["owner"])
+        host_calls = self._create_host_calls((pause["operation"], pause["arguments"]) if approved else None)
+        active: ActiveRun | None = None
         try:
-            running = self.runner.sandbox.start_resumed(
-                row.snapshot, calling, self.create_names(), approved=approved, refusal=reason, owner=kept["owner"]
+            active = self.runner.sandbox.start_resumed(
+                row.snapshot, host_calls, self.create_names(), approved=approved, refusal=reason, owner=pause["owner"]
             )
-            return self._add_hint(await self._wait_for_run(running, calling))
+            return self._add_hint(await self._wait_for_run(active, host_calls))
         except AthenaError:
-            if running is None or not calling.has_begun:  # nothing has gone on: it waits as before
-                await self.host.database.write(lambda tx: runs.upsert_run(tx, self.host.scope, row))
+            if active is None or not host_calls.has_begun:  # nothing was done, so the run stays paused
+                await self.database.write(lambda tx: runs.upsert_run(tx, self.scope, row))
             raise
 
-    def create_names(self) -> Any:
-        from athena.programs.namespace import build_names
+    def create_names(self) -> "Namespace":
+        from athena.programs.namespace import build_names  # imports the sandbox
 
-        return build_names(self.host.catalog, self.skills)
+        return build_names(self.context.catalog, self.skills)
 
-    def _create_host_calls(self, approved: tuple[str, dict[str, Any]] | None = None) -> "HostCalls":
-        from athena.programs.host_calls import HostCalls
+    def _create_host_calls(self, approved_call: tuple[str, dict[str, Any]] | None = None) -> "HostCalls":
+        from athena.programs.host_calls import HostCalls  # imports the sandbox
+        from athena.programs.sandbox import is_run_closed
 
-        caller = self.host.create_caller(self.run_id, self.workspace)
         return HostCalls(
-            self.host,
+            self.context.for_program(self.run_id, self.workspace, is_run_closed),
             self.runner.sandbox,
             self.create_names(),
             self.skills,
-            caller,
             self._store_start,
-            used=self.count_skill_use,
-            inner=self.host.parent_run_id is not None,
-            approved=approved,
+            self.count_skill_use,
+            is_nested=self.is_nested,
+            approved_call=approved_call,
         )
 
-    def _store_start(self) -> None:
-        """Write down that this run is under way, before anything happens that must not happen twice."""
-        if self.is_stored or self.host.parent_run_id is not None:
-            return
+    def _add_hint(self, run: "Run", code: str = "") -> "Run":
+        from athena.programs.hints import add_hint  # imports the sandbox
 
-        run_sync(self.host.database.write(partial(self._insert_row, self._create_row("running"))))
+        return run if run.error is None else replace(run, error=add_hint(run.error, self.create_names(), code))
+
+    async def _wait_for_run(self, active: "ActiveRun", host_calls: "HostCalls") -> "Run":
+        try:
+            return host_calls.add_skill_calls(await active.outcome)
+        except BaseException as error:
+            active.cancel()
+            await self._wait_for_end(active, store=host_calls.has_begun or not isinstance(error, AthenaError))
+            raise
+
+    async def _wait_for_end(self, active: "ActiveRun", *, store: bool) -> None:
+        """Wait until a cancelled run has ended, and store its outcome."""
+        from athena.programs.sandbox import Run  # slow to import
+
+        for _ in range(int(CANCEL_TIMEOUT_S / CANCEL_POLL_INTERVAL_S)):
+            if active.is_done and not active.calls.has_running_calls:
+                break
+            await sleep(CANCEL_POLL_INTERVAL_S)
+        if not (store and self.is_stored) or self.is_nested:
+            return
+        try:
+            run = active.outcome.result()
+        except Exception as error:  # noqa: BLE001  # the caller gets it from `_wait_for_run`
+            run = Run("unknown", error={"type": type(error).__name__, "message": "", "line": None, "hint": None})
+        self.database.defer_write(partial(self._store_in_background, run))
+
+    # --- on disk ------------------------------------------------------------------------------------------------------
+
+    def _store_start(self) -> None:
+        """Store that this run has begun, before its first call that must not happen twice."""
+        if self.is_stored or self.is_nested:
+            return
+        run_sync(self.database.write(partial(self._insert_row, self._create_row("running"))))
         self.is_stored = True
 
     async def _insert_row(self, row: runs.RunRow, tx: Transaction) -> None:
-        """Write this run down for the first time; what another one of its name says stays as it is."""
-        if not await runs.insert_run(tx, self.host.scope, row):
+        if not await runs.insert_run(tx, self.scope, row):
             hint = "the same key was used twice at once; ask for it again"
             raise Conflict(f"run {self.run_id} is under way already", hint=hint, retry=True)
 
     def count_skill_use(self, name: str) -> None:
-        """Count a use of a skill, without being waited for."""
-        self.host.database.defer_write(partial(_increment_skill_uses, self.host.scope, name))
+        """Count one use of a skill, in the background."""
+        self.database.defer_write(partial(_increment_skill_uses, self.scope, name))
 
-    # --- on disk ------------------------------------------------------------------------------------------------------
+    async def store_trial(self, run: "Run") -> None:
+        """Store the end of a program that was only tried out, if its start was stored."""
+        if self.is_stored:
+            status = "failed" if run.pause is not None else run.status
+            row = self._create_final_row(replace(run, status=status, pause=None), None, None)
+            await self.database.write(lambda tx: runs.upsert_run(tx, self.scope, row))
 
-    def _create_row(self, status: str, **more: Any) -> runs.RunRow:
-        from athena.programs.run_record import get_process_name
+    async def store_result(self, run: "Run") -> Result:
+        """Store the end of the run and its variables, and return the result for the caller."""
+        from athena.programs.run_record import find_changed_workspace, to_result  # imports the sandbox
+
+        if self.is_nested:
+            return to_result(run, self.run_id, None)
+        after = None
+        if self.keeps_variables:
+            now = self.context.store.clock()
+            after = find_changed_workspace(self.runner.key, self.workspace_row, run.state, now)
+        if self.is_stored or after or run.truncated or run.pause or self.has_key:
+            return await self.database.write(partial(self._write_result, run, after))
+        await self.database.sync()  # reads write too, e.g. a briefing
+        self.runner.remember_run(self.scope.project, self._create_final_row(run, None, None))
+        self.database.defer_write(partial(self._store_in_background, run))
+        return to_result(run, self.run_id, None)
+
+    async def _store_in_background(self, run: "Run", tx: Transaction) -> None:
+        await self._write_result(run, None, tx)
+
+    async def _write_result(self, run: "Run", after: WorkspaceRow | None, tx: Transaction) -> Result:
+        from athena.programs import run_record  # imports the sandbox
+
+        clock = self.context.store.clock
+        handle = None
+        if run.truncated:
+            handle = await put_handle(tx, self.scope, self.workspace, self.run_id, run.value, clock())
+        if after is not None:
+            lost = await run_record.write_variables(
+                tx, self.scope, self.workspace, self.runner.key, self.workspace_row, after, clock
+            )
+            run = replace(run, lost=(*run.lost, *lost))
+        result = run_record.to_result(run, self.run_id, handle)
+        was_paused = self.claimed_at is not None  # then the agent asks for the answer later, with `get_run`
+        answer = run_record.dump_result(result) if self.has_key or was_paused else None
+        row = self._create_final_row(run, self._dump_pause(run), answer)
+        await (runs.upsert_run(tx, self.scope, row) if self.is_stored else self._insert_row(row, tx))
+        await calls.record_call(tx, self.context.call, "done", run.elapsed_ms)
+        return result
+
+    def _create_row(self, status: str, **fields: Any) -> runs.RunRow:
+        from athena.programs.run_record import get_process_name  # imports the sandbox
 
         return runs.RunRow(
             self.run_id,
@@ -196,16 +252,8 @@ class ProgramRun:
             self.started_at,
             fingerprint=self.fingerprint,
             claimed=self.claimed_at,
-            **more,
+            **fields,
         )
-
-    def _dump_pause(self, run: "Run") -> str | None:
-        """Write what a paused run waits for, and what going on with it needs to know."""
-        if run.pause is None:
-            return None
-        asked = {"operation": run.pause.path, "arguments": dict(run.pause.arguments)}
-        variables = self.workspace_row.updated if self.keeps_variables else None
-        return json.dumps(asked | {"owner": self.workspace_row.owner, "variables": variables})
 
     def _create_final_row(self, run: "Run", waits_for: str | None, answer: str | None) -> runs.RunRow:
         return self._create_row(
@@ -219,58 +267,17 @@ class ProgramRun:
             answer=answer,
         )
 
-    async def store_trial(self, run: "Run") -> None:
-        """Write down that a program that was only tried out is over, if it is known to have begun."""
-        if self.is_stored:
-            status = "failed" if run.pause is not None else run.status
-            row = self._create_final_row(replace(run, status=status, pause=None), None, None)
-            await self.host.database.write(lambda tx: runs.upsert_run(tx, self.host.scope, row))
-
-    async def store_result(self, run: "Run") -> Result:
-        """Write down how the run ended, with the variables it left, and return what the caller is told."""
-        from athena.programs.run_record import find_changed_workspace, to_result
-
-        if self.host.parent_run_id is not None:
-            return to_result(run, self.run_id, None)
-        after = (
-            find_changed_workspace(self.runner.key, self.workspace_row, run.state, self.host.clock())
-            if self.keeps_variables
-            else None
-        )
-        light = not (self.is_stored or after or run.truncated or run.pause or self.has_key)
-        if light:
-            await self.host.database.sync()  # what reads write, as a briefing does
-            self.runner.remember_run(self.host.scope.project, self._create_final_row(run, None, None))
-            self.host.database.defer_write(partial(self._store_in_background, run))
-            return to_result(run, self.run_id, None)
-        return await self.host.database.write(partial(self._write_result, run, after))
-
-    async def _store_in_background(self, run: "Run", tx: Transaction) -> None:
-        await self._write_result(run, None, tx)
-
-    async def _write_result(self, run: "Run", after: WorkspaceRow | None, tx: Transaction) -> Result:
-        from athena.programs import run_record
-
-        host, put = self.host, self.runner.put_handle
-        handle = None
-        if run.truncated:
-            handle = await put(tx, host.scope, self.workspace, self.run_id, run.value, host.clock())
-        if after is not None:
-            kept = await run_record.write_variables(
-                tx, host.scope, self.workspace, self.runner.key, self.workspace_row, after, host.clock
-            )
-            run = replace(run, lost=(*run.lost, *kept))
-        made = run_record.to_result(run, self.run_id, handle)
-        waited = self.claimed_at is not None  # then nobody else has the answer that the agent asks for later
-        answer = run_record.dump_result(made) if self.has_key or waited else None
-        row = self._create_final_row(run, self._dump_pause(run), answer)
-        await (runs.upsert_run(tx, host.scope, row) if self.is_stored else self._insert_row(row, tx))
-        await calls.record_call(tx, host.call, "done", run.elapsed_ms)
-        return made
+    def _dump_pause(self, run: "Run") -> str | None:
+        """Return, as JSON, the call that a paused run waits for and what `resume` needs."""
+        if run.pause is None:
+            return None
+        waiting_call = {"operation": run.pause.path, "arguments": dict(run.pause.arguments)}
+        variables = self.workspace_row.updated if self.keeps_variables else None
+        return json.dumps(waiting_call | {"owner": self.workspace_row.owner, "variables": variables})
 
 
 async def _increment_skill_uses(scope: Scope, name: str, tx: Transaction) -> None:
-    for number in await scopes.fetch_visible_ids(tx, scope.with_kind("skill")):
-        if found := await rows.list_session_memories(tx, [number], name, "skill"):
-            await rows.increment_occurrences(tx, found[0])
+    for scope_id in await scopes.fetch_visible_ids(tx, scope.with_kind("skill")):
+        if memory_ids := await rows.list_session_memories(tx, [scope_id], name, "skill"):
+            await rows.increment_occurrences(tx, memory_ids[0])
             return

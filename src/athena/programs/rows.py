@@ -1,10 +1,11 @@
-"""Skills as rows: the name is the row's session, the uses are how often it occurred after the first time."""
+"""SQL of skills: a skill is a memory whose session is its name and whose occurrences after the first are its uses."""
 
 from typing import Any, NamedTuple
 
 from athena.memory import rows as memory_rows
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS
 from athena.memory.values import Memory
+from athena.storage.database import Transaction
 
 _SAVED_CHANGE_SQL = "h.action IN ('remembered', 'updated', 'revived') AND h.undone = 0"
 
@@ -15,27 +16,27 @@ class SkillRow(NamedTuple):
     version: int
 
 
-async def fetch_skill(tx: Any, scope_numbers: list[int], name: str) -> SkillRow | None:
-    """Return the skill of a name: the project's own before one that is known everywhere."""
-    found = await list_skill_rows(tx, scope_numbers, "AND m.session = :name", name=name)
-    return found[0] if found else None
+async def fetch_skill(tx: Transaction, scope_ids: list[int], name: str) -> SkillRow | None:
+    """Return the skill of a name: the project's own before one of the user."""
+    skills = await list_skill_rows(tx, scope_ids, "AND m.session = :name", name=name)
+    return skills[0] if skills else None
 
 
-async def list_skill_rows(tx: Any, scope_numbers: list[int], more: str = "", **values: Any) -> list[SkillRow]:
-    """Return skills, the project's own first."""
-    found: list[SkillRow] = []
-    for number in scope_numbers:
+async def list_skill_rows(tx: Transaction, scope_ids: list[int], condition: str = "", **values: Any) -> list[SkillRow]:
+    """Return the skills of the scopes in their order, which has the project's own first."""
+    skills: list[SkillRow] = []
+    for scope_id in scope_ids:
         rows = await tx.fetch(
             f"""SELECT {MEMORY_COLUMNS}, m.occurrences,
                    (SELECT count(*) FROM history h WHERE h.scope = m.scope AND h.memory = m.id AND {_SAVED_CHANGE_SQL})
-                {FROM_MEMORIES} WHERE m.scope = :scope AND m.deleted IS NULL {more} ORDER BY m.id""",
-            scope=number,
+                {FROM_MEMORIES} WHERE m.scope = :scope AND m.deleted IS NULL {condition} ORDER BY m.id""",
+            scope=scope_id,
             **values,
         )
-        found += [SkillRow(memory_rows.memory_from_row(row), int(row[10]) - 1, int(row[11])) for row in rows]
-    return found
+        skills += [SkillRow(memory_rows.memory_from_row(row), int(row[10]) - 1, int(row[11])) for row in rows]
+    return skills
 
 
-async def lock_skills(tx: Any, scope: int) -> None:
-    """Let nobody else save a skill in this scope until this transaction ends."""
+async def lock_skills(tx: Transaction, scope: int) -> None:
+    """Lock the skills of a scope until this transaction ends: an update of its row makes other writers wait."""
     await tx.execute("UPDATE scopes SET kind = kind WHERE id = :scope", scope=scope)

@@ -1,4 +1,4 @@
-"""What is written down of a run: that it began, how it ended, the variables it left, and its answer."""
+"""Stored runs: convert rows to results, find out whether a run was lost, store and merge variables."""
 
 import json
 import os
@@ -18,13 +18,15 @@ from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
 from athena.storage.workspaces import WorkspaceRow
 
-MAX_VARIABLES_BYTES = 256 << 20  # bytes of all variables of a project
-MAX_WORKSPACES = 100  # with variables, of a project
-LOST_AFTER_S = 600.0  # seconds after which a run that somebody else began cannot be under way any more
+MAX_VARIABLES_BYTES = 256 << 20  # of a project
+MAX_WORKSPACES = 100  # of a project, with variables
+MAX_LOST_NAMES = 20  # in an output
+MERGE_ATTEMPTS = 3
+LOST_AFTER_S = 600.0  # no program may run that long
 
 
 def get_process_name() -> str:
-    """Name this process."""
+    """Return a name of this process that is unique among machines."""
     return f"{_get_hostname()}:{os.getpid()}"
 
 
@@ -34,7 +36,7 @@ def _get_hostname() -> str:
 
 
 def is_lost(row: runs.RunRow, now: float) -> bool:
-    """Tell whether a run that is said to be under way has lost its process."""
+    """Return whether a run is stored as running although its process has ended."""
     if row.status != "running":
         return False
     host, _, process = row.process.rpartition(":")
@@ -52,7 +54,7 @@ def is_lost(row: runs.RunRow, now: float) -> bool:
 
 
 def to_past(row: runs.RunRow, now: float) -> Past:
-    """Return a run as it is listed: whether one ended whose process is gone, nobody knows."""
+    """Return a run as lists show it; a run whose process has ended has the status unknown."""
     status: Any = "unknown" if is_lost(row, now) else row.status
     return Past(
         row.id, row.workspace, status, row.started, row.elapsed_ms, row.calls, row.engine, row.error, to_waiting(row)
@@ -62,12 +64,12 @@ def to_past(row: runs.RunRow, now: float) -> Past:
 def to_waiting(row: runs.RunRow) -> Waiting | None:
     if row.waits_for is None:
         return None
-    kept = json.loads(row.waits_for)
-    return Waiting(kept["operation"], kept["arguments"])
+    pause = json.loads(row.waits_for)
+    return Waiting(pause["operation"], pause["arguments"])
 
 
 def create_lost_result(row: runs.RunRow) -> Result:
-    """Answer for a run of which nobody knows how it ended."""
+    """Return the result of a run whose end is unknown."""
     fault = Fault(
         "Unknown",
         "the process that ran this program ended before the program did; what it had called by then was done, "
@@ -78,36 +80,36 @@ def create_lost_result(row: runs.RunRow) -> Result:
 
 
 def create_gone_result(row: runs.RunRow) -> Result:
-    """Answer for a run whose answer is not kept: how it ended is known, unless its process was lost."""
+    """Return the result of a run whose answer is not stored any more, or never was."""
     if row.status not in ("done", "failed"):
         return create_lost_result(row)
     fault = Fault("Gone", f"this run is {row.status}; its answer is not kept any more", hint="it is not repeated")
-    done: Any = row.status
-    return Result(row.status == "done", done, "", None, fault, row.elapsed_ms or 0.0, row.calls, row.id)
+    status: Any = row.status
+    return Result(row.status == "done", status, "", None, fault, row.elapsed_ms or 0.0, row.calls, row.id)
 
 
 def parse_answer(row: runs.RunRow) -> Result | None:
-    """Return the answer that was given, if it is still known."""
+    """Return the stored answer of a run."""
     if row.answer is None:
         return None
-    kept = json.loads(row.answer)
-    fault, asked = kept.pop("error"), kept.pop("waiting")
-    return Result(**kept, error=fault and Fault(**fault), waiting=asked and Waiting(**asked))
+    fields = json.loads(row.answer)
+    fault, waiting = fields.pop("error"), fields.pop("waiting")
+    return Result(**fields, error=fault and Fault(**fault), waiting=waiting and Waiting(**waiting))
 
 
-def to_result(run: Run, number: str, handle: str | None) -> Result:
-    """Put into words what a run came to."""
+def to_result(run: Run, run_id: str, handle: str | None) -> Result:
+    """Return the result of a run for its caller."""
     fault = None
     if run.error is not None:
         fault = Fault(run.error["type"], run.error["message"], run.error["line"], run.error["hint"])
-    asked = None
+    waiting = None
     if run.pause is not None:
-        asked = Waiting(run.pause.path, dict(run.pause.arguments))
-        message = f"{asked.operation} waits for a person's approval"
-        fault = Fault("ApprovalNeeded", message, hint=f"a person decides: athena approve {number} (or --refuse)")
+        waiting = Waiting(run.pause.path, dict(run.pause.arguments))
+        message = f"{waiting.operation} waits for a person's approval"
+        fault = Fault("ApprovalNeeded", message, hint=f"a person decides: athena approve {run_id} (or --refuse)")
     output = run.output
     if run.lost:
-        output += f"\n[not kept for the next run: {', '.join(run.lost[:20])}]"
+        output += f"\n[not kept for the next run: {', '.join(run.lost[:MAX_LOST_NAMES])}]"
     return Result(
         run.success,
         run.status,
@@ -116,50 +118,48 @@ def to_result(run: Run, number: str, handle: str | None) -> Result:
         fault,
         run.elapsed_ms,
         run.calls,
-        number,
+        run_id,
         run.truncated,
         handle,
-        asked,
+        waiting,
     )
 
 
-def dump_result(made: Result) -> str:
-    return json.dumps(to_json(made), ensure_ascii=False)
+def dump_result(result: Result) -> str:
+    return json.dumps(to_json(result), ensure_ascii=False)
 
 
 async def write_variables(
     tx: Transaction, scope: Scope, name: str, key: bytes, before: WorkspaceRow, after: WorkspaceRow, clock: Clock
 ) -> list[str]:
-    """Write down the variables that a run left; return those that cannot be kept.
+    """Store the variables that a run left; return the names of those that could not be stored.
 
-    Another process may have run a program in this workspace meanwhile: then plain values are put beside its own.
+    If another process ran a program in this workspace meanwhile, the plain values are merged into its variables.
     """
     count, size = await workspaces.fetch_workspace_usage(tx, scope, name)
-    if size + len(after.state or b"") + len(after.variables) > MAX_VARIABLES_BYTES or (
-        before.state is None and count >= MAX_WORKSPACES
-    ):
+    is_too_large = size + len(after.state or b"") + len(after.variables) > MAX_VARIABLES_BYTES
+    if is_too_large or (before.state is None and count >= MAX_WORKSPACES):
         return ["all variables: the project's workspaces are full"]
     lost: list[str] = []
-    for _ in range(3):
+    for _ in range(MERGE_ATTEMPTS):
         if await workspaces.upsert_workspace(tx, scope, name, after, before.updated):
             return lost
-        there = await workspaces.fetch_workspace(tx, scope, name)
-        if there is None:
+        current = await workspaces.fetch_workspace(tx, scope, name)
+        if current is None:
             return ["all variables"]
-        after, lost = _merge_variables(key, before, there, after, clock())
-        before = there
+        after, lost = _merge_variables(key, before, current, after, clock())
+        before = current
     return ["all variables: other processes use this workspace"]
 
 
 def _merge_variables(
-    key: bytes, before: WorkspaceRow, there: WorkspaceRow, after: WorkspaceRow, now: float
+    key: bytes, before: WorkspaceRow, current: WorkspaceRow, after: WorkspaceRow, now: float
 ) -> tuple[WorkspaceRow, list[str]]:
-    """Put the plain values that a run changed into what somebody else has written meanwhile."""
+    """Merge the plain values that a run changed into the current variables; return the names that were lost."""
     old: dict[str, Any] = json.loads(before.variables)
     ours = State.from_sealed(key, after.owner, after.state)
     changed = {name: value for name, value in ours.plain.items() if name not in old or old[name] != value}
-    state = load_state(key, there)
-    theirs = State.from_sealed(key, there.owner, state)
+    theirs = State.from_sealed(key, current.owner, load_state(key, current))
     known = set(theirs.known)
     lost = [name for name in ours.known if name not in ours.plain and name not in known]
     lost += [name for name, value in changed.items() if name in known and theirs.plain.get(name) != value]
@@ -167,35 +167,38 @@ def _merge_variables(
     theirs.known = list(dict.fromkeys([*theirs.known, *changed]))
     theirs.newer = list(dict.fromkeys([*theirs.newer, *changed]))
     variables = json.dumps(theirs.plain, ensure_ascii=False)
-    return WorkspaceRow(there.owner, theirs.to_sealed(key, there.owner), variables, now), lost
+    return WorkspaceRow(current.owner, theirs.to_sealed(key, current.owner), variables, now), lost
 
 
 async def load_workspace(tx: Transaction, scope: Scope, name: str) -> WorkspaceRow:
-    """Return a workspace, or a new one."""
+    """Return the stored workspace of a name, or a new one."""
     return await workspaces.fetch_workspace(tx, scope, name) or WorkspaceRow(create_serial(), None, "{}", 0.0)
 
 
-def load_state(key: bytes, kept: WorkspaceRow) -> bytes | None:
-    """Return the variables as the sandbox takes them: sealed by this installation, else those that are plain JSON."""
-    if kept.state is None:
+def load_state(key: bytes, workspace: WorkspaceRow) -> bytes | None:
+    """Return the variables, sealed, for the sandbox; if another installation sealed them, only the plain values."""
+    if workspace.state is None:
         return None
     try:
-        unseal(key, "state", kept.owner, kept.state)
+        unseal(key, "state", workspace.owner, workspace.state)
     except InvalidInput:
-        values: dict[str, Any] = json.loads(kept.variables)
-        return (
-            State(plain=values, known=list(values), newer=list(values)).to_sealed(key, kept.owner) if values else None
-        )
-    return kept.state
+        values: dict[str, Any] = json.loads(workspace.variables)
+        if not values:
+            return None
+        return State(plain=values, known=list(values), newer=list(values)).to_sealed(key, workspace.owner)
+    return workspace.state
 
 
-def find_changed_workspace(key: bytes, kept: WorkspaceRow, state: bytes | None, now: float) -> WorkspaceRow | None:
-    """Return a workspace with the variables that a run left in it; None if they are what they were."""
-    if state is None or state == kept.state:
+def find_changed_workspace(
+    key: bytes, workspace: WorkspaceRow, sealed: bytes | None, now: float
+) -> WorkspaceRow | None:
+    """Return the workspace with the variables that a run left in it; None if they did not change."""
+    if sealed is None or sealed == workspace.state:
         return None
-    found = State.from_sealed(key, kept.owner, state)
-    variables = json.dumps(found.plain, ensure_ascii=False)
-    # Only where every variable is plain can nothing else have changed, such as what a function remembers.
-    if kept.state is not None and variables == kept.variables and found.plain.keys() >= set(found.known):
+    state = State.from_sealed(key, workspace.owner, sealed)
+    variables = json.dumps(state.plain, ensure_ascii=False)
+    # equal plain values prove no change only if there are no others: a function, say, may remember something
+    is_all_plain = state.plain.keys() >= set(state.known)
+    if workspace.state is not None and variables == workspace.variables and is_all_plain:
         return None
-    return WorkspaceRow(kept.owner, state, variables, now)
+    return WorkspaceRow(workspace.owner, sealed, variables, now)

@@ -1,9 +1,9 @@
-"""Running programs: in turn within a workspace, each recorded, none repeated."""
+"""The runner of programs: one at a time in each workspace, each stored, none run twice for the same key."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -11,36 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 from athena.core.hashing import create_serial
 from athena.core.threads import ThreadFuture, run_in_thread
-from athena.core.values import Scope
-from athena.errors import Conflict, LimitExceeded, NotFound
-from athena.programs.host_calls import RunContext
+from athena.errors import Conflict, InvalidInput, LimitExceeded, NotFound
+from athena.programs import skill_source, skills
 from athena.programs.program_run import ProgramRun
-from athena.programs.values import ARGUMENTS_VARIABLE, EngineName, Past, Result, Skill
+from athena.programs.values import ARGUMENTS_VARIABLE, EngineName, KeptSkill, Past, ProgramCaller, Result, Skill
+from athena.programs.workspace import DEFAULT_WORKSPACE
 from athena.storage import runs
-from athena.storage.database import Transaction
 
-if TYPE_CHECKING:  # the sandbox is loaded with the first program
+if TYPE_CHECKING:
     from athena.programs.sandbox import Failure, Limits, Run, Sandbox
 
-MAX_QUEUED_RUNS = 100  # programs for one workspace
-APPROVAL_TURN_TIMEOUT_S = 60.0  # seconds that a person's decision waits for its workspace
-MIN_TIMEOUT_S = 0.05  # seconds that a program gets, however long it has waited
-MAX_RECENT_RUNS = 200  # runs that are known before they are written down
-PutHandle = Callable[[Transaction, Scope, str, str, Any, float], Awaitable[str | None]]  # keeps a value under a run
+MAX_QUEUED_RUNS = 100  # in one workspace
+APPROVAL_TURN_TIMEOUT_S = 60.0  # for an approved run to get its turn in the workspace
+MIN_TIMEOUT_S = 0.05  # of a program, however long it waited for its turn
+MAX_RECENT_RUNS = 200  # remembered in memory until they are stored
+SKILL_ERRORS_SHOWN = 5
 
 
 class ProgramRunner:
-    """The sandbox of an app, and who waits for which workspace. `key` is asked for with the first program."""
+    """The sandbox of an app, and the queue of each workspace. `create_key` is called with the first program."""
 
     def __init__(
-        self,
-        key: Callable[[], bytes],
-        put_handle: PutHandle,
-        *,
-        allow_bare: bool = False,
-        limits: "Limits | None" = None,
+        self, create_key: Callable[[], bytes], *, allow_bare: bool = False, limits: "Limits | None" = None
     ) -> None:
-        self._make_key, self.put_handle, self._allow_bare, self._limits = key, put_handle, allow_bare, limits
+        self._create_key, self._allow_bare, self._limits = create_key, allow_bare, limits
         self._sandbox: Sandbox | None = None
         self._lock = threading.Lock()
         self._queues: dict[tuple[str, str], list[ThreadFuture[None]]] = {}
@@ -48,14 +42,14 @@ class ProgramRunner:
 
     @cached_property
     def key(self) -> bytes:
-        """What seals variables and paused runs."""
-        return self._make_key()
+        """The key that seals variables and paused runs."""
+        return self._create_key()
 
     @property
     def sandbox(self) -> "Sandbox":
         with self._lock:
             if self._sandbox is None:
-                from athena.programs.sandbox import Sandbox
+                from athena.programs.sandbox import Sandbox  # slow to import
 
                 self._sandbox = Sandbox(self._limits, key=self.key, allow_bare=self._allow_bare)
             return self._sandbox
@@ -67,152 +61,196 @@ class ProgramRunner:
     # --- running ------------------------------------------------------------------------------------------------------
 
     async def execute(
-        self, host: RunContext, code: str, timeout_s: float, workspace: str, engine: EngineName
+        self, context: ProgramCaller, code: str, timeout_s: float, workspace: str, engine: EngineName
     ) -> Result:
-        """Run a program and say what came of it; asked again with the same key, say what came of it then."""
-        number = create_serial(host.call.key)
-        asked = time.monotonic()
-        async with self._wait_for_turn(host.scope.project, workspace, timeout_s):
-            left = max(MIN_TIMEOUT_S, timeout_s - (time.monotonic() - asked))
-            # Here and not before: the same call may have had the turn until now.
-            if (earlier := await self._find_earlier_result(host, number)) is not None:
+        """Run a program and return its result; with a key seen before, return the stored result."""
+        run_id = create_serial(context.call.key)
+        asked_at = time.monotonic()
+        async with self._wait_for_turn(context.scope.project, workspace, timeout_s):
+            timeout_left_s = max(MIN_TIMEOUT_S, timeout_s - (time.monotonic() - asked_at))
+            # after the wait: the same call may have held the turn until now
+            if (earlier := await self._find_earlier_result(context, run_id)) is not None:
                 return earlier
-            job = await ProgramRun.create(self, host, number, workspace, needs_skills="skills" in code)
-            run = await job.execute(code, left, engine)
-            return await job.store_result(run)
+            program_run = await ProgramRun.create(self, context, run_id, workspace, needs_skills="skills" in code)
+            run = await program_run.execute(code, timeout_left_s, engine)
+            return await program_run.store_result(run)
 
-    async def run_skill(self, host: RunContext, skill: Skill, arguments: dict[str, Any], workspace: str) -> Result:
-        """Run a skill from outside, or from a program as a part of that program's run."""
-        number = host.parent_run_id or create_serial(host.call.key)
-        if host.parent_run_id is None and (earlier := await self._find_earlier_result(host, number)) is not None:
+    async def run_skill(
+        self, context: ProgramCaller, skill: Skill, arguments: dict[str, Any], workspace: str
+    ) -> Result:
+        """Run a skill; called by a program, it is a part of that program's run."""
+        run_id = context.run_id or create_serial(context.call.key)
+        if context.run_id is None and (earlier := await self._find_earlier_result(context, run_id)) is not None:
             return earlier
-        job = await ProgramRun.create(self, host, number, workspace, needs_skills=True, variables=False)
-        run = await job.execute(skill.program, None, "auto", {ARGUMENTS_VARIABLE: arguments})
-        job.count_skill_use(skill.name)
-        return await job.store_result(run)
+        program_run = await ProgramRun.create(self, context, run_id, workspace, needs_skills=True, variables=False)
+        run = await program_run.execute(skill.program, None, "auto", {ARGUMENTS_VARIABLE: arguments})
+        program_run.count_skill_use(skill.name)
+        return await program_run.store_result(run)
 
-    async def find_errors(self, host: RunContext, code: str) -> "list[Failure]":
-        """Say what is certainly wrong with a program, its types included; nothing of it is run."""
-        from athena.programs.sandbox import Program
-
-        names = (
-            await ProgramRun.create(self, host, create_serial(), "default", needs_skills=True, variables=False)
-        ).create_names()
-        box = self.sandbox
-        return await run_in_thread(lambda: box.check_program(Program(code, names)) or box.check_types(code, names))
-
-    async def try_out(self, host: RunContext, code: str) -> "Run":
-        """Check a program, run it once and keep nothing of it but what its calls did."""
-        job = await ProgramRun.create(self, host, create_serial(), "default", needs_skills=True, variables=False)
-        run = await job.execute(code, None, "auto")
-        await job.store_trial(run)
-        return run
-
-    async def decide_run(self, host: RunContext, number: str, *, approved: bool, reason: str) -> Result:
-        """Go on with a run that waits for a person: make the call, or tell the program that it is refused."""
-        row = await host.database.read(lambda tx: runs.fetch_run(tx, host.scope, number))
+    async def decide_run(self, context: ProgramCaller, run_id: str, *, approved: bool, reason: str) -> Result:
+        """Go on with a paused run: make the call that waits, or raise its refusal in the program."""
+        row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
         if row is None:
-            raise NotFound(f"there is no run {number!r:.60} in this project", hint="list_runs says which there are")
+            raise _create_not_found(run_id)
         if row.error == "Purged":
-            raise Conflict(f"run {number} waited, but was ended by a purge", hint="run the program again")
+            raise Conflict(f"run {run_id} waited, but was ended by a purge", hint="run the program again")
         if row.status != "needs_approval" or row.snapshot is None:
-            raise Conflict(f"run {number} does not wait for anybody: it is {row.status}", hint="nothing was done")
-        from athena.programs import run_record  # brings the sandbox
+            raise Conflict(f"run {run_id} does not wait for anybody: it is {row.status}", hint="nothing was done")
+        from athena.programs import run_record  # imports the sandbox
 
-        async with self._wait_for_turn(host.scope.project, row.workspace, APPROVAL_TURN_TIMEOUT_S):
-            job = await ProgramRun.create(self, host, number, row.workspace, needs_skills=True, row=row)
-            await run_in_thread(job.check_paused, row)
-            now = host.clock()
-            if not await host.database.write(
-                lambda tx: runs.claim_run(tx, host.scope, number, run_record.get_process_name(), now)
+        async with self._wait_for_turn(context.scope.project, row.workspace, APPROVAL_TURN_TIMEOUT_S):
+            program_run = await ProgramRun.create(self, context, run_id, row.workspace, needs_skills=True, row=row)
+            await run_in_thread(program_run.check_paused, row)
+            process, now = run_record.get_process_name(), context.store.clock()
+            if not await context.store.database.write(
+                lambda tx: runs.claim_run(tx, context.scope, run_id, process, now)
             ):
-                raise Conflict(f"run {number} was decided on by somebody else just now", hint="nothing was done")
-            run = await job.resume(row, approved=approved, reason=reason)
-            return await job.store_result(run)
+                raise Conflict(f"run {run_id} was decided on by somebody else just now", hint="nothing was done")
+            run = await program_run.resume(row, approved=approved, reason=reason)
+            return await program_run.store_result(run)
 
-    async def _find_earlier_result(self, host: RunContext, number: str) -> Result | None:
-        """Return what a call with the same key was told, or say that it is not to be repeated."""
-        if host.call.key is None:
+    async def _find_earlier_result(self, context: ProgramCaller, run_id: str) -> Result | None:
+        """Return the result of an earlier call with the same key; refuse if it still runs or was another program."""
+        if context.call.key is None:
             return None
-        row = await host.database.read(lambda tx: runs.fetch_run(tx, host.scope, number))
+        row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
         if row is None:
             return None
-        from athena.programs import run_record  # brings the sandbox
+        from athena.programs import run_record  # imports the sandbox
 
-        if row.fingerprint != host.call.arguments_digest:
+        if row.fingerprint != context.call.arguments_digest:
             raise Conflict("this idempotency key was used for another program", hint="use a new key for each call")
-        if row.status == "running" and not run_record.is_lost(row, host.clock()):
-            raise Conflict(f"run {number} is still under way", hint="ask for it again in a moment", retry=True)
+        if row.status == "running" and not run_record.is_lost(row, context.store.clock()):
+            raise Conflict(f"run {run_id} is still under way", hint="ask for it again in a moment", retry=True)
         return run_record.parse_answer(row) or run_record.create_gone_result(row)
 
-    # --- looking ------------------------------------------------------------------------------------------------------
+    # --- saving skills ------------------------------------------------------------------------------------------------
 
-    async def list_runs(self, host: RunContext, limit: int, status: str | None) -> list[Past]:
-        """List the latest runs."""
-        from athena.programs import run_record  # brings the sandbox
+    async def save_skill(
+        self, context: ProgramCaller, name: str, code: str, description: str | None, example: str | None
+    ) -> KeptSkill:
+        """Save a function as a skill if its types fit and its example runs."""
+        skill = skill_source.parse_skill(name, code, description, example or "")
+        skills.refuse_taken(context.catalog, name)
+        if not skill.example:
+            if skill.parameters["required"]:
+                hint = f"e.g. example={name + '(...)'!r} with real arguments"
+                raise InvalidInput("a skill needs an example", hint=hint)
+            skill = skill_source.parse_skill(name, code, description, f"{name}()")
+        if errors := await self._find_errors(context, skill.code):
+            lines = "; ".join(f"line {error['line']}: {error['message']}" for error in errors[:SKILL_ERRORS_SHOWN])
+            hint = errors[0]["hint"] or "describe_tool says what an operation takes"
+            raise InvalidInput(f"{name} cannot be saved: {lines}", hint=hint)
+        run = await self._try_out(context, skill_source.build_example_program(skill))
+        if run.error is not None or run.pause is not None:
+            reason = f"{run.error['type']}: {run.error['message']}" if run.error else "it waits for a person's approval"
+            line = f" (line {run.error['line']})" if run.error and run.error["line"] else ""
+            raise InvalidInput(f"the example of {name} does not run: {reason}{line}", hint=_get_example_hint(run))
+        return await skills.write_skill(context.store, skill, context.call)
 
-        stored = "running" if status == "unknown" else status
-        rows = await host.database.read(lambda tx: runs.list_runs(tx, host.scope, limit, stored))
-        unwritten = [row for row in self._list_unwritten(host.scope.project) if status in (None, row.status)]
-        known = {row.id: row for row in [*unwritten, *rows]}
-        rows = sorted(known.values(), key=lambda row: -row.started)[:limit]
-        found = [run_record.to_past(row, host.clock()) for row in rows]
+    async def _find_errors(self, context: ProgramCaller, code: str) -> "list[Failure]":
+        """Check a program, types included, without running it."""
+        from athena.programs.sandbox import Program  # slow to import
+
+        sandbox, names = self.sandbox, (await self._create_trial(context)).create_names()
+        return await run_in_thread(
+            lambda: sandbox.check_program(Program(code, names)) or sandbox.check_types(code, names)
+        )
+
+    async def _try_out(self, context: ProgramCaller, code: str) -> "Run":
+        """Run a program once; only the effects of its calls stay."""
+        trial = await self._create_trial(context)
+        run = await trial.execute(code, None, "auto")
+        await trial.store_trial(run)
+        return run
+
+    async def _create_trial(self, context: ProgramCaller) -> ProgramRun:
+        return await ProgramRun.create(
+            self, context, create_serial(), DEFAULT_WORKSPACE, needs_skills=True, variables=False
+        )
+
+    # --- stored runs --------------------------------------------------------------------------------------------------
+
+    async def list_runs(self, context: ProgramCaller, limit: int, status: str | None) -> list[Past]:
+        """List the latest runs, those included that are not stored yet."""
+        from athena.programs import run_record  # imports the sandbox
+
+        database, now = context.store.database, context.store.clock()
+        stored_status = "running" if status == "unknown" else status  # a lost run is stored as running
+        stored = await database.read(lambda tx: runs.list_runs(tx, context.scope, limit, stored_status))
+        unwritten = [row for row in self._list_unwritten(context.scope.project) if status in (None, row.status)]
+        by_id = {row.id: row for row in [*unwritten, *stored]}
+        latest = sorted(by_id.values(), key=lambda row: -row.started)[:limit]
+        past = [run_record.to_past(row, now) for row in latest]
         if status != "unknown":
-            return found
-        ended = await host.database.read(lambda tx: runs.list_runs(tx, host.scope, limit, "unknown"))
-        return [one for one in found if one.status == "unknown"] + [run_record.to_past(row, 0.0) for row in ended]
+            return past
+        ended = await database.read(lambda tx: runs.list_runs(tx, context.scope, limit, "unknown"))
+        lost = [run for run in past if run.status == "unknown"]
+        return lost + [run_record.to_past(row, now) for row in ended]
 
-    async def get_run(self, host: RunContext, number: str) -> Past:
-        from athena.programs import run_record  # brings the sandbox
+    async def get_run(self, context: ProgramCaller, run_id: str) -> Past:
+        from athena.programs import run_record  # imports the sandbox
 
-        row = await host.database.read(lambda tx: runs.fetch_run(tx, host.scope, number))
-        row = row or next((one for one in self._list_unwritten(host.scope.project) if one.id == number), None)
+        row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
+        row = row or next((row for row in self._list_unwritten(context.scope.project) if row.id == run_id), None)
         if row is None:
-            raise NotFound(f"there is no run {number!r:.60} in this project", hint="list_runs says which there are")
-        return replace(run_record.to_past(row, host.clock()), answer=run_record.parse_answer(row))
+            raise _create_not_found(run_id)
+        return replace(run_record.to_past(row, context.store.clock()), answer=run_record.parse_answer(row))
 
     def remember_run(self, project: str, row: runs.RunRow) -> None:
-        """Remember a run that nobody waits for to be written down."""
+        """Remember a run that is stored in the background, so that lists show it at once."""
         with self._lock:
             self._recent_rows.append((project, row))
 
     def _list_unwritten(self, project: str) -> list[runs.RunRow]:
         with self._lock:
-            return [row for of, row in self._recent_rows if of == project]
+            return [row for row_project, row in self._recent_rows if row_project == project]
+
+    # --- turns --------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _wait_for_turn(self, project: str, workspace: str, patience_s: float) -> AsyncGenerator[None]:
-        """Wait until no other program of this process uses a workspace, in order, but not for ever."""
-        mine: ThreadFuture[None] = ThreadFuture()
-        place = (project, workspace)
+    async def _wait_for_turn(self, project: str, workspace: str, timeout_s: float) -> AsyncGenerator[None]:
+        """Wait until no other program of this process uses the workspace, in the order of arrival."""
+        turn: ThreadFuture[None] = ThreadFuture()
+        queue_key = (project, workspace)
         with self._lock:
-            queue = self._queues.setdefault(place, [])
+            queue = self._queues.setdefault(queue_key, [])
             if len(queue) > MAX_QUEUED_RUNS:
                 raise LimitExceeded(
                     f"{MAX_QUEUED_RUNS} programs wait for the workspace {workspace!r}",
                     hint="use another workspace, or try again in a moment",
                     retry=True,
                 )
-            queue.append(mine)
-            if queue[0] is mine:
-                mine.set_result(None)
+            queue.append(turn)
+            if queue[0] is turn:
+                turn.set_result(None)
         try:
-            if not await mine.wait_async(patience_s):
+            if not await turn.wait_async(timeout_s):
                 raise LimitExceeded(
-                    f"other programs used the workspace {workspace!r} for {patience_s:g} s; nothing was run",
+                    f"other programs used the workspace {workspace!r} for {timeout_s:g} s; nothing was run",
                     hint="use another workspace, or try again in a moment",
                     retry=True,
                 )
             yield
         finally:
-            self._end_turn(place, mine)
+            self._end_turn(queue_key, turn)
 
-    def _end_turn(self, place: tuple[str, str], mine: ThreadFuture[None]) -> None:
+    def _end_turn(self, queue_key: tuple[str, str], turn: ThreadFuture[None]) -> None:
         with self._lock:
-            queue = self._queues[place]
-            had_turn = queue[0] is mine
-            queue.remove(mine)
+            queue = self._queues[queue_key]
+            had_turn = queue[0] is turn
+            queue.remove(turn)
             if not queue:
-                del self._queues[place]
+                del self._queues[queue_key]
             elif had_turn:
                 queue[0].set_result(None)
+
+
+def _create_not_found(run_id: str) -> NotFound:
+    return NotFound(f"there is no run {run_id!r:.60} in this project", hint="list_runs says which there are")
+
+
+def _get_example_hint(run: "Run") -> str | None:
+    if run.error is None or run.error["type"] == "ApprovalNeeded":
+        return "nobody approves an example: call it with dry_run=True, or with arguments that do not need it"
+    return run.error["hint"]

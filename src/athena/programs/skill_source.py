@@ -1,4 +1,4 @@
-"""From a function's source to a skill: its name, its parameters as JSON Schema, what it is for."""
+"""Parse the source of a function into a skill, write skills as source, and the skills that come with Athena."""
 
 import ast
 import keyword
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from athena.core.stubs import _format_docstring
+from athena.core.stubs import format_docstring
 from athena.errors import InvalidInput
 from athena.programs.values import KeptSkill, Skill
 
-MAX_SKILL_BYTES = 32 << 10  # bytes; a program that calls it must fit beside it
+MAX_SKILL_BYTES = 32 << 10  # leaves room for the program that calls it
 MAX_SKILL_NAME_CHARS = 60
 MAX_DESCRIPTION_CHARS = 2_000
 JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
@@ -20,13 +20,13 @@ SKILL_FORM_HINT = 'def name(argument: str, limit: int = 10) -> list: """What it 
 
 
 def parse_skill(name: str, code: str, description: str | None = None, example: str = "") -> Skill:
-    """Read a skill from its source, or say what is wrong with it."""
+    """Parse a skill, or say what is wrong with its source."""
     function = _find_function(check_skill_name(name), _parse_code(code), code)
-    said = (description or ast.get_docstring(function) or "").strip()
-    if not said:
+    summary = (description or ast.get_docstring(function) or "").strip()
+    if not summary:
         raise InvalidInput("a skill needs a description", hint="give description, or write a docstring")
-    if len(said) > MAX_DESCRIPTION_CHARS:
-        raise InvalidInput(f"description has {len(said):,} characters; at most {MAX_DESCRIPTION_CHARS:,} are kept")
+    if len(summary) > MAX_DESCRIPTION_CHARS:
+        raise InvalidInput(f"description has {len(summary):,} characters; at most {MAX_DESCRIPTION_CHARS:,} are kept")
     arguments = function.args
     if arguments.posonlyargs or arguments.vararg or arguments.kwarg:
         raise InvalidInput(
@@ -35,7 +35,7 @@ def parse_skill(name: str, code: str, description: str | None = None, example: s
     returns = ast.unparse(function.returns) if function.returns else "Any"
     return Skill(
         name,
-        said,
+        summary,
         code.rstrip() + "\n",
         _format_signature(arguments),
         returns,
@@ -45,7 +45,7 @@ def parse_skill(name: str, code: str, description: str | None = None, example: s
 
 
 def check_skill_name(name: str) -> str:
-    """Return a name that a program can call."""
+    """Return the name if a program can call it."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name.startswith("_"):
         raise InvalidInput(f"{name!r:.60} is no name of a function", hint="letters, digits and _, e.g. weekly_report")
     if len(name) > MAX_SKILL_NAME_CHARS:
@@ -67,11 +67,11 @@ def _parse_code(code: str) -> ast.Module:
 
 
 def _find_function(name: str, tree: ast.Module, code: str) -> ast.FunctionDef:
-    """Return the function of that name; beside it may stand imports, constants and other functions."""
-    found: ast.FunctionDef | None = None
+    """Return the function of that name; the code may also have imports, constants and other functions."""
+    function: ast.FunctionDef | None = None
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            found = node
+            function = node
         elif isinstance(node, ast.AsyncFunctionDef) and node.name == name:
             raise InvalidInput(f"line {node.lineno}: a skill is a plain function", hint="no `async` is needed")
         elif not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom | ast.Assign) and not (
@@ -80,39 +80,41 @@ def _find_function(name: str, tree: ast.Module, code: str) -> ast.FunctionDef:
             raise InvalidInput(
                 f"line {node.lineno}: a skill holds definitions only; put calls into `example`", hint=SKILL_FORM_HINT
             )
-    if found is None:
+    if function is None:
         raise InvalidInput(f"code does not define a function {name!r}", hint=SKILL_FORM_HINT)
-    if bare := [one.arg for one in (*found.args.args, *found.args.kwonlyargs) if one.annotation is None]:
-        raise InvalidInput(f"line {found.lineno}: the argument {bare[0]!r} has no type", hint=SKILL_FORM_HINT)
-    return found
+    parameters = (*function.args.args, *function.args.kwonlyargs)
+    if untyped := [parameter.arg for parameter in parameters if parameter.annotation is None]:
+        raise InvalidInput(f"line {function.lineno}: the argument {untyped[0]!r} has no type", hint=SKILL_FORM_HINT)
+    return function
 
 
 def _build_schema(arguments: ast.arguments) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required: list[str] = []
-    for one, default in _iter_parameters(arguments):
-        properties[one.arg] = _type_schema(one.annotation)
+    for parameter, default in _iter_parameters(arguments):
+        properties[parameter.arg] = _type_schema(parameter.annotation)
         if default is None:
-            required.append(one.arg)
+            required.append(parameter.arg)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _format_signature(arguments: ast.arguments) -> str:
-    written = []
-    for one, default in _iter_parameters(arguments):
-        kind = f"{one.arg}: {ast.unparse(one.annotation)}" if one.annotation else one.arg
-        written.append(kind if default is None else f"{kind} = {ast.unparse(default)}")
-    return ", ".join(written)
+    parts = []
+    for parameter, default in _iter_parameters(arguments):
+        name = parameter.arg
+        typed_name = f"{name}: {ast.unparse(parameter.annotation)}" if parameter.annotation else name
+        parts.append(typed_name if default is None else f"{typed_name} = {ast.unparse(default)}")
+    return ", ".join(parts)
 
 
 def _iter_parameters(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    missing = len(arguments.args) - len(arguments.defaults)
-    yield from zip(arguments.args, [*[None] * missing, *arguments.defaults], strict=True)
+    required_count = len(arguments.args) - len(arguments.defaults)
+    yield from zip(arguments.args, [*[None] * required_count, *arguments.defaults], strict=True)
     yield from zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
 
 
 def _type_schema(node: ast.expr | None) -> dict[str, Any]:
-    """Describe a type; what JSON Schema lacks is described as anything."""
+    """Return the JSON Schema of a type; an empty one, which allows anything, for types that it cannot express."""
     if isinstance(node, ast.Constant):
         return {"type": "null"} if node.value is None else {}
     if isinstance(node, ast.Name):
@@ -126,27 +128,27 @@ def _type_schema(node: ast.expr | None) -> dict[str, Any]:
     return {}
 
 
-def _subscript_schema(name: str, inside: ast.expr) -> dict[str, Any]:
+def _subscript_schema(name: str, argument: ast.expr) -> dict[str, Any]:
     if name == "Literal":
-        values = inside.elts if isinstance(inside, ast.Tuple) else [inside]
-        return {"enum": [one.value for one in values if isinstance(one, ast.Constant)]}
+        values = argument.elts if isinstance(argument, ast.Tuple) else [argument]
+        return {"enum": [value.value for value in values if isinstance(value, ast.Constant)]}
     if name == "Optional":
-        return {"anyOf": [_type_schema(inside), {"type": "null"}]}
+        return {"anyOf": [_type_schema(argument), {"type": "null"}]}
     if name in LIST_TYPES:
-        return {"type": "array"} | ({"items": _type_schema(inside)} if name in ("list", "List", "Sequence") else {})
+        return {"type": "array"} | ({"items": _type_schema(argument)} if name in ("list", "List", "Sequence") else {})
     return {"type": "object"} if name in OBJECT_TYPES else {}
 
 
 def build_example_program(skill: Skill) -> str:
-    """Write the program that shows that a skill works."""
+    """Return a program that runs the example of a skill."""
     return f"{skill.code}\n{skill.example}\n"
 
 
 def format_skill_file(skill: Skill) -> str:
-    """Write a skill as a file that people can read and review."""
+    """Return a skill as the text of a file for review."""
     example = "".join(f"#   {line}\n" for line in skill.example.splitlines())
-    lines = "".join(f"# {line}".rstrip() + "\n" for line in skill.description.splitlines())
-    return f"{lines}{f'# Example:{chr(10)}{example}' if example else ''}\n{skill.code}"
+    description = "".join(f"# {line}".rstrip() + "\n" for line in skill.description.splitlines())
+    return f"{description}{f'# Example:{chr(10)}{example}' if example else ''}\n{skill.code}"
 
 
 _BACK_UP_SOURCE = '''
@@ -167,14 +169,14 @@ def duplicate_report(threshold: float = 0.92, path: str = "reports/duplicates.js
     """List memories that say nearly the same, with which to keep and which to forget; nothing is changed."""
     groups = []
     for group in memory.find_duplicates(threshold=threshold, k=200):
-        found = sorted(group["memories"], key=lambda one: (one["importance"], one["updated"]), reverse=True)
+        rows = sorted(group["memories"], key=lambda row: (row["importance"], row["updated"]), reverse=True)
         tags = []
-        for one in found:
-            tags.extend(tag for tag in one["tags"] if tag not in tags)
+        for row in rows:
+            tags.extend(tag for tag in row["tags"] if tag not in tags)
         groups.append({
-            "keep": found[0]["hash"],
-            "says": found[0]["content"][:200],
-            "forget": [one["hash"] for one in found[1:]],
+            "keep": rows[0]["hash"],
+            "says": rows[0]["content"][:200],
+            "forget": [row["hash"] for row in rows[1:]],
             "tags": tags,
         })
     if groups:
@@ -187,35 +189,35 @@ _WEEKLY_SOURCE = '''
 def weekly_summary(days: int = 7, limit: int = 20) -> dict:
     """Sum up the last days: what was kept, what happened, what is due, and the most used tags."""
     since = f"{days} days ago"
-    kept = memory.list_memories(k=500, since=since)
+    rows = memory.list_memories(k=500, since=since)
     counts = {}
-    for one in kept:
-        for tag in one["tags"]:
+    for row in rows:
+        for tag in row["tags"]:
             counts[tag] = counts.get(tag, 0) + 1
     tags = sorted(counts, key=lambda tag: (-counts[tag], tag))[:10]
-    happened = events.recall_events(since=since, limit=500)
+    recent_events = events.recall_events(since=since, limit=500)
     outcomes = {}
-    for one in happened:
-        name = one["outcome"] or "none"
+    for event in recent_events:
+        name = event["outcome"] or "none"
         outcomes[name] = outcomes.get(name, 0) + 1
     return {
         "days": days,
-        "memories": len(kept),
-        "newest": [one["content"][:120] for one in kept[:limit]],
+        "memories": len(rows),
+        "newest": [row["content"][:120] for row in rows[:limit]],
         "tags": {tag: counts[tag] for tag in tags},
-        "events": len(happened),
+        "events": len(recent_events),
         "outcomes": outcomes,
-        "due": [one["title"] for one in tasks.due_tasks(within="7 days", limit=limit)],
+        "due": [task["title"] for task in tasks.due_tasks(within="7 days", limit=limit)],
     }
 '''
 
 
 @cache
 def load_shipped_skills() -> dict[str, Skill]:
-    """Return them by name."""
+    """Return the skills that come with Athena, by name."""
     return {
-        one.name: one
-        for one in (
+        skill.name: skill
+        for skill in (
             parse_skill("back_up_entities", _BACK_UP_SOURCE.lstrip(), example="back_up_entities()"),
             parse_skill("duplicate_report", _DUPLICATES_SOURCE.lstrip(), example="duplicate_report(threshold=0.95)"),
             parse_skill("weekly_summary", _WEEKLY_SOURCE.lstrip(), example="weekly_summary(days=7)"),
@@ -224,8 +226,8 @@ def load_shipped_skills() -> dict[str, Skill]:
 
 
 def render_skill(skill: KeptSkill) -> str:
-    """Write a skill as the function that a program calls."""
-    help_ = [*skill.description.splitlines(), *([f">>> skills.{skill.example}"] if skill.example else [])]
+    """Return a skill as a function stub that an agent reads."""
+    lines = [*skill.description.splitlines(), *([f">>> skills.{skill.example}"] if skill.example else [])]
     return (
-        f"# skills.{skill.name}\ndef {skill.name}({skill.signature}) -> {skill.returns}:\n{_format_docstring(help_)}\n"
+        f"# skills.{skill.name}\ndef {skill.name}({skill.signature}) -> {skill.returns}:\n{format_docstring(lines)}\n"
     )

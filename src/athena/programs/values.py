@@ -1,15 +1,47 @@
-"""A run: one execution of a program, and what came of it."""
+"""Runs of programs, skills, and the context in which a program is run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+
+from athena.core.operation import Caller
+from athena.core.values import Call, Scope
+
+if TYPE_CHECKING:
+    from athena.core.catalog import Catalog
+    from athena.memory.store import Store
 
 Status = Literal["done", "failed", "needs_approval", "unknown"]
 EngineName = Literal["auto", "monty", "python"]
+ARGUMENTS_VARIABLE = "given__"  # holds the arguments in the program that calls a skill
+
+
+class ProgramCaller(Caller, Protocol):
+    """The context of an operation that runs a program, and of the calls that the program makes."""
+
+    @property
+    def store(self) -> "Store": ...
+
+    @property
+    def catalog(self) -> "Catalog": ...
+
+    @property
+    def scope(self) -> Scope: ...
+
+    @property
+    def call(self) -> Call: ...
+
+    @property
+    def run_id(self) -> str | None:
+        """The run of the program that makes this call; None outside of programs."""
+        ...
+
+    def for_program(self, run_id: str, workspace: str, is_run_closed: Callable[[], bool]) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong in a program."""
+    """The error of a program."""
 
     type: str
     message: str
@@ -19,7 +51,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A call that waits for a person."""
+    """A call that waits for a person's approval."""
 
     operation: str
     arguments: dict[str, Any]
@@ -27,7 +59,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a program's caller is told."""
+    """The outcome of a program, as its caller gets it."""
 
     success: bool
     status: Status
@@ -38,13 +70,13 @@ class Result:
     calls: int
     run_id: str
     truncated: bool = False
-    handle: str | None = None  # the file of the workspace with the whole value
+    handle: str | None = None  # path of the workspace file with the whole value
     waiting: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A run as it is listed."""
+    """A stored run, as lists show it."""
 
     run_id: str
     workspace: str
@@ -55,10 +87,7 @@ class Past:
     engine: str
     error: str | None
     waiting: Waiting | None
-    answer: Result | None = None  # what came of it, as long as that is kept; only of a single run
-
-
-ARGUMENTS_VARIABLE = "given__"
+    answer: Result | None = None  # only `get_run` fills it, while the answer is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +102,13 @@ class Skill:
 
     @property
     def program(self) -> str:
-        """A program that calls it with what the variable `GIVEN` holds."""
+        """A program that calls the skill with the arguments in `ARGUMENTS_VARIABLE`."""
         return f"{self.code.rstrip()}\n\n{self.name}(**{ARGUMENTS_VARIABLE})\n"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptSkill:
-    """A skill as it is shown."""
+    """A skill with its usage, as operations return it."""
 
     name: str
     description: str
@@ -96,7 +125,7 @@ class KeptSkill:
 
 @dataclass(frozen=True, slots=True)
 class FoundSkill:
-    """A skill that a search found."""
+    """A skill in search results."""
 
     name: str
     signature: str

@@ -1,4 +1,4 @@
-"""Workspaces: files that programs and callers keep beside each other, a project's own, each under a name."""
+"""Workspaces: named sets of files that the programs and callers of a project share."""
 
 import csv
 import io
@@ -16,15 +16,17 @@ from athena.storage.database import Database, Transaction
 from athena.storage.workspaces import HANDLES_PREFIX
 
 DEFAULT_WORKSPACE = "default"
-MAX_HANDLES = 50
-MAX_FILE_BYTES = 4 << 20  # bytes of a file
+MAX_HANDLES = 50  # files with long results, of a workspace
+MAX_FILE_BYTES = 4 << 20
 MAX_HANDLE_BYTES = 16 << 20
-MAX_WORKSPACE_BYTES = 64 << 20  # bytes of a workspace
-MAX_FILES = 1_000  # files of a workspace
-MAX_PROJECT_BYTES = 256 << 20  # bytes of all files of a project
-MAX_PROJECT_WORKSPACES = 100  # with files, of a project
+MAX_WORKSPACE_BYTES = 64 << 20
+MAX_FILES = 1_000  # of a workspace
+MAX_PROJECT_BYTES = 256 << 20
+MAX_PROJECT_WORKSPACES = 100  # with files
+MAX_LISTED_PATHS = 10  # in a hint
 MAX_PATH_CHARS = 500
 MAX_NAME_CHARS = 100
+MAKE_ROOM_HINT = "delete files, or use another workspace"
 _NAME_PATTERN = re.compile(r"[\w.@: -]+")
 
 
@@ -36,20 +38,20 @@ class File:
 
 
 def clean_name(name: str | None) -> str:
-    """Return a workspace's name, or say what is wrong with it."""
+    """Return a valid workspace name, or say what is wrong with it; None is the default workspace."""
     if name is None:
         return DEFAULT_WORKSPACE
-    chosen = unicodedata.normalize("NFC", name).strip()
-    if not chosen or len(chosen) > MAX_NAME_CHARS or not _NAME_PATTERN.fullmatch(chosen):
+    cleaned = unicodedata.normalize("NFC", name).strip()
+    if not cleaned or len(cleaned) > MAX_NAME_CHARS or not _NAME_PATTERN.fullmatch(cleaned):
         raise InvalidInput(
             f"{name!r:.60} is no name of a workspace",
             hint=f"1 to {MAX_NAME_CHARS} letters, digits, spaces and any of . _ - : @",
         )
-    return chosen
+    return cleaned
 
 
 def clean_path(path: str) -> str:
-    """Return a path as it is kept: relative, with single slashes, without steps up."""
+    """Return a path in its stored form: relative, with single slashes, without `..`."""
     text = unicodedata.normalize("NFC", path).strip().replace("\\", "/")
     parts = [part for part in text.split("/") if part not in ("", ".")]
     hint = 'a relative path such as "reports/week.json"'
@@ -59,7 +61,7 @@ def clean_path(path: str) -> str:
         raise InvalidInput(f"{path!r:.80} names no file", hint=hint)
     if ".." in parts:
         raise InvalidInput(f"a path cannot lead out of the workspace: {path!r:.80}", hint=hint)
-    if any(not character.isprintable() for character in text) or make_storable(text) != text:
+    if any(not char.isprintable() for char in text) or make_storable(text) != text:
         raise InvalidInput("a path must have printable characters only", hint=hint)
     if len(cleaned := "/".join(parts)) > MAX_PATH_CHARS:
         raise InvalidInput(f"a path has {len(cleaned):,} characters; at most {MAX_PATH_CHARS} are kept")
@@ -69,25 +71,25 @@ def clean_path(path: str) -> str:
 async def write_file(
     database: Database, workspace: str | None, path: str, content: Any, now: float, call: Call
 ) -> File:
-    """Write a file whole, in place of what was there."""
-    name, where = clean_name(workspace), clean_path(path)
-    if where.startswith(HANDLES_PREFIX):
+    """Write a whole file; an existing one is replaced."""
+    name, path = clean_name(workspace), clean_path(path)
+    if path.startswith(HANDLES_PREFIX):
         raise InvalidInput(f"{HANDLES_PREFIX} is where Athena keeps long results", hint="choose another folder")
-    text = _as_text(where, content)
+    text = _to_text(path, content)
     size = len(text.encode())
     if size > MAX_FILE_BYTES:
         raise LimitExceeded(
-            f"{where} would have {size:,} bytes; a file has at most {MAX_FILE_BYTES:,}",
+            f"{path} would have {size:,} bytes; a file has at most {MAX_FILE_BYTES:,}",
             hint="write it as several files",
         )
 
     async def write_once(tx: Transaction) -> File:
         async def put_file(_: int) -> list[Any]:
-            await _check_room(tx, call.scope, name, where, size)
-            await workspaces.upsert_file(tx, call.scope, name, where, text, size, now)
+            await _check_room(tx, call.scope, name, path, size)
+            await workspaces.upsert_file(tx, call.scope, name, path, text, size, now)
             return [size, now]
 
-        return File(where, *await calls.run_once(tx, call, put_file))
+        return File(path, *await calls.run_once(tx, call, put_file))
 
     return await database.write(write_once)
 
@@ -96,50 +98,43 @@ async def _check_room(tx: Transaction, scope: Scope, name: str, path: str, size:
     used = await workspaces.fetch_file_usage(tx, scope, name, path)
     if used.files >= MAX_FILES:
         raise LimitExceeded(
-            f"the workspace {name!r} has {used.files:,} files; at most {MAX_FILES:,}", hint=_MAKE_ROOM_HINT
+            f"the workspace {name!r} has {used.files:,} files; at most {MAX_FILES:,}", hint=MAKE_ROOM_HINT
         )
     if used.workspace_bytes + size > MAX_WORKSPACE_BYTES:
-        raise LimitExceeded(
-            f"the workspace {name!r} holds {used.workspace_bytes:,} of {MAX_WORKSPACE_BYTES:,} bytes; {size:,} more do not fit",
-            hint=_MAKE_ROOM_HINT,
-        )
+        message = f"the workspace {name!r} holds {used.workspace_bytes:,} of {MAX_WORKSPACE_BYTES:,} bytes"
+        raise LimitExceeded(f"{message}; {size:,} more do not fit", hint=MAKE_ROOM_HINT)
     if used.project_bytes + size > MAX_PROJECT_BYTES:
-        raise LimitExceeded(
-            f"the workspaces of this project hold {used.project_bytes:,} of {MAX_PROJECT_BYTES:,} bytes; {size:,} more do not fit",
-            hint="delete files",
-        )
+        message = f"the workspaces of this project hold {used.project_bytes:,} of {MAX_PROJECT_BYTES:,} bytes"
+        raise LimitExceeded(f"{message}; {size:,} more do not fit", hint="delete files")
     if not used.files and used.workspaces >= MAX_PROJECT_WORKSPACES:
         message = f"this project has {used.workspaces:,} workspaces with files; at most {MAX_PROJECT_WORKSPACES:,}"
         raise LimitExceeded(message, hint="use one of them, or delete the files of some")
 
 
-_MAKE_ROOM_HINT = "delete files, or use another workspace"
-
-
-def _as_text(path: str, content: Any) -> str:
-    """Write a value the way its file's name says; text stays as it is."""
+def _to_text(path: str, content: Any) -> str:
+    """Return a value as CSV or JSON, by the extension of its file; a text stays as it is."""
     if isinstance(content, str):
         return make_storable(content)
     if path.lower().endswith(".csv") and isinstance(content, list):
-        return make_storable(_as_csv(content))
+        return make_storable(_to_csv(content))
     try:
         return make_storable(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"content must be text or plain JSON values: {error}"[:300]) from None
 
 
-def _as_csv(rows: list[Any]) -> str:
-    made = io.StringIO()
+def _to_csv(rows: list[Any]) -> str:
+    output = io.StringIO()
     if rows and all(isinstance(row, dict) for row in rows):
         columns = list(dict.fromkeys(str(key) for row in rows for key in row))
-        named = csv.DictWriter(made, columns, lineterminator="\n")
-        named.writeheader()
-        named.writerows([{key: _format_cell(value) for key, value in row.items()} for row in rows])
+        writer = csv.DictWriter(output, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([{key: _format_cell(value) for key, value in row.items()} for row in rows])
     elif all(isinstance(row, list | tuple) for row in rows):
-        csv.writer(made, lineterminator="\n").writerows([[_format_cell(value) for value in row] for row in rows])
+        csv.writer(output, lineterminator="\n").writerows([[_format_cell(value) for value in row] for row in rows])
     else:
         raise InvalidInput("rows of a .csv file are all objects or all lists")
-    return made.getvalue()
+    return output.getvalue()
 
 
 def _format_cell(value: Any) -> Any:
@@ -149,33 +144,33 @@ def _format_cell(value: Any) -> Any:
 async def read_file(
     database: Database, scope: Scope, workspace: str | None, path: str, offset: int, limit: int | None, *, raw: bool
 ) -> Any:
-    """Return a file: text, or what its JSON or CSV says; in part where that is asked for."""
-    name, where = clean_name(workspace), clean_path(path)
-    text = await database.read(lambda tx: workspaces.fetch_file(tx, scope, name, where))
+    """Return the content of a file, or a part of it; JSON and CSV are parsed unless `raw`."""
+    name, path = clean_name(workspace), clean_path(path)
+    text = await database.read(lambda tx: workspaces.fetch_file(tx, scope, name, path))
     if text is None:
-        near = await database.read(lambda tx: workspaces.list_files(tx, scope, name))
-        raise NotFound(f"there is no file {where!r} in the workspace {name!r}", hint=_suggest_path(where, near))
-    return slice_value(text if raw else parse_content(where, text), offset, limit)
+        files = await database.read(lambda tx: workspaces.list_files(tx, scope, name))
+        raise NotFound(f"there is no file {path!r} in the workspace {name!r}", hint=_suggest_path(path, files))
+    return slice_value(text if raw else parse_content(path, text), offset, limit)
 
 
-def _suggest_path(path: str, there: list[workspaces.FileRow]) -> str:
+def _suggest_path(path: str, files: list[workspaces.FileRow]) -> str:
     from difflib import get_close_matches  # only on a miss
 
-    paths = [row.path for row in there]
-    if found := get_close_matches(path, paths, 1):
-        return f"did you mean {found[0]!r}?"
-    return f"there are {', '.join(paths[:10])}" if paths else "it is empty"
+    paths = [file.path for file in files]
+    if near := get_close_matches(path, paths, 1):
+        return f"did you mean {near[0]!r}?"
+    return f"there are {', '.join(paths[:MAX_LISTED_PATHS])}" if paths else "it is empty"
 
 
 def parse_content(path: str, text: str) -> Any:
-    """Read a text the way its file's name says."""
-    kind = path.lower().rpartition(".")[2]
-    if kind == "json":
+    """Parse the text of a file by its extension."""
+    extension = path.lower().rpartition(".")[2]
+    if extension == "json":
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"{path} is not valid JSON: {error}", hint="read it with raw=True") from None
-    if kind == "csv":
+    if extension == "csv":
         try:
             return list(csv.DictReader(io.StringIO(text), restkey="more", restval=""))
         except csv.Error as error:
@@ -196,46 +191,44 @@ def slice_value(value: Any, offset: int, limit: int | None) -> Any:
 
 
 async def list_files(database: Database, scope: Scope, workspace: str | None, prefix: str) -> list[File]:
-    """Return the files of a workspace, by path."""
+    """Return the files of a workspace whose path begins with a prefix, in order."""
     name = clean_name(workspace)
-    found = await database.read(lambda tx: workspaces.list_files(tx, scope, name))
-    return [File(*row) for row in found if row.path.startswith(prefix)]
+    files = await database.read(lambda tx: workspaces.list_files(tx, scope, name))
+    return [File(*file) for file in files if file.path.startswith(prefix)]
 
 
 async def delete_file(database: Database, workspace: str | None, path: str, call: Call) -> bool:
-    """Delete a file; False if there was none."""
-    name, where = clean_name(workspace), clean_path(path)
+    """Delete a file; return False if there was none."""
+    name, path = clean_name(workspace), clean_path(path)
 
     async def delete_once(tx: Transaction) -> bool:
         async def remove_file(_: int) -> bool:
-            return await workspaces.delete_file(tx, call.scope, name, where)
+            return await workspaces.delete_file(tx, call.scope, name, path)
 
         return bool(await calls.run_once(tx, call, remove_file))
 
     return await database.write(delete_once)
 
 
-async def put_handle(tx: Transaction, scope: Scope, workspace: str, run: str, value: Any, now: float) -> str | None:
-    """Keep a value under a run's handle, in place of the oldest where there is no room; None if it is too large."""
-    path = f"{HANDLES_PREFIX}{run}.json"
+async def put_handle(tx: Transaction, scope: Scope, workspace: str, run_id: str, value: Any, now: float) -> str | None:
+    """Store a run's long result and return its path, deleting the oldest ones to make room; None if it does not fit."""
+    path = f"{HANDLES_PREFIX}{run_id}.json"
     text = make_storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
     size = len(text.encode())
     if size > MAX_HANDLE_BYTES:
         return None
-    there = await workspaces.list_files(tx, scope, workspace)
-    older = sorted((row for row in there if row.path.startswith(HANDLES_PREFIX)), key=lambda row: row.updated)
+    files = await workspaces.list_files(tx, scope, workspace)
+    handles = sorted((file for file in files if file.path.startswith(HANDLES_PREFIX)), key=lambda file: file.updated)
     used = await workspaces.fetch_file_usage(tx, scope, workspace, path)
-    if not there and used.workspaces >= MAX_PROJECT_WORKSPACES:
+    if not files and used.workspaces >= MAX_PROJECT_WORKSPACES:
         return None
-    room, count = (
-        min(MAX_WORKSPACE_BYTES - used.workspace_bytes, MAX_PROJECT_BYTES - used.project_bytes),
-        MAX_FILES - len(there),
-    )
-    while older and (room < size or count < 1 or len(older) >= MAX_HANDLES):
-        gone = older.pop(0)
-        await workspaces.delete_file(tx, scope, workspace, gone.path)
-        room, count = room + gone.size, count + 1
-    if room < size or count < 1:
+    bytes_left = min(MAX_WORKSPACE_BYTES - used.workspace_bytes, MAX_PROJECT_BYTES - used.project_bytes)
+    files_left = MAX_FILES - len(files)
+    while handles and (bytes_left < size or files_left < 1 or len(handles) >= MAX_HANDLES):
+        oldest = handles.pop(0)
+        await workspaces.delete_file(tx, scope, workspace, oldest.path)
+        bytes_left, files_left = bytes_left + oldest.size, files_left + 1
+    if bytes_left < size or files_left < 1:
         return None
     await workspaces.upsert_file(tx, scope, workspace, path, text, size, now)
     return path

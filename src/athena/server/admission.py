@@ -1,4 +1,4 @@
-"""Calls from outside: each waits for its turn, and is counted."""
+"""Admission of calls to a server: limit how many run at once, and count them."""
 
 import asyncio
 import time
@@ -6,50 +6,48 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from athena.core.catalog import AnyOperation, Catalog, invoke
+from athena.core.catalog import AnyOperation, Catalog
 from athena.core.metrics import Metrics
 from athena.core.operation import Caller, Effect
 from athena.errors import AthenaError, Unavailable
 from athena.server.guard import STOPPING_MESSAGE
 
-SLOT_TIMEOUT_S = 20.0  # seconds that a call waits for its turn
-MAX_EXECUTE_CALLS = (
-    400  # programs that run or wait in the sandbox, which has turns of its own; 100 of them for one workspace
-)
+SLOT_TIMEOUT_S = 20.0
+MAX_EXECUTE_CALLS = 400  # the sandbox has limits of its own, and lets at most 100 wait for one workspace
 
 
 class CallDispatcher:
-    """The way of every surface of a server to the operations.
+    """Runs operations for every surface of a server.
 
-    So many reads run `at_once`, and so many writes; the others wait for their turn, but not for long.
+    At most `max_concurrent` reads run at once, and as many writes; other calls wait up to SLOT_TIMEOUT_S for a slot.
     """
 
-    def __init__(self, catalog: Catalog, *, stopping: Callable[[], bool], at_once: int) -> None:
-        self._full_catalog, self._offered_catalog = (
-            catalog,
-            catalog.exclude_effect(Effect.APPROVE),
-        )  # a surface's token is the agent's too
+    def __init__(self, catalog: Catalog, *, is_stopping: Callable[[], bool], max_concurrent: int) -> None:
+        self._full_catalog = catalog
+        # without approvals: whoever has a surface's token may be the agent itself
+        self._offered_catalog = catalog.exclude_effect(Effect.APPROVE)
         self.metrics = Metrics()
-        self.is_stopping = stopping
-        self._read_slots, self._write_slots = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
+        self.is_stopping = is_stopping
+        self._read_slots, self._write_slots = asyncio.Semaphore(max_concurrent), asyncio.Semaphore(max_concurrent)
         self._execute_slots = asyncio.Semaphore(MAX_EXECUTE_CALLS)
         self.active_count = 0
         self.last_active_at = time.monotonic()
 
-    @property
-    def catalog(self) -> Catalog:
-        """What is offered now: connected servers come and go."""
+    def load_catalog(self) -> Catalog:
+        """Return the operations that are offered now, those of connected servers as they are configured."""
+        self._full_catalog.refresh()
         if self._offered_catalog.version != self._full_catalog.version:
             self._offered_catalog = self._full_catalog.exclude_effect(Effect.APPROVE)
         return self._offered_catalog
 
     async def dispatch(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
+        """Call an operation as soon as there is a free slot, and count the call."""
         began = time.perf_counter()
         outcome = "done"
         self.active_count += 1
         try:
             async with self._reserve_slot(operation):
-                return await invoke(self.catalog, operation.name, arguments, caller)
+                return await operation(caller, **arguments)
         except AthenaError as error:
             outcome = error.code
             raise
@@ -63,12 +61,13 @@ class CallDispatcher:
 
     @asynccontextmanager
     async def _reserve_slot(self, operation: AnyOperation) -> AsyncIterator[None]:
-        """Wait until there is room; a long write keeps no read waiting, and a program nobody."""
-        effect = Effect.EXECUTE if operation.is_foreign else operation.effect  # who waits for others holds up nobody
-        turns = {Effect.READ: self._read_slots, Effect.EXECUTE: self._execute_slots}.get(effect, self._write_slots)
+        """Hold a slot; reads, writes and programs have separate ones, so that none holds up the others."""
+        # downstream calls mostly wait, so they use the execute limit, not the write limit
+        effect = Effect.EXECUTE if operation.is_foreign else operation.effect
+        slots = {Effect.READ: self._read_slots, Effect.EXECUTE: self._execute_slots}.get(effect, self._write_slots)
         try:
             async with asyncio.timeout(SLOT_TIMEOUT_S):
-                await turns.acquire()
+                await slots.acquire()
         except TimeoutError:
             raise Unavailable("the server is busy with other calls", hint="try again in a moment") from None
         try:
@@ -76,4 +75,4 @@ class CallDispatcher:
                 raise Unavailable(STOPPING_MESSAGE, hint="try again in a moment")
             yield
         finally:
-            turns.release()
+            slots.release()

@@ -1,4 +1,4 @@
-"""The daemon at work: the server of `athena serve`, with nobody at its terminal."""
+"""The main function of the daemon: detach, take the lock, serve, and exit when idle or replaced."""
 
 import contextlib
 import os
@@ -18,31 +18,31 @@ from athena.hooks import launcher
 if TYPE_CHECKING:
     from athena.server.serve import AthenaServer
 
-IDLE_CHECK_INTERVAL_S = 1.0  # seconds between two looks at whether anybody needs us
-RELOADABLE_PREFIXES = ("hooks_", "daemon_")  # settings that a daemon follows while it runs
+IDLE_CHECK_INTERVAL_S = 1.0
+RELOADABLE_PREFIXES = ("hooks_", "daemon_")  # a change of any other setting ends the daemon
 
 
 def main() -> None:
-    """Be the daemon of a home, or leave at once if somebody serves it."""
+    """Run the daemon of a data folder, or exit at once if a server holds the lock."""
     home = sys.argv[1]
-    os.closerange(3, 256)  # files of whoever started us
+    os.closerange(3, 256)  # files inherited from the parent
     if os.getpid() != os.getsid(0):
         os.setsid()
     try:
-        held = lock.ServerLock(home)
+        server_lock = lock.ServerLock(home)
     except Conflict:
         sys.exit(daemon.ALREADY_SERVED_EXIT_CODE)
     if os.fork():
-        os._exit(0)  # whoever started us has no child to look after
+        os._exit(0)  # so that the parent has no child to wait for
     os.chdir(home)
     os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what we know belongs in no dump
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would hold memories
     log = sys.stderr = logs.StderrLog(home, daemon.DAEMON_LOG_FILE)
     failed = os.path.join(os.path.dirname(log.path), daemon.FAILED_MARKER_FILE)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(failed)
     try:
-        _run_server(home, held)
+        _run_server(home, server_lock)
     except BaseException as error:
         with open(failed, "wb"):
             pass
@@ -51,8 +51,8 @@ def main() -> None:
         raise
 
 
-def _run_server(home: str, held: lock.ServerLock) -> None:
-    from athena.app.compose import is_same_store, open_app  # from here on everything is needed, and there is time
+def _run_server(home: str, server_lock: lock.ServerLock) -> None:
+    from athena.app.compose import is_same_store, open_app  # slow: after the lock is taken and the parent has gone on
     from athena.core.home.paths import DEFAULT_PROJECT
     from athena.server.serve import AthenaServer
 
@@ -68,21 +68,21 @@ def _run_server(home: str, held: lock.ServerLock) -> None:
             0,
             auth=True,
             hosts=(),
-            consolidating=settings.consolidate,
-            held=held,
-            serves=partial(is_same_store, settings),
+            consolidate_strategy=settings.consolidate,
+            lock=server_lock,
+            is_same_store=partial(is_same_store, settings),
         )
     except BaseException:
         app.close()
         raise
-    watch = IdleCheck(server, settings)
-    signal.signal(signal.SIGHUP, watch.request_stop)
-    server.background_tasks.append(watch.run)
+    idle_check = IdleCheck(server, settings)
+    signal.signal(signal.SIGHUP, idle_check.request_stop)
+    server.background_tasks.append(idle_check.run)
     server.run()
 
 
 class IdleCheck:
-    """Looks from time to time at whether the daemon is needed, and still the right one."""
+    """Ends the daemon when it is idle, unreachable, or has been replaced; reloads settings."""
 
     def __init__(self, server: "AthenaServer", settings: configuration.Settings) -> None:
         self._server, self._settings = server, settings
@@ -90,45 +90,45 @@ class IdleCheck:
         self._stop_requested = False
 
     def request_stop(self, *_: Any) -> None:
-        """Leave as soon as nobody is being answered: a newer one waits."""
+        """Exit as soon as no call is in progress: a newer daemon waits."""
         self._stop_requested = True
 
     async def run(self) -> None:
-        import asyncio  # it runs already
+        import asyncio  # loaded with the server
 
-        while not self._should_stop():  # noqa: ASYNC110  # some of it is on disk, and wakes nobody
+        while not self._should_stop():  # noqa: ASYNC110  # files cannot wake a task
             await asyncio.sleep(IDLE_CHECK_INTERVAL_S)
-        os.kill(os.getpid(), signal.SIGTERM)  # the one way to stop: what was begun is answered
+        os.kill(os.getpid(), signal.SIGTERM)  # the handler answers the calls in progress first
 
     def _should_stop(self) -> bool:
         if not self._server.is_reachable():
-            return True  # the home was removed, or taken from under us
+            return True  # the data folder was removed, or another server has taken it
         if (stamp := configuration.read_config_stamp(self._settings.home)) != self._config_stamp:
             self._config_stamp = stamp
             self._reload_settings()
         if self._server.is_busy:
             return False
-        unused = time.monotonic() - self._server.last_active_at
-        return self._stop_requested or _is_replaced() or 0 < self._settings.daemon_idle_minutes * 60 < unused
+        idle_s = time.monotonic() - self._server.last_active_at
+        return self._stop_requested or _is_replaced() or 0 < self._settings.daemon_idle_minutes * 60 < idle_s
 
     def _reload_settings(self) -> None:
-        """Follow settings that have changed; those that a server is built with are for the next one."""
+        """Apply changed settings; if one changed that the server was built with, request a stop."""
         try:
-            now = configuration.load_settings()
+            new = configuration.load_settings()
         except (AthenaError, OSError) as error:
             print(f"the settings are not followed: {error}", file=sys.stderr)
             return
-        before, self._settings = self._settings, now
+        before, self._settings = self._settings, new
         try:
-            launcher.install_launchers(now.home, now.hooks_python_path, now.hooks_timeout_ms)
+            launcher.install_launchers(new.home, new.hooks_python_path, new.hooks_timeout_ms)
         except OSError as error:
             print(f"the launchers are not written: {error}", file=sys.stderr)
-        changed = {name for name, value in now._asdict().items() if getattr(before, name) != value}
+        changed = {name for name, value in new._asdict().items() if getattr(before, name) != value}
         self._stop_requested |= any(not name.startswith(RELOADABLE_PREFIXES) for name in changed)
 
 
 def _is_replaced() -> bool:
-    """Tell whether another version, or none, is installed where we were loaded from."""
+    """Return whether the installed package has another version by now, or is gone."""
     try:
         with open(str(version.__file__), encoding="utf-8") as file:
             return f'"{version.__version__}"' not in file.read()

@@ -1,7 +1,7 @@
-"""What stands before every route: who may ask, what, how much, and how fast.
+"""The guard before every route: it checks the sender, limits the body, and sets a deadline.
 
-A web page must not reach us, whatever it makes a browser send: so a request that a browser sent for another site is
-refused by its Host, its Origin or its Sec-Fetch-Site before anything else is looked at. All others need the token.
+A web page must not reach this server, whatever it makes a browser send. So the guard first refuses requests that a
+browser sent for another site, by Host, Origin or Sec-Fetch-Site. All other requests need the token.
 """
 
 import asyncio
@@ -10,11 +10,14 @@ import json
 import secrets
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from athena.errors import AthenaError, Denied, InvalidInput, Unauthenticated, Unavailable
+from starlette.exceptions import HTTPException
+
+from athena.errors import AthenaError, Denied, InvalidInput, NotFound, Unauthenticated, Unavailable
 
 AsgiScope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -22,13 +25,13 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
-MAX_BODY_BYTES = 16 << 20  # bytes of a request
-MAX_HEAD_BYTES = 16 << 10  # bytes of its address and headers
-BODY_TIMEOUT_S = 20.0  # seconds in which a body must have arrived
-STOP_POLL_INTERVAL_S = 0.5  # seconds between two looks at whether the server is to stop
-REQUEST_TIMEOUT_S = 120.0  # seconds in which a request must be answered
-MAX_PENDING_REQUESTS = 1_000  # requests that may wait for their turn
-MAX_BUFFERED_BYTES = 256 << 20  # bytes of all requests that are being read or answered
+MAX_BODY_BYTES = 16 << 20
+MAX_HEAD_BYTES = 16 << 10
+BODY_TIMEOUT_S = 20.0
+STOP_POLL_INTERVAL_S = 0.5
+REQUEST_TIMEOUT_S = 120.0
+MAX_PENDING_REQUESTS = 1_000
+MAX_BUFFERED_BYTES = 256 << 20  # bodies of all requests in progress
 PUBLIC_PATHS = ("/health",)
 STOPPING_MESSAGE = "the server is stopping"
 SINGLE_VALUE_HEADERS = {"host", "origin", "sec-fetch-site", "authorization", "content-length", "content-type"}
@@ -42,19 +45,19 @@ SECURITY_HEADERS = (
 
 
 class MalformedRequest(InvalidInput):
-    """The request itself is wrong, whatever it asks for."""
+    """The HTTP request itself is wrong."""
 
     code, http = "malformed", 400
 
 
 class RequestTooLarge(AthenaError):
-    """More than a request may hold."""
+    """The request is too large."""
 
     code, http = "too_large", 413
 
 
 class UnsupportedMediaType(AthenaError):
-    """The body is of another kind."""
+    """The body is not JSON."""
 
     code, http = "not_json", 415
 
@@ -74,11 +77,11 @@ class MethodNotAllowed(AthenaError):
 
 @dataclass
 class AccessPolicy:
-    """Who may ask."""
+    """Who may send requests."""
 
-    hosts: frozenset[str]  # as a browser writes them, with the port
-    token: str | None  # None lets everybody in
-    is_trusted: Callable[[AsgiScope], bool] = lambda scope: False  # e.g. the owner, by a socket of their own
+    hosts: frozenset[str]  # values of the Host header, with the port
+    token: str | None  # None admits everybody
+    is_trusted: Callable[[AsgiScope], bool] = lambda scope: False  # such as the owner at the Unix socket
     origins: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,73 +89,74 @@ class AccessPolicy:
 
 
 class Guard:
-    """The outermost layer. What passes has a known sender, a bounded body and a deadline."""
+    """The outermost ASGI layer: a request that passes has a known sender, a bounded body and a deadline."""
 
     def __init__(self, app: AsgiApp, policy: AccessPolicy, log: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._app = app
         self.policy = policy
         self._log = log
-        self._active_count = 0
+        self.active_count = 0
         self.buffered_bytes = 0
         self.last_active_at = time.monotonic()
         self.is_draining = False
-
-    @property
-    def active_count(self) -> int:
-        return self._active_count
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await _refuse_websocket(receive, send)
-        answer = GuardedResponse(send, secrets.token_hex(8))
-        scope["request_id"] = answer.request_id
+        response = GuardedResponse(send, secrets.token_hex(8))
+        scope["request_id"] = response.request_id
+        scope["app"] = self._app  # makes Starlette's router raise HTTPException instead of answering in its own words
         began = time.perf_counter()
-        self._active_count += 1
+        self.active_count += 1
+        body: _BoundedBody | None = None
         try:
-            await self._check_and_forward(scope, receive, answer)
+            headers = self._check_request(scope)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                body = _BoundedBody(receive, headers, self)
+                await self._app(scope, body, response)
         except AthenaError as error:
-            await answer.send_error(error)
+            await response.send_error(error)
+        except HTTPException as error:
+            await response.send_error(_to_athena_error(error, scope["method"]))
         except TimeoutError:
-            await answer.send_error(
+            await response.send_error(
                 Unavailable("this took too long", hint="it may still be done; repeat it with the same key")
             )
         except asyncio.CancelledError:
-            if answer.status or not self.is_draining:
+            if response.status or not self.is_draining:
                 raise
-            await answer.send_error(
+            await response.send_error(
                 Unavailable(STOPPING_MESSAGE, hint="it may still be done; repeat it with the same key")
             )
         except _ResponseAborted:
             raise
-        except Exception as error:  # noqa: BLE001  # a bug of ours; the caller gets a number to report
-            self._print_traceback(scope, answer, error)
-            await answer.send_error(AthenaError(f"something went wrong here (request {answer.request_id})"))
+        except Exception as error:  # noqa: BLE001  # a bug of ours; the caller gets an id to report
+            self._print_traceback(response, error)
+            await response.send_error(AthenaError(f"something went wrong here (request {response.request_id})"))
         finally:
-            self._active_count -= 1
+            self.active_count -= 1
             self.last_active_at = time.monotonic()
-            self._log_request(scope, answer, time.perf_counter() - began)
+            if body is not None:
+                self.buffered_bytes -= body.received_bytes
+            self._log_request(scope, response, time.perf_counter() - began)
         return None
 
-    async def _check_and_forward(self, scope: AsgiScope, receive: Receive, answer: "GuardedResponse") -> None:
+    def _check_request(self, scope: AsgiScope) -> dict[str, str]:
+        """Return the headers of a request that may pass."""
         headers = _parse_headers(scope)
         self._check_site(scope, headers)
         self._check_token(scope, headers)
         if self.is_draining:
             raise Unavailable(STOPPING_MESSAGE, hint="try again in a moment")
-        if self._active_count > MAX_PENDING_REQUESTS:
+        if self.active_count > MAX_PENDING_REQUESTS:
             raise Unavailable("too many requests are waiting", hint="try again in a moment")
         scope["head"] = headers
-        async with asyncio.timeout(REQUEST_TIMEOUT_S):
-            body = _BoundedBody(receive, headers, self)
-            try:
-                await self._app(scope, body, answer)
-            finally:
-                self.buffered_bytes -= body.received_bytes
+        return headers
 
     def _check_site(self, scope: AsgiScope, headers: dict[str, str]) -> None:
-        # No browser comes by a Unix socket, so any name will do there.
+        # no browser uses a Unix socket, so any Host is fine there
         if headers.get("host", "").lower() not in self.policy.hosts and not self.policy.is_trusted(scope):
             raise Denied("this server does not answer for that Host", hint="use http://localhost and its port")
         origin = headers.get("origin")
@@ -164,56 +168,54 @@ class Guard:
     def _check_token(self, scope: AsgiScope, headers: dict[str, str]) -> None:
         if self.policy.token is None or scope["path"] in PUBLIC_PATHS or self.policy.is_trusted(scope):
             return
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(), self.policy.token.encode())
-        if kind.lower() == "bearer" and right:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        is_equal = hmac.compare_digest(token.strip().encode(), self.policy.token.encode())
+        if scheme.lower() == "bearer" and is_equal:
             return
         raise Unauthenticated(
-            "a token is needed" if not given else "this token is wrong",
+            "a token is needed" if not token else "this token is wrong",
             hint="send it as Authorization: Bearer ...; `athena token` prints it",
         )
 
-    def _log_request(self, scope: AsgiScope, answer: "GuardedResponse", took: float) -> None:
+    def _log_request(self, scope: AsgiScope, response: "GuardedResponse", elapsed_s: float) -> None:
         if self._log is not None:
             self._log(
                 {
-                    "request": answer.request_id,
+                    "request": response.request_id,
                     "method": scope["method"],
                     "path": self._mask_token(scope["path"][:200]),
-                    "status": answer.status,
-                    "ms": round(took * 1000, 1),
+                    "status": response.status,
+                    "ms": round(elapsed_s * 1000, 1),
                 }
             )
 
     def _mask_token(self, path: str) -> str:
         return path.replace(self.policy.token, "...") if self.policy.token else path
 
-    def _print_traceback(self, scope: AsgiScope, answer: "GuardedResponse", error: Exception) -> None:
-        import traceback  # only when there is something to print
-
+    def _print_traceback(self, response: "GuardedResponse", error: Exception) -> None:
         lines = traceback.format_exception(error)
-        print(json.dumps({"request": answer.request_id, "error": "".join(lines)}), file=sys.stderr, flush=True)
+        print(json.dumps({"request": response.request_id, "error": "".join(lines)}), file=sys.stderr, flush=True)
 
 
 class GuardedResponse:
-    """The way back, with the headers that every answer has."""
+    """Wraps `send`: adds the security headers to every response, and remembers its status."""
 
-    def __init__(self, send: Send, number: str) -> None:
+    def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
-        self.request_id = number
+        self.request_id = request_id
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            given = list(message.get("headers", ()))
-            if not any(name == b"cache-control" for name, _ in given):
-                given.append((b"cache-control", b"no-store"))
-            message["headers"] = [*given, *SECURITY_HEADERS, (b"x-request-id", self.request_id.encode())]
+            headers = list(message.get("headers", ()))
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store"))
+            message["headers"] = [*headers, *SECURITY_HEADERS, (b"x-request-id", self.request_id.encode())]
         await self._send(message)
 
     async def send_error(self, error: AthenaError) -> None:
-        """Send an error, unless an answer has begun."""
+        """Send an error; if a response has begun, raise, so that the connection is closed."""
         if self.status:
             raise _ResponseAborted
         headers, body = format_error_response(error)
@@ -222,7 +224,7 @@ class GuardedResponse:
 
 
 def format_error_response(error: AthenaError) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Write an error as headers and a body."""
+    """Return the headers and the body of an error response."""
     body = json.dumps({"success": False, "error": error.to_json()}, separators=(",", ":")).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.http == 401:
@@ -232,16 +234,16 @@ def format_error_response(error: AthenaError) -> tuple[list[tuple[bytes, bytes]]
     if error.retry:
         headers.append((b"retry-after", b"1"))
     if isinstance(error, RequestTooLarge | BodyTimeout | MalformedRequest | UnsupportedMediaType):
-        headers.append((b"connection", b"close"))  # what is still to come of the body is not read
+        headers.append((b"connection", b"close"))  # the rest of the body is not read
     return headers, body
 
 
 class _ResponseAborted(Exception):
-    """The answer broke off in the middle; only closing the connection tells that."""
+    """The response failed after it had begun; the server must close the connection."""
 
 
 class _BoundedBody:
-    """A body that is counted and timed while it arrives."""
+    """Wraps `receive`: limits the size of the body and the time in which it must arrive."""
 
     def __init__(self, receive: Receive, headers: dict[str, str], guard: Guard) -> None:
         self._receive = receive
@@ -257,12 +259,12 @@ class _BoundedBody:
 
     async def __call__(self) -> Message:
         if self._is_complete:
-            return await self._receive()  # waits for the end of the connection
+            return await self._receive()  # waits for the disconnect message
         message = await self._receive_message()
         if message["type"] == "http.request":
-            more = len(message.get("body", b""))
-            self.received_bytes += more
-            self._guard.buffered_bytes += more
+            size = len(message.get("body", b""))
+            self.received_bytes += size
+            self._guard.buffered_bytes += size
             self._is_complete = not message.get("more_body", False)
             if self._guard.buffered_bytes > MAX_BUFFERED_BYTES:
                 raise Unavailable("too much is being sent at once", hint="try again in a moment")
@@ -271,10 +273,10 @@ class _BoundedBody:
         return message
 
     async def _receive_message(self) -> Message:
-        """Wait for the next piece, but not past the deadline, and not while the server is told to stop."""
-        while (left := self._deadline - time.monotonic()) > 0:
+        """Return the next part of the body; stop at the deadline, and when the server stops."""
+        while (remaining_s := self._deadline - time.monotonic()) > 0:
             try:
-                async with asyncio.timeout(min(left, STOP_POLL_INTERVAL_S)):
+                async with asyncio.timeout(min(remaining_s, STOP_POLL_INTERVAL_S)):
                     return await self._receive()
             except TimeoutError:
                 if self._guard.is_draining:
@@ -282,22 +284,31 @@ class _BoundedBody:
         raise BodyTimeout(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s")
 
 
+def _to_athena_error(error: HTTPException, method: str) -> AthenaError:
+    """Translate what the router raises for an unknown route or a wrong method."""
+    if error.status_code != 405:
+        return NotFound("there is no such route", hint="GET /tools/discover lists what there is")
+    refusal = MethodNotAllowed(f"{method} is not allowed here", hint="execute is a POST, all else is a GET")
+    refusal.allow = (error.headers or {}).get("Allow", refusal.allow)
+    return refusal
+
+
 def _parse_headers(scope: AsgiScope) -> dict[str, str]:
-    """Read the headers; those that decide who asks may stand there once."""
+    """Return the headers; those that decide on access may occur only once."""
     if (
         len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(n) + len(v) for n, v in scope["headers"])
         > MAX_HEAD_BYTES
     ):
         raise MalformedRequest(f"address and headers may have {MAX_HEAD_BYTES >> 10} kB")
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         raise MalformedRequest("there are two ways to tell where the body ends")
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")
-        if name in found and name in SINGLE_VALUE_HEADERS:
+        if name in headers and name in SINGLE_VALUE_HEADERS:
             raise MalformedRequest(f"there are two {name} headers")
-        found[name] = value.decode("latin-1")
-    return found
+        headers[name] = value.decode("latin-1")
+    return headers
 
 
 async def _refuse_websocket(receive: Receive, send: Send) -> None:

@@ -1,36 +1,36 @@
-"""The HTTP registry: every route from the catalog, none written by hand for an operation."""
+"""The HTTP routes: list, search, describe and execute the operations of the catalog."""
 
 import asyncio
 import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import unquote
 
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route, Router
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route
 
 from athena.core import tokens
-from athena.core.catalog import AnyOperation, Catalog
+from athena.core.catalog import Catalog
 from athena.core.threads import start_in_thread
 from athena.core.types import MAX_JSON_DEPTH, is_too_deep, to_json
 from athena.core.values import Page
 from athena.core.version import __version__
-from athena.errors import AthenaError, InvalidInput, NotFound
+from athena.errors import AthenaError, InvalidInput
 from athena.operations import tools
 from athena.server import openapi
 from athena.server.admission import CallDispatcher
-from athena.server.guard import MalformedRequest, MethodNotAllowed, UnsupportedMediaType
+from athena.server.guard import MalformedRequest, UnsupportedMediaType
 from athena.server.openapi import MAX_IDEMPOTENCY_KEY_CHARS, MAX_PROJECT_HEADER_CHARS
 
-LARGE_BODY_BYTES = 256 << 10  # bytes of a body that is read on another thread
-MAX_CACHED_RESPONSES = 1_000  # answers that are kept
-STREAM_BATCH_LINES = 500  # of a stream, sent together
+LARGE_BODY_BYTES = 256 << 10  # larger bodies are parsed on another thread
+MAX_CACHED_RESPONSES = 1_000
+MAX_SEARCH_CHARS = 2_000
+STREAM_BATCH_LINES = 500
+HEALTH_CACHE_S = 1.0
+HEALTH_TIMEOUT_S = 5.0
 JSON_MEDIA_TYPE = "application/json"
 NDJSON_MEDIA_TYPE = "application/x-ndjson"
 
@@ -39,30 +39,26 @@ HealthProbe = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class HttpApi:
-    """The routes of one catalog. `caller` makes the context of a call, `ready` asks the store how it is."""
+    """The routes of one catalog; `facts` are shown at /info."""
 
     def __init__(
         self,
         catalog: Catalog,
-        caller: CallerFactory,
-        ready: HealthProbe,
+        create_caller: CallerFactory,
+        probe_health: HealthProbe,
         facts: dict[str, Any],
         *,
-        stopping: Callable[[], bool],
-        at_once: int,
+        is_stopping: Callable[[], bool],
+        max_concurrent: int,
     ) -> None:
-        self.dispatcher = CallDispatcher(catalog, stopping=stopping, at_once=at_once)
+        self.dispatcher = CallDispatcher(catalog, is_stopping=is_stopping, max_concurrent=max_concurrent)
         self.metrics = self.dispatcher.metrics
-        self._caller_factory = caller
-        self._probe_health = ready
+        self._create_context = create_caller
+        self._probe_health = probe_health
         self._facts = facts
         self._health_lock = asyncio.Lock()
         self._response_cache: dict[str, tuple[bytes, str]] = {}
         self._last_health = (0.0, False)
-
-    @property
-    def catalog(self) -> Catalog:
-        return self.dispatcher.catalog
 
     def create_routes(self) -> list[Route]:
         return [
@@ -78,17 +74,17 @@ class HttpApi:
         ]
 
     async def _discover_tools(self, request: Request) -> Response:
-        return self._respond_cached(request, "discover", lambda: openapi.describe_catalog(self.catalog))
+        return self._respond_cached(request, "discover", openapi.describe_catalog)
 
     async def _list_tools(self, request: Request) -> Response:
         category = request.query_params.get("category")
-        return self._respond_cached(request, f"list {category}", lambda: openapi.list_tools(self.catalog, category))
+        return self._respond_cached(request, f"list {category}", lambda catalog: openapi.list_tools(catalog, category))
 
     async def _search_tools(self, request: Request) -> Response:
         query, limit = request.query_params.get("q", ""), request.query_params.get("limit", "10")
         if not query.strip():
             raise InvalidInput("q is missing", hint="/tools/search?q=tag+a+memory")
-        if len(query) > 2_000:
+        if len(query) > MAX_SEARCH_CHARS:
             raise InvalidInput("q is too long", hint="a few words will do")
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= 100):
             raise InvalidInput(f"limit must be a number from 1 to 100, not {limit!r:.40}")
@@ -99,69 +95,69 @@ class HttpApi:
 
     async def _get_tool(self, request: Request) -> Response:
         name = request.path_params["name"]
-        own = name.startswith("skills.") and name not in self.catalog
-        if own and (skill := await tools.find_skill(self._create_caller(request), name)) is not None:
-            return _create_json_response(openapi.describe_skill(skill))
-        operation = self._find_operation(request)
-        return self._respond_cached(request, f"tool {operation.name}", lambda: openapi.describe_operation(operation))
+        catalog = self.dispatcher.load_catalog()
+        if name.startswith("skills.") and name not in catalog:
+            skill = await tools.find_skill(self._create_caller(request), name)
+            if skill is not None:
+                return _create_json_response(openapi.describe_skill(skill))
+        operation = catalog.get_operation(name)
+        return self._respond_cached(request, f"tool {operation.name}", lambda _: openapi.describe_operation(operation))
 
     async def _get_openapi(self, request: Request) -> Response:
-        return self._respond_cached(request, "openapi", lambda: openapi.create_document(self.catalog))
+        return self._respond_cached(request, "openapi", openapi.create_document)
 
     async def _get_info(self, request: Request) -> Response:
         return _create_json_response(
-            {"name": "athena", "version": __version__, "tools": len(self.catalog)} | self._facts
+            {"name": "athena", "version": __version__, "tools": len(self.dispatcher.load_catalog())} | self._facts
         )
 
     async def _get_health(self, request: Request) -> Response:
-        """Answer at once: the store is asked again only after a second."""
+        """Answer at once: the store is checked at most once in HEALTH_CACHE_S."""
         async with self._health_lock:
-            asked, well = self._last_health
-            if time.monotonic() - asked > 1.0:
+            checked_at, is_ready = self._last_health
+            if time.monotonic() - checked_at > HEALTH_CACHE_S:
                 try:
-                    async with asyncio.timeout(5.0):
-                        well = (await self._probe_health())["status"] != "error"
+                    async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                        is_ready = (await self._probe_health())["status"] != "error"
                 except (AthenaError, TimeoutError):
-                    well = False
-                self._last_health = (time.monotonic(), well)
-        return _create_json_response({"live": True, "ready": well}, 200 if well else 503)
+                    is_ready = False
+                self._last_health = (time.monotonic(), is_ready)
+        return _create_json_response({"live": True, "ready": is_ready}, 200 if is_ready else 503)
 
     async def _get_metrics(self, request: Request) -> Response:
-        figures: dict[str, tuple[str, float]] = {}
+        gauges: dict[str, tuple[str, float]] = {}
         try:
             stats = await self._probe_health()
-            figures["memories"] = ("Memories in the server's own project and in `user`.", stats["count"])
-            figures["store_bytes"] = ("Size of the store.", stats["bytes"])
+            gauges["memories"] = ("Memories in the server's own project and in `user`.", stats["count"])
+            gauges["store_bytes"] = ("Size of the store.", stats["bytes"])
         except AthenaError:
             pass
-        return Response(self.metrics.format_text(figures), media_type="text/plain; version=0.0.4")
+        return Response(self.metrics.format_text(gauges), media_type="text/plain; version=0.0.4")
 
-    def _respond_cached(self, request: Request, key: str, make: Callable[[], Any]) -> Response:
-        """Answer with what changes only with the catalog; a client that has it is told so."""
-        key = f"{self.catalog.version} {key}"
+    def _respond_cached(self, request: Request, key: str, describe: Callable[[Catalog], Any]) -> Response:
+        """Answer with a description that changes only with the catalog; send 304 to a client that has it."""
+        catalog = self.dispatcher.load_catalog()
+        key = f"{catalog.version} {key}"
         if key not in self._response_cache:
             if len(self._response_cache) > MAX_CACHED_RESPONSES:
-                self._response_cache.clear()  # of catalogs that are no more
-            body = json.dumps(make(), ensure_ascii=False, separators=(",", ":")).encode()
+                self._response_cache.clear()  # most are of earlier versions
+            body = json.dumps(describe(catalog), ensure_ascii=False, separators=(",", ":")).encode()
             self._response_cache[key] = body, f'"{hashlib.sha256(body).hexdigest()[:24]}"'
         body, tag = self._response_cache[key]
         headers = {"etag": tag, "cache-control": "private, no-cache"}
-        known = request.headers.get("if-none-match", "")
-        if known.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in known.split(",")):
+        known_tags = request.headers.get("if-none-match", "")
+        if known_tags.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in known_tags.split(",")):
             return Response(status_code=304, headers=headers)
         return Response(body, media_type=JSON_MEDIA_TYPE, headers=headers)
 
-    def _find_operation(self, request: Request) -> AnyOperation:
-        return self.catalog.get_operation(request.path_params["name"])
-
     def _create_caller(self, request: Request) -> Any:
-        """Return the caller that the headers name."""
-        return self._caller_factory(
+        """Return the context of a call, with the project and the idempotency key of the headers."""
+        return self._create_context(
             get_project_header(request), _get_header(request, "Idempotency-Key", MAX_IDEMPOTENCY_KEY_CHARS)
         )
 
     async def _execute_tool(self, request: Request) -> Response:
-        operation = self._find_operation(request)
+        operation = self.dispatcher.load_catalog().get_operation(request.path_params["name"])
         try:
             raw = await request.body()
         except ClientDisconnect:
@@ -174,40 +170,40 @@ class HttpApi:
         caller = self._create_caller(request)
         began = time.perf_counter()
         result = await self.dispatcher.dispatch(operation, arguments, caller)
-        took = time.perf_counter() - began
+        elapsed_s = time.perf_counter() - began
         if isinstance(result, list | tuple) and _accepts_ndjson(request.headers.get("accept", "")):
             self.metrics.count_tokens(
-                operation.name, "http", tokens.estimate_tokens(raw.decode()), tokens.estimate_json_tokens(result)
+                operation.name, "http", tokens.count_tokens(raw.decode()), tokens.estimate_json_tokens(result)
             )
             headers = {"athena-total": str(result.total)} if isinstance(result, Page) else {}
             return StreamingResponse(_stream_lines(result), media_type=NDJSON_MEDIA_TYPE, headers=headers)
-        answer: dict[str, Any] = {"success": True, "data": to_json(result), "elapsed_ms": round(took * 1000, 2)}
+        payload: dict[str, Any] = {"success": True, "data": to_json(result), "elapsed_ms": round(elapsed_s * 1000, 2)}
         if isinstance(result, Page):
-            answer["total"] = result.total
-        body = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-        self.metrics.count_tokens(
-            operation.name, "http", tokens.estimate_tokens(raw.decode()), tokens.estimate_tokens(body)
-        )
+            payload["total"] = result.total
+        body = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+        self.metrics.count_tokens(operation.name, "http", tokens.count_tokens(raw.decode()), tokens.count_tokens(body))
         return Response(body.encode(), media_type=JSON_MEDIA_TYPE)
 
 
 def get_project_header(request: Request) -> str | None:
-    """Return the project that a request names, if it does."""
-    named = _get_header(request, "X-Athena-Project", MAX_PROJECT_HEADER_CHARS)
-    return None if named is None else unquote(named, errors="replace")
+    """Return the project of the X-Athena-Project header, if there is one."""
+    value = _get_header(request, "X-Athena-Project", MAX_PROJECT_HEADER_CHARS)
+    return None if value is None else unquote(value, errors="replace")
 
 
-def _get_header(request: Request, name: str, most: int) -> str | None:
+def _get_header(request: Request, name: str, max_chars: int) -> str | None:
     value: str | None = request.headers.get(name)
-    if value is not None and not (value.strip() and len(value) <= most and value.isascii() and value.isprintable()):
+    if value is not None and not (
+        value.strip() and len(value) <= max_chars and value.isascii() and value.isprintable()
+    ):
         raise MalformedRequest(
-            f"{name} must have 1 to {most} printable ASCII characters", hint="percent-encode all others"
+            f"{name} must have 1 to {max_chars} printable ASCII characters", hint="percent-encode all others"
         )
     return value
 
 
 async def _stream_lines(items: Any) -> AsyncIterator[bytes]:
-    """Write a list as a line for each item, some lines at a time."""
+    """Yield a list as JSON lines, some lines at a time."""
     for at in range(0, len(items), STREAM_BATCH_LINES):
         lines = [
             json.dumps(to_json(item), ensure_ascii=False, separators=(",", ":"))
@@ -217,27 +213,27 @@ async def _stream_lines(items: Any) -> AsyncIterator[bytes]:
 
 
 def _accepts_ndjson(accept: str) -> bool:
-    kinds = [part.replace(" ", "").lower() for part in accept.split(",")]
-    return any(kind.startswith(NDJSON_MEDIA_TYPE) and not kind.endswith((";q=0", ";q=0.0")) for kind in kinds)
+    ranges = [part.replace(" ", "").lower() for part in accept.split(",")]
+    return any(part.startswith(NDJSON_MEDIA_TYPE) and not part.endswith((";q=0", ";q=0.0")) for part in ranges)
 
 
 def _parse_arguments(request: Request, raw: bytes) -> dict[str, Any]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON_MEDIA_TYPE:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != JSON_MEDIA_TYPE:
         raise UnsupportedMediaType("the body must be JSON", hint="send Content-Type: application/json")
     if not raw.strip():
         raise MalformedRequest("the body is empty", hint='for no arguments, send "{}"')
     try:
-        made = json.loads(raw.decode(), parse_constant=_reject_constant, object_pairs_hook=_reject_duplicate_keys)
+        arguments = json.loads(raw.decode(), parse_constant=_reject_constant, object_pairs_hook=_reject_duplicate_keys)
     except UnicodeDecodeError:
         raise MalformedRequest("the body is not UTF-8") from None
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"the body is not valid JSON: {str(error)[:200]}") from None
-    if not isinstance(made, dict):
+    if not isinstance(arguments, dict):
         raise MalformedRequest("the body must be a JSON object", hint='for no arguments, send "{}"')
-    if raw.count(b"[") + raw.count(b"{") > MAX_JSON_DEPTH and is_too_deep(made):
+    if raw.count(b"[") + raw.count(b"{") > MAX_JSON_DEPTH and is_too_deep(arguments):
         raise MalformedRequest(f"the body is nested more than {MAX_JSON_DEPTH} levels deep")
-    return made
+    return arguments
 
 
 def _reject_constant(name: str) -> Any:
@@ -245,34 +241,13 @@ def _reject_constant(name: str) -> Any:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object; whoever reads the same key twice may take the first or the last, so neither is taken."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    """Return an object; refuse one with a key twice, since parsers differ in which value they take."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("a key stands there twice")
-    return made
+    return values
 
 
 def _create_json_response(value: Any, status: int = 200) -> Response:
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return Response(body, status, media_type=JSON_MEDIA_TYPE)
-
-
-class AsgiApplication:
-    """The routes as one ASGI application. Errors are raised, and written down by the guard."""
-
-    def __init__(self, routes: list[Route], lifespan: Callable[[Any], AbstractAsyncContextManager[None]]) -> None:
-        self._router = Router(routes, redirect_slashes=False, lifespan=lifespan)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self  # makes the router raise what it would otherwise write in its own words
-        try:
-            await self._router(scope, receive, send)
-        except HTTPException as error:
-            if error.status_code == 405:
-                refused = MethodNotAllowed(f"{scope['method']} is not allowed here", hint=METHOD_HINT)
-                refused.allow = (error.headers or {}).get("Allow", refused.allow)
-                raise refused from None
-            raise NotFound("there is no such route", hint="GET /tools/discover lists what there is") from None
-
-
-METHOD_HINT = "execute is a POST, all else is a GET"

@@ -6,7 +6,7 @@ from athena.core import types
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
 from athena.core.version import __version__
-from athena.discovery.entry import SKILLS_CATEGORY, Entry
+from athena.discovery.entry import SKILLS_CATEGORY, ToolEntry
 from athena.errors import (
     Conflict,
     Denied,
@@ -261,7 +261,7 @@ async def search_tools(ctx: Context, query: str, limit: int, category: str | Non
     return {"tools": [_summarize_entry(one) for one in found], "count": len(found)}
 
 
-def _summarize_entry(entry: Entry) -> dict[str, Any]:
+def _summarize_entry(entry: ToolEntry) -> dict[str, Any]:
     if isinstance(entry.target, KeptSkill):
         return {"name": entry.path, "description": entry.summary, "category": entry.category}
     return summarize_operation(entry.target)

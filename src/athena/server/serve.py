@@ -1,4 +1,4 @@
-"""One server for each home: its lock, its sockets, its token, its start and its end."""
+"""The HTTP server of a data folder: lock, sockets, token, start and stop."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,10 @@ from typing import Any
 
 import h11
 import uvicorn
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from athena.app.compose import App
-from athena.core import tokens
 from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
@@ -40,22 +39,23 @@ from athena.server.guard import (
     MalformedRequest,
     format_error_response,
 )
-from athena.server.http import AsgiApplication, HttpApi
+from athena.server.http import HttpApi
 from athena.server.mcp.http import McpEndpoint, import_mcp_server
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
 
-HEAD_TIMEOUT_S = 10.0  # seconds in which a head must have arrived
+HEAD_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 2_000
-RESERVED_FILES_COUNT = 100  # files that are no connections
+RESERVED_FILES_COUNT = 100  # file descriptors that are not for connections
 LISTEN_BACKLOG = 2_048
-CONSOLIDATION_CHECK_S = 60.0  # seconds between two looks at whether it is time to consolidate
-DRAIN_TIMEOUT_S = 30  # seconds that calls in flight may take when the server is told to stop
+CONSOLIDATION_CHECK_S = 60.0
+DRAIN_TIMEOUT_S = 30  # for calls in flight when the server stops
+KEEP_ALIVE_TIMEOUT_S = 30
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 class GuardedProtocol(H11Protocol):
-    """uvicorn's own protocol, which lets nobody in by the Unix socket but its owner, and waits for no head for ever."""
+    """uvicorn's protocol, with a timeout for request heads; only the owner may use the Unix socket."""
 
     max_connections = MAX_CONNECTIONS
     _head_timer: asyncio.TimerHandle | None = None
@@ -63,9 +63,10 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         peer = transport.get_extra_info("socket")
-        stranger = peer.family == socket.AF_UNIX and sockets.get_peer_uid(peer) != os.getuid()
-        nobody = peer.family != socket.AF_UNIX and self.client is None  # gone already; without an address is trusted
-        if stranger or nobody or len(self.connections) > self.max_connections:
+        is_other_user = peer.family == socket.AF_UNIX and sockets.get_peer_uid(peer) != os.getuid()
+        # a client that is gone already has no address, and the guard trusts connections without one
+        is_gone = peer.family != socket.AF_UNIX and self.client is None
+        if is_other_user or is_gone or len(self.connections) > self.max_connections:
             transport.abort()
         self._start_head_timer()
 
@@ -83,15 +84,15 @@ class GuardedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP in the same words and with the same headers as all else."""
+        """Answer invalid HTTP with the same error format and headers as every other error."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             headers, body = format_error_response(MalformedRequest("this is not a valid HTTP request"))
-            number = secrets.token_hex(8).encode()
-            every = [*headers, *SECURITY_HEADERS, (b"cache-control", b"no-store"), (b"x-request-id", number)]
-            for event in (h11.Response(status_code=400, headers=every), h11.Data(data=body), h11.EndOfMessage()):
+            request_id = secrets.token_hex(8).encode()
+            headers = [*headers, *SECURITY_HEADERS, (b"cache-control", b"no-store"), (b"x-request-id", request_id)]
+            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         if self._is_answering():
-            self.cycle.disconnected = True  # this was the answer; the call's own comes too late
+            self.cycle.disconnected = True  # drop the response of the call in progress
         self.transport.close()
 
     def _start_head_timer(self) -> None:
@@ -103,43 +104,44 @@ class GuardedProtocol(H11Protocol):
             self.transport.abort()
 
     def _is_answering(self) -> bool:
-        cycle: Any = self.cycle  # None before the first request, whatever its annotation says
+        cycle: Any = self.cycle  # None before the first request, despite its annotation
         return cycle is not None and not cycle.response_complete
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn, which stops on a signal and then lets us tidy up, instead of dying of the same signal again."""
+    """uvicorn, but after a signal it returns, instead of raising the signal again, so that we can clean up."""
 
     def __init__(self, config: uvicorn.Config, guard: Guard) -> None:
         super().__init__(config)
         self._guard = guard
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        if self._guard.is_draining:  # told twice: what is acknowledged is on disk, and nobody waits any longer
-            with contextlib.suppress(RuntimeError):  # the signal came in the middle of another line
+        if self._guard.is_draining:  # the second signal: exit now; acknowledged writes are on disk
+            with contextlib.suppress(RuntimeError):  # the signal interrupted the writing of another line
                 _write_log_line({"event": "stopped at once", "unanswered": self._guard.active_count})
             os._exit(1)
-        self._guard.is_draining = True  # what comes now is told to come again
+        self._guard.is_draining = True  # new requests are refused from now on
         super().handle_exit(sig, frame)
-        said = {"event": "stopping", "calls in flight": self._guard.active_count, "at most": f"{DRAIN_TIMEOUT_S} s"}
-        asyncio.get_running_loop().call_soon_threadsafe(_write_log_line, said)  # not here: a line may be half written
+        line = {"event": "stopping", "calls in flight": self._guard.active_count, "at most": f"{DRAIN_TIMEOUT_S} s"}
+        # not here: the signal may have interrupted the writing of another line
+        asyncio.get_running_loop().call_soon_threadsafe(_write_log_line, line)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
-def _report_waiting_for(process: int) -> None:
-    sys.stderr.write(f"waiting for process {process} to end: it answers what it has begun\n")
+def _report_waiting_for(pid: int) -> None:
+    sys.stderr.write(f"waiting for process {pid} to end: it answers what it has begun\n")
 
 
 class AthenaServer:
-    """An app behind HTTP."""
+    """An app behind HTTP, MCP and the sockets of its data folder; `lock` is set in a daemon, which has it already."""
 
     def __init__(
         self,
@@ -151,27 +153,27 @@ class AthenaServer:
         *,
         auth: bool,
         hosts: tuple[str, ...],
-        consolidating: AutomaticStrategy = "minimal",
-        serves: Callable[[Mapping[str, str]], bool] = lambda _: True,
-        held: ServerLock | None = None,
+        consolidate_strategy: AutomaticStrategy = "minimal",
+        is_same_store: Callable[[Mapping[str, str]], bool] = lambda _: True,
+        lock: ServerLock | None = None,
     ) -> None:
         if not auth and host not in LOOPBACK_HOSTS:
             raise Misconfigured(
                 "--no-auth is for this machine only", hint="leave --host at 127.0.0.1, or keep the token"
             )
-        self._app, self._home, self._project, self._consolidate_strategy = app, home, project, consolidating
-        self._lock = held or acquire_server_lock(home, DRAIN_TIMEOUT_S + 5, _report_waiting_for)
+        self._app, self._home, self._project, self._consolidate_strategy = app, home, project, consolidate_strategy
+        self._lock = lock or acquire_server_lock(home, DRAIN_TIMEOUT_S + 5, _report_waiting_for)
         self._sockets = [*_bind_tcp(host, port), sockets.bind_socket(home)]
         self._mcp_listener = sockets.bind_socket(home, MCP_SOCKET)
         self._socket_paths = [self._sockets[-1].getsockname(), self._mcp_listener.getsockname()]
         self.port = self._sockets[0].getsockname()[1]
-        shown = "localhost" if host in LOOPBACK_HOSTS else f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self.port}"
-        names = {"localhost", "127.0.0.1", "[::1]", shown, *hosts}
+        url_host = "localhost" if host in LOOPBACK_HOSTS else f"[{host}]" if ":" in host else host
+        self.url = f"http://{url_host}:{self.port}"
+        names = {"localhost", "127.0.0.1", "[::1]", url_host, *hosts}
         policy = AccessPolicy(
             frozenset(_list_allowed_hosts(names, self.port) | {name.lower() for name in hosts}),
             ensure_token() if auth else None,
-            is_trusted=lambda scope: scope.get("client") is None,
+            is_trusted=lambda scope: scope.get("client") is None,  # the Unix socket
         )
         facts = {"project": project, "backend": app.store.database.engine}
         self._http_api = HttpApi(
@@ -179,29 +181,32 @@ class AthenaServer:
             self._create_http_context,
             self._read_health,
             facts,
-            stopping=lambda: self.guard.is_draining,
-            at_once=_get_call_limit(app.store.database.engine),
+            is_stopping=lambda: self.guard.is_draining,
+            max_concurrent=_get_call_limit(app.store.database.engine),
         )
-        given = self._http_api.dispatcher, self._create_mcp_context, WorkspacePool(), project
-        self._mcp_endpoint = McpEndpoint(*given)
+        mcp_arguments = self._http_api.dispatcher, self._create_mcp_context, WorkspacePool(), project
+        self._mcp_endpoint = McpEndpoint(*mcp_arguments)
         self._mcp_socket_server = McpSocketServer(
-            *given, serves=serves, welcome=lambda peer: sockets.get_peer_uid(peer) == os.getuid()
+            *mcp_arguments,
+            is_same_store=is_same_store,
+            is_allowed_peer=lambda peer: sockets.get_peer_uid(peer) == os.getuid(),
         )
         routes = [*self._http_api.create_routes(), Route("/mcp", self._mcp_endpoint)]
-        self.guard = Guard(AsgiApplication(routes, self._run_lifespan), policy, _write_log_line)
+        router = Router(routes, redirect_slashes=False, lifespan=self._run_lifespan)
+        self.guard = Guard(router, policy, _write_log_line)
         self._hook_server = HookServer(
             app, home, self._http_api.metrics, _write_log_line, lambda: self.guard.is_draining
         )
         self._socket_paths.append(self._hook_server.path)
         self.background_tasks: list[Callable[[], Coroutine[Any, Any, None]]] = [self._consolidate_periodically]
-        for one in (*self._sockets, self._mcp_listener):
-            one.listen(LISTEN_BACKLOG)  # who reads where we are may call at once
+        for listener in (*self._sockets, self._mcp_listener):
+            listener.listen(LISTEN_BACKLOG)  # before write_info: a client that reads it may connect at once
         self._lock.write_info(
-            url=self.url, socket=self._socket_paths[0], since=time.time(), version=__version__, daemon=held is not None
+            url=self.url, socket=self._socket_paths[0], since=time.time(), version=__version__, daemon=lock is not None
         )
 
     def run(self) -> None:
-        """Serve until told to stop; calls in flight are answered first."""
+        """Serve until a signal; answer the calls in flight before returning."""
         config = uvicorn.Config(
             self.guard,
             http=GuardedProtocol,
@@ -213,7 +218,7 @@ class AthenaServer:
             server_header=False,
             date_header=False,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-            timeout_keep_alive=30,
+            timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
             timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
             backlog=LISTEN_BACKLOG,
         )
@@ -224,11 +229,10 @@ class AthenaServer:
         try:
             server.run(sockets=self._sockets)
         finally:
-            for path in (
-                self._socket_paths if self._lock.is_still_held() else ()
-            ):  # else they are another server's by now
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
+            if self._lock.is_still_held():  # else the sockets belong to another server
+                for path in self._socket_paths:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
             self._lock.release()
             self._app.close()
             _write_log_line({"event": "stopped", "pid": os.getpid()})
@@ -240,7 +244,7 @@ class AthenaServer:
         return self._app.create_context(self._project if project is None else project, "mcp", workspace=workspace)
 
     async def _read_health(self) -> dict[str, Any]:
-        """Look at the store; that is no call of anybody's."""
+        """Check the store, without recording a call."""
         store, scope = self._app.store, Scope.from_name(self._project)
         health = await upkeep.check_health(store, scope)
         return {
@@ -251,24 +255,24 @@ class AthenaServer:
 
     @contextlib.asynccontextmanager
     async def _run_lifespan(self, _: Any) -> AsyncIterator[None]:
-        import numpy  # noqa: F401  # before the threads: two that import it at once break it for good
+        import numpy  # noqa: F401  # before the threads: two concurrent imports break it for good
 
         start_in_thread(self._warm_up)
         await self._mcp_socket_server.start(self._mcp_listener)
         await self._hook_server.start()
-        beside = [asyncio.create_task(one()) for one in self.background_tasks]
+        tasks = [asyncio.create_task(run_task()) for run_task in self.background_tasks]
         yield
         await self._hook_server.close()
-        for one in beside:
-            one.cancel()
+        for task in tasks:
+            task.cancel()
         await self._mcp_socket_server.close()
         await self._mcp_endpoint.close()
 
     def _warm_up(self) -> None:
-        """Load what the first questions need, the most urgent first."""
-        for one in (self._app.store.encoder.embedder.load, import_mcp_server, tokens.load_encoding):
-            with contextlib.suppress(AthenaError):  # whoever needs it is told
-                one()
+        """Load what the first calls need, the most urgent first."""
+        for load in (self._app.store.encoder.embedder.load, import_mcp_server):
+            with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
+                load()
 
     @property
     def is_busy(self) -> bool:
@@ -278,15 +282,15 @@ class AthenaServer:
 
     @property
     def last_active_at(self) -> float:
-        """When somebody last asked something."""
+        """The time of the last call, by time.monotonic."""
         return max(self.guard.last_active_at, self._hook_server.last_active, self._http_api.dispatcher.last_active_at)
 
     def is_reachable(self) -> bool:
-        """Tell whether whoever comes to this home would find us."""
+        """Return whether clients of this data folder would reach this server."""
         return self._lock.is_still_held() and all(map(os.path.exists, self._socket_paths))
 
     async def _consolidate_periodically(self) -> None:
-        """Consolidate from time to time what nobody asks for."""
+        """Consolidate the projects that are due, once in a while."""
         while self._consolidate_strategy != "off":
             await asyncio.sleep(CONSOLIDATION_CHECK_S)
             try:
@@ -301,60 +305,59 @@ class AthenaServer:
 def _get_call_limit(engine: str) -> int:
     """Return how many operations to run at the same time.
 
-    On SQLite they are work for this process: more than there are cores only get in each other's way (a fifth fewer
-    calls a second with 16 on two cores). Those on PostgreSQL mostly wait.
+    With SQLite this process does the work: more calls than cores slow each other down (a fifth fewer calls a second
+    with 16 on two cores). With PostgreSQL calls mostly wait.
     """
     cores = os.cpu_count() or 1
     return max(2, cores if engine == "sqlite" else 4 * cores)
 
 
 def _list_allowed_hosts(names: set[str], port: int) -> set[str]:
-    """Return what a caller writes as Host: with the port, unless it is the usual one."""
+    """Return the allowed values of the Host header: with the port, which may be missing if it is 80."""
     return {f"{name}:{port}".lower() for name in names} | ({name.lower() for name in names} if port == 80 else set())
 
 
 def _bind_tcp(host: str, port: int) -> list[socket.socket]:
-    """Listen; on this machine by both its addresses, since whoever had the other could pass for us."""
-    made: list[socket.socket] = []
+    """Bind the port; for localhost on IPv4 and IPv6, since another program on the other one could pose as us."""
+    listeners: list[socket.socket] = []
     for address in ("127.0.0.1", "::1") if host in ("127.0.0.1", "localhost") else (host,):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
-            made.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # with IPPROTO_TCP given, asyncio sets TCP_NODELAY
+            listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind((address, made[0].getsockname()[1] if len(made) > 1 else port))
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((address, listeners[0].getsockname()[1] if len(listeners) > 1 else port))
         except OSError as error:
             if address == "::1" and host != "::1" and error.errno != errno.EADDRINUSE:
-                made.pop().close()  # there is no such address here
+                listeners.pop().close()  # this machine has no IPv6
                 continue
-            for each in made:
-                each.close()
+            for bound in listeners:
+                bound.close()
             raise Misconfigured(
                 f"{host}:{port} cannot be used: {error.strerror}",
                 hint=f"choose another: athena serve --port {port + 1}, or set ATHENA_PORT",
             ) from None
-    return made
+    return listeners
 
 
 def _raise_connection_limit() -> int:
-    """Let this process have many connections, and return how many it can have with some files left."""
+    """Raise the limit of open files, and return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + RESERVED_FILES_COUNT
-    enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < enough:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
-        soft = enough
-    return (
-        MAX_CONNECTIONS
-        if soft == resource.RLIM_INFINITY
-        else max(10, min(MAX_CONNECTIONS, soft - RESERVED_FILES_COUNT))
-    )
+    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < possible:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+        soft = possible
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(10, min(MAX_CONNECTIONS, soft - RESERVED_FILES_COUNT))
 
 
 class _JsonLogHandler(logging.Handler):
-    """What uvicorn and asyncio have to say, in the form of our own lines, and none twice in a second."""
+    """Writes the records of uvicorn and asyncio as our log lines, the same record at most once a second."""
 
     _last_record: tuple[str, float] = ("", 0.0)
 

@@ -1,1 +1,1 @@
-"""The only code that touches a database. SQL is written once; engines differ in `words` and `vectors`."""
+"""The database: two engines behind one protocol, and the SQL that both run."""

@@ -1,4 +1,4 @@
-"""Calls that nobody waits for, and what all calls spent: written down together, a little later."""
+"""The call log: calls and token usage are buffered and written together, a little later."""
 
 import threading
 from functools import partial
@@ -9,16 +9,17 @@ from athena.storage.database import Database, Transaction
 from athena.storage.sqlite import fork
 from athena.storage.usage import DAY_S, TokenUsage
 
-MAX_BATCH_ENTRIES = 1_000  # entries of a page
+MAX_BATCH_ENTRIES = 1_000
 
 
 class _LogBatch:
-    """What is written at once."""
+    """The entries of one deferred write."""
 
     def __init__(self) -> None:
         self.entries = 0
         self.calls: list[tuple[Call, str, float]] = []
-        self.usage: dict[tuple[str, int, str, str], list[int]] = {}  # calls, given, returned, shown
+        # By project, day, operation and surface: calls, given, returned, shown.
+        self.usage: dict[tuple[str, int, str, str], list[int]] = {}
 
 
 class CallLog:
@@ -29,44 +30,44 @@ class CallLog:
         fork.fork_aware_stores.add(self)
 
     def log_call(self, call: Call, outcome: str, elapsed_ms: float) -> None:
-        """Note that there was a call, and what came of it."""
+        """Buffer a call and its outcome."""
         with self._lock:
             self._get_batch().calls.append((call, outcome, elapsed_ms))
 
     def log_usage(self, project: str, at: float, operation: str, surface: str, spent: TokenUsage) -> None:
-        """Note how many tokens went in and out."""
+        """Buffer the tokens of a call."""
         with self._lock:
             sums = self._get_batch().usage.setdefault((project, int(at // DAY_S), operation, surface), [0, 0, 0, 0])
             for i, more in enumerate((1, *spent)):
                 sums[i] += more
 
     def _get_batch(self) -> _LogBatch:
-        """Return the page to write on: a new one where it is full, or on its way into the store."""
-        page = self._batch
-        if page is None or page.entries >= MAX_BATCH_ENTRIES:
-            self._batch = page = _LogBatch()
-            # Two, which are written apart where that fails: others count into the same rows.
-            self._database.defer_write(partial(self._write_calls, page))
-            self._database.defer_write(partial(self._write_usage, page))
-        page.entries += 1
-        return page
+        """Return the batch to add to: a new one if the last is full or being written."""
+        batch = self._batch
+        if batch is None or batch.entries >= MAX_BATCH_ENTRIES:
+            self._batch = batch = _LogBatch()
+            # Two jobs, so that calls are kept where usage fails: other processes update the same rows of usage.
+            self._database.defer_write(partial(self._write_calls, batch))
+            self._database.defer_write(partial(self._write_usage, batch))
+        batch.entries += 1
+        return batch
 
-    def _seal_batch(self, page: _LogBatch) -> None:
-        """Let nobody write on a page any more."""
+    def _seal_batch(self, batch: _LogBatch) -> None:
+        """Let no more entries be added to a batch."""
         with self._lock:
-            if self._batch is page:
+            if self._batch is batch:
                 self._batch = None
 
-    async def _write_calls(self, page: _LogBatch, tx: Transaction) -> None:
-        self._seal_batch(page)
-        for call, outcome, elapsed_ms in page.calls:
+    async def _write_calls(self, batch: _LogBatch, tx: Transaction) -> None:
+        self._seal_batch(batch)
+        for call, outcome, elapsed_ms in batch.calls:
             await calls.record_call(tx, call, outcome, elapsed_ms)
 
-    async def _write_usage(self, page: _LogBatch, tx: Transaction) -> None:
-        self._seal_batch(page)
-        # In one order, since each holds its rows until the end.
-        for (project, day, operation, surface), (number, *spent) in sorted(page.usage.items()):
-            await usage.add_usage(tx, project, day, operation, surface, TokenUsage(*spent), number)
+    async def _write_usage(self, batch: _LogBatch, tx: Transaction) -> None:
+        self._seal_batch(batch)
+        # Sorted, because each row stays locked until the commit: processes with different orders would deadlock.
+        for (project, day, operation, surface), (count, *spent) in sorted(batch.usage.items()):
+            await usage.add_usage(tx, project, day, operation, surface, TokenUsage(*spent), count)
 
     # --- around a fork ------------------------------------------------------------------------------------------------
 
@@ -75,5 +76,5 @@ class CallLog:
     def after_fork_in_parent(self) -> None: ...
 
     def after_fork_in_child(self) -> None:
-        """In the child: what is noted here the parent writes, and another thread may have been writing just then."""
+        """Drop the buffer, which the parent writes, and replace the lock, which another thread may hold."""
         self._lock, self._batch = threading.Lock(), None

@@ -1,4 +1,4 @@
-"""Who called what, and the receipts that make a repeated call happen once."""
+"""SQL of recorded calls, and of the receipts that make a repeated call with the same key happen once."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -6,16 +6,19 @@ from typing import Any
 
 from athena.core.values import Call
 from athena.errors import Conflict
+from athena.storage.database import Transaction
+from athena.storage.filters import bind_list
 
-MAX_CALLS = 200_000  # calls
-PRUNE_BATCH_CALLS = 10_000  # calls that are looked at to let go of some; the older ones are needed
-PENDING_RESULT = ""  # in place of a result: somebody has begun, and nobody knows yet what came of it
-RECEIPT_TTL_S = 7 * 86_400.0  # seconds that a key is remembered
+MAX_CALLS = 200_000
+PRUNE_INTERVAL_CALLS = 1_000
+PRUNE_BATCH_CALLS = 10_000  # only the newest of those beyond the maximum are tried; what is left of older ones stays
+PENDING_RESULT = ""  # in place of a result: the call has begun, and its outcome is not known yet
+RECEIPT_TTL_S = 7 * 86_400.0
 
 
-async def record_call(tx: Any, call: Call, outcome: str, elapsed_ms: float | None = None) -> int:
-    """Write down a call and return its number."""
-    row = await tx.fetch_one(
+async def record_call(tx: Transaction, call: Call, outcome: str, elapsed_ms: float | None = None) -> int:
+    """Insert a call and return its id."""
+    row = await tx.fetch_required(
         """INSERT INTO calls (scope, operation, surface, at, elapsed_ms, outcome, run)
            VALUES (:scope, :operation, :surface, :at, :elapsed, :outcome, :run) RETURNING id""",
         scope=call.scope.project,
@@ -26,14 +29,14 @@ async def record_call(tx: Any, call: Call, outcome: str, elapsed_ms: float | Non
         outcome=outcome,
         run=call.run,
     )
-    number = int(row[0])
-    if number % 1_000 == 0:
-        await _prune_calls(tx, number, call.started)
-    return number
+    call_id = int(row[0])
+    if call_id % PRUNE_INTERVAL_CALLS == 0:
+        await _prune_calls(tx, call_id, call.started)
+    return call_id
 
 
-async def _prune_calls(tx: Any, newest: int, now: float) -> None:
-    """Let go of old calls and receipts, so that neither grows for ever."""
+async def _prune_calls(tx: Transaction, newest: int, now: float) -> None:
+    """Delete old calls and receipts."""
     last = newest - MAX_CALLS
     await tx.execute(
         """DELETE FROM calls WHERE id BETWEEN :first AND :last
@@ -45,25 +48,29 @@ async def _prune_calls(tx: Any, newest: int, now: float) -> None:
 
 
 async def run_once(
-    tx: Any, call: Call, work: Callable[[int], Awaitable[Any]], *, about: str = "", number: int | None = None
+    tx: Transaction,
+    call: Call,
+    work: Callable[[int], Awaitable[Any]],
+    *,
+    fingerprint: str = "",
+    call_id: int | None = None,
 ) -> Any:
-    """Do the work of a call under its number; with a key seen before, return what it returned then.
+    """Run the work of a call with the call's id; if its key was used before, return the result of then.
 
-    The result must be plain JSON, since it is kept with the key, in the same transaction as the work. `about` tells
-    calls apart that are a part of a larger one; `number` is that of a call recorded before.
+    The result must be plain JSON, because the receipt stores it, in the same transaction as the work. `fingerprint`
+    distinguishes the parts of a larger call; `call_id` is that of a call that was recorded before.
     """
-    about = about or call.arguments_digest
-    if (kept := await fetch_receipt(tx, call, about=about)) is not None:
-        return json.loads(kept)
-    result = await work(await record_call(tx, call, "done") if number is None else number)
+    fingerprint = fingerprint or call.arguments_digest
+    if (receipt := await fetch_receipt(tx, call, fingerprint=fingerprint)) is not None:
+        return json.loads(receipt)
+    result = await work(await record_call(tx, call, "done") if call_id is None else call_id)
     if call.key is not None:
-        await _insert_receipt(tx, call, about, json.dumps(result))
+        await _insert_receipt(tx, call, fingerprint, json.dumps(result))
     return result
 
 
-async def fetch_receipt(tx: Any, call: Call, *, about: str = "") -> str | None:
-    """Return what the call of this key returned when it happened, if it did."""
-    about = about or call.arguments_digest
+async def fetch_receipt(tx: Transaction, call: Call, *, fingerprint: str = "") -> str | None:
+    """Return the result of an earlier call with this key, if there was one."""
     if call.key is None:
         return None
     row = await tx.fetch_one(
@@ -73,25 +80,25 @@ async def fetch_receipt(tx: Any, call: Call, *, about: str = "") -> str | None:
     )
     if row is None:
         return None
-    if (row[0], row[1]) != (call.operation, about):
+    if (row[0], row[1]) != (call.operation, fingerprint or call.arguments_digest):
         raise Conflict(f"this idempotency key was used for another {row[0]}", hint="use a new key for each call")
     return str(row[2])
 
 
-async def begin_call(tx: Any, call: Call) -> str | None:
-    """Take the key of a call that happens elsewhere, before it does; return what it returned if it did."""
-    if (kept := await fetch_receipt(tx, call)) == PENDING_RESULT:
+async def begin_call(tx: Transaction, call: Call) -> str | None:
+    """Reserve the key of a call outside of this store, before it is made; return its result if it was made before."""
+    if (receipt := await fetch_receipt(tx, call)) == PENDING_RESULT:
         raise Conflict(
             "a call with this idempotency key was begun, and its outcome is not known",
             hint="ask again with this key while it may be under way; else look before you repeat it",
         )
-    if kept is None:
+    if receipt is None:
         await _insert_receipt(tx, call, call.arguments_digest, PENDING_RESULT)
-    return kept
+    return receipt
 
 
-async def finish_call(tx: Any, call: Call, result: Any) -> None:
-    """Write down what came of a call that was begun."""
+async def finish_call(tx: Transaction, call: Call, result: Any) -> None:
+    """Record a call that was begun, and its result."""
     await record_call(tx, call, "done")
     await tx.execute(
         "UPDATE receipts SET result = :result WHERE scope = :scope AND key = :key",
@@ -101,45 +108,45 @@ async def finish_call(tx: Any, call: Call, result: Any) -> None:
     )
 
 
-async def abandon_call(tx: Any, call: Call) -> None:
-    """Give the key back of a call that was begun and of which nothing was done."""
+async def abandon_call(tx: Transaction, call: Call) -> None:
+    """Release the key of a call that was begun but had no effect."""
     await tx.execute(
-        "DELETE FROM receipts WHERE scope = :scope AND key = :key AND result = :nothing",
+        "DELETE FROM receipts WHERE scope = :scope AND key = :key AND result = :pending",
         scope=call.scope.project,
         key=call.key,
-        nothing=PENDING_RESULT,
+        pending=PENDING_RESULT,
     )
 
 
-async def _insert_receipt(tx: Any, call: Call, about: str, result: str) -> None:
+async def _insert_receipt(tx: Transaction, call: Call, fingerprint: str, result: str) -> None:
     await tx.execute(
         """INSERT INTO receipts (scope, key, operation, fingerprint, result, at)
-           VALUES (:scope, :key, :operation, :about, :result, :at)""",
+           VALUES (:scope, :key, :operation, :fingerprint, :result, :at)""",
         scope=call.scope.project,
         key=call.key,
         operation=call.operation,
-        about=about,
+        fingerprint=fingerprint,
         result=result,
         at=call.started,
     )
 
 
 async def list_recent_calls(
-    tx: Any, surface: str, operations: tuple[str, ...], most: int
+    tx: Transaction, surface: str, operations: tuple[str, ...], limit: int
 ) -> list[tuple[str, str, float]]:
-    """Return the last calls of some operations by one surface: which, how it ended and how many ms it took."""
-    names = {f"name{number}": name for number, name in enumerate(operations)}
+    """Return the last calls of some operations by one surface: operation, outcome and milliseconds."""
+    names, bound = bind_list("name", operations)
     rows = await tx.fetch(
         f"""SELECT operation, outcome, elapsed_ms FROM calls WHERE surface = :surface
-            AND operation IN ({", ".join(f":{name}" for name in names)}) ORDER BY id DESC LIMIT :most""",
+            AND operation IN ({names}) ORDER BY id DESC LIMIT :limit""",
         surface=surface,
-        most=most,
-        **names,
+        limit=limit,
+        **bound,
     )
     return [(row[0], row[1], float(row[2] or 0.0)) for row in rows]
 
 
-async def count_calls(tx: Any) -> dict[str, int]:
+async def count_calls(tx: Transaction) -> dict[str, int]:
     """Count the recorded calls by operation."""
     rows = await tx.fetch("SELECT operation, count(*) FROM calls GROUP BY operation ORDER BY operation")
     return {row[0]: int(row[1]) for row in rows}

@@ -1,8 +1,8 @@
-"""Copying a whole store into another, of whichever engine.
+"""Copy a whole store into another, of either engine.
 
-Rows are copied table by table in the order of their keys, each batch in a transaction. So what a stopped run left is
-the beginning of each table: the next run compares it with the source's rows by a checksum, and goes on after it, or
-copies a table anew whose source was changed meanwhile. Until all is copied and compared, the target is marked and
+Rows are copied table by table in the order of their keys, each batch in one transaction. So a stopped run leaves the
+beginning of each table: the next run compares it with the source's rows by a checksum, and goes on after it, or
+copies a table anew whose source has changed. Until all is copied and compared, the target is marked as unfinished and
 does not open as a store.
 """
 
@@ -18,8 +18,8 @@ from athena.core.threads import run_sync, start_in_thread
 from athena.errors import Conflict, InvalidInput, Unavailable
 from athena.storage.database import UNFINISHED_COPY_COUNTER, CopiedTable, Database, Row, Transaction
 
-# All but what each engine makes itself: the full-text index, `counters`, and how many passages a scope has numbered.
-# A stamp only tells shelves what is new, so all passages get the first; the empty rows of removed ones stay behind.
+# All but what each engine builds itself: the full-text index, `counters`, and `scopes.passages`. A stamp only orders
+# changes for vector caches, so all passages get the first; rows that `retire_passages` emptied are left out.
 COPIED_TABLES = (
     CopiedTable("scopes", "id, name, kind", "id"),
     CopiedTable("models", "id, name", "id"),
@@ -68,19 +68,17 @@ COPIED_TABLES = (
     ),
     CopiedTable("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key", "id"),
 )
-COPY_RUN_COUNTER = "copy run"  # a counter with the number of the run that copies: a later one takes over
-BATCH_ROWS, BATCH_CHARS = 2_000, 4_000_000  # rows of a batch, and about how many characters, at most
-MAX_PREFETCHED_BATCHES = 3  # batches that are read before they are written
+COPY_RUN_COUNTER = "copy run"  # a row of `counters` with the id of the run that copies: a later run takes over
+BATCH_ROWS, BATCH_CHARS = 2_000, 4_000_000  # at most; whichever is reached first
+MAX_PREFETCHED_BATCHES = 3
 RESUME_HINT = "run the same athena migrate again: it goes on where it was"
-READER_EXIT_TIMEOUT_S = 5.0  # seconds in which the reader may finish when a copy ends early
+READER_EXIT_TIMEOUT_S = 5.0  # in which the reader may finish when a copy ends early
 
-CopyProgress = Callable[
-    [str, int, int], None
-]  # what is being done, how many rows since the last time, of how many in all
+CopyProgress = Callable[[str, int, int], None]  # the step, rows done since the last report, rows in all
 
 
 class TableChecksum:
-    """How many rows there are, and a checksum of all that is in them."""
+    """The number of rows, and a checksum of their values."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -93,7 +91,7 @@ class TableChecksum:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TableChecksum) and (self.count, self.checksum) == (other.count, other.checksum)
 
-    __hash__ = None  # type: ignore[assignment]  # it grows
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     @property
     def checksum(self) -> str:
@@ -101,20 +99,20 @@ class TableChecksum:
 
 
 def _to_canonical_text(row: Row) -> str:
-    """Write a row as every engine would give it: SQLite keeps no sign of a zero."""
+    """Write a row as both engines would return it: SQLite does not keep the sign of a zero."""
     text = repr(row)
     return repr(tuple(v + 0.0 if isinstance(v, float) else v for v in row)) if "-0.0" in text else text
 
 
 class StoreSummary(NamedTuple):
-    """What is known of a store before its rows are read."""
+    """Figures of a store, read before its rows."""
 
     row_count: int
     last_ids: dict[str, int]
 
 
 class TableReader:
-    """The tables of a store as of one moment, read on a thread of its own: a transaction can wait for nothing else."""
+    """Reads tables in one transaction, on its own thread, because a transaction's work must not wait for others."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -133,83 +131,84 @@ class TableReader:
         deadline = time.monotonic() + READER_EXIT_TIMEOUT_S
         while not self._finished.wait(0.01) and time.monotonic() < deadline:
             with suppress(Empty):
-                self._items.get_nowait()  # it may wait for room
+                self._items.get_nowait()  # the reader may wait for space in the queue
 
     def iter_batches(self, table: CopiedTable) -> Iterator[list[Row]]:
-        """Read a table from its beginning; to be read to its end."""
+        """Yield all batches of a table; the caller must read them to the end."""
         self._requested_tables.put(table)
-        while (found := self._next_item()) is not None:
-            yield found
+        while (rows := self._next_item()) is not None:
+            yield rows
 
     def _next_item(self) -> Any:
-        found = self._items.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        item = self._items.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
 
     def _run_reader(self) -> None:
         try:
             run_sync(self._database.read(self._read_tables))
-        except BaseException as error:  # noqa: BLE001  # raised where the rows are awaited
+        except BaseException as error:  # noqa: BLE001  # raised by _next_item
             self._items.put(error)
 
     async def _read_tables(self, tx: Transaction) -> None:
-        if self._started:  # an engine may run work again, but then it sees another moment
+        if self._started:  # an engine may run work again, but in another snapshot
             raise Unavailable("the connection to the source was lost", hint=RESUME_HINT, retry=False)
         self._started = True
-        bulk = self._database.table_copy
-        counts = [
-            await tx.fetch_one(f"SELECT count(*) FROM {table.name} WHERE {table.condition}") for table in COPIED_TABLES
-        ]
-        self._items.put(StoreSummary(sum(row[0] for row in counts if row), await bulk.read_last_ids(tx)))
-        while (table := self._requested_tables.get()) is not None:
-            for rows in _batch_rows(bulk.scan_table(tx, table)):
+        table_copy = self._database.table_copy
+        row_count = 0
+        for table in COPIED_TABLES:
+            row = await tx.fetch_required(f"SELECT count(*) FROM {table.name} WHERE {table.condition}")
+            row_count += row[0]
+        self._items.put(StoreSummary(row_count, await table_copy.read_last_ids(tx)))
+        while (requested := self._requested_tables.get()) is not None:
+            for rows in _batch_rows(table_copy.scan_table(tx, requested)):
                 if self._stopping:
                     return
                 self._items.put(rows)
             self._items.put(None)
 
 
-def copy_store(source: Database, target: Database, tell: CopyProgress = lambda *_: None) -> dict[str, int]:
-    """Copy a store into an empty one, or go on with a copy that was stopped; return how many rows each table has."""
-    made = StoreCopy(source, target, tell)
-    made.claim_target()
-    with TableReader(source) as feed:
-        made.total = 2 * feed.summary.row_count + 1
-        read = {table.name: made.copy_table(feed, table) for table in COPIED_TABLES}
-    made.verify_target(read)
-    made.complete_target(feed.summary.last_ids)
-    return {name: found.count for name, found in read.items()}
+def copy_store(source: Database, target: Database, report: CopyProgress = lambda *_: None) -> dict[str, int]:
+    """Copy a store into an empty one, or resume a copy that was stopped; return the number of rows of each table."""
+    copy = StoreCopy(source, target, report)
+    copy.claim_target()
+    with TableReader(source) as reader:
+        copy.total = 2 * reader.summary.row_count + 1
+        checksums = {table.name: copy.copy_table(reader, table) for table in COPIED_TABLES}
+    copy.verify_target(checksums)
+    copy.complete_target(reader.summary.last_ids)
+    return {name: checksum.count for name, checksum in checksums.items()}
 
 
 class StoreCopy:
-    """One run that copies a store, from its beginning or from where another was stopped."""
+    """One run that copies a store, from the beginning or from where another run stopped."""
 
-    def __init__(self, source: Database, target: Database, tell: CopyProgress) -> None:
+    def __init__(self, source: Database, target: Database, report: CopyProgress) -> None:
         self.source, self.target = source, target
         self.total = 0
-        self._copied_sums: dict[str, TableChecksum] = {}  # of each table, what a run before has copied
-        self._report = tell
+        self._copied_sums: dict[str, TableChecksum] = {}  # what an earlier run has copied
+        self._report = report
         self._run_id = secrets.randbits(62)
 
     def claim_target(self) -> None:
-        """Make the target ours: it must be empty, or an unfinished copy of the same source."""
-        origin = run_sync(self.source.read(self.source.table_copy.identify_store))
-        if origin == run_sync(self.target.read(self.target.table_copy.identify_store)):
+        """Mark the target as this run's; it must be empty, or an unfinished copy of the same source."""
+        source_id = run_sync(self.source.read(self.source.table_copy.identify_store))
+        if source_id == run_sync(self.target.read(self.target.table_copy.identify_store)):
             raise InvalidInput("source and target are the same store", hint="name another target")
-        mark = int.from_bytes(hashlib.sha256(origin.encode()).digest()[:8]) >> 1
-        where = self.target.describe_location()
+        mark = int.from_bytes(hashlib.sha256(source_id.encode()).digest()[:8]) >> 1
+        location = self.target.describe_location()
 
         async def mark_target(tx: Transaction) -> None:
             row = await tx.fetch_one("SELECT value FROM counters WHERE name = :name", name=UNFINISHED_COPY_COUNTER)
             if row is not None and row[0] != mark:
                 raise Conflict(
-                    f"{where} holds an unfinished copy of another store",
+                    f"{location} holds an unfinished copy of another store",
                     hint="finish that one, or name an empty database or a new file",
                 )
-            if row is None:  # calls that found nothing may be recorded, and are dropped like any row that differs
+            if row is None:  # recorded calls may exist, and are deleted later like any rows that differ
                 if await tx.fetch_one("SELECT 1 FROM scopes LIMIT 1") is not None:
-                    raise Conflict(f"{where} is not empty", hint="name an empty database or a new file")
+                    raise Conflict(f"{location} is not empty", hint="name an empty database or a new file")
                 await tx.execute(
                     "INSERT INTO counters (name, value) VALUES (:name, :mark)", name=UNFINISHED_COPY_COUNTER, mark=mark
                 )
@@ -221,30 +220,32 @@ class StoreCopy:
         run_sync(self.target.write(mark_target))
         self._copied_sums = self._checksum_target(lambda _: None)
 
-    def copy_table(self, feed: TableReader, table: CopiedTable) -> TableChecksum:
-        """Copy a table, after the rows that are kept from a run before if those are still the source's first."""
-        kept, read = self._copied_sums[table.name], TableChecksum()
+    def copy_table(self, reader: TableReader, table: CopiedTable) -> TableChecksum:
+        """Copy a table; skip the rows of an earlier run if they are still the source's first rows."""
+        earlier, checksum = self._copied_sums[table.name], TableChecksum()
         changed = False
-        for rows in feed.iter_batches(table):
-            known = rows[: max(0, kept.count - read.count)]
+        for rows in reader.iter_batches(table):
+            known = rows[: max(0, earlier.count - checksum.count)]
             new = rows[len(known) :]
-            read.add_rows(known)
-            changed = changed or (read.count == kept.count and read != kept)
+            checksum.add_rows(known)
+            changed = changed or (checksum.count == earlier.count and checksum != earlier)
             if new and not changed:
                 self._write_rows(table, new)
-            read.add_rows(new)
+            checksum.add_rows(new)
             self._report(table.name, len(rows), self.total)
-        if not changed and read.count >= kept.count:
-            return read
-        # Everything hangs on the scopes: without them nothing else can stay.
+        if not changed and checksum.count >= earlier.count:
+            return checksum
+        # Other tables reference the scopes, so without those no row can stay.
         self._clear_tables(COPIED_TABLES if table.name == "scopes" else (table,))
-        return self.copy_table(feed, table)
+        return self.copy_table(reader, table)
 
-    def verify_target(self, read: dict[str, TableChecksum]) -> None:
-        """Compare what was read with what is in the target now."""
-        found = self._checksum_target(lambda rows: self._report("comparing", rows, self.total))
+    def verify_target(self, expected: dict[str, TableChecksum]) -> None:
+        """Compare the rows that were read with those in the target."""
+        actual = self._checksum_target(lambda rows: self._report("comparing", rows, self.total))
         wrong = [
-            f"{name} ({found[name].count:,} rows of {one.count:,})" for name, one in read.items() if found[name] != one
+            f"{name} ({actual[name].count:,} rows of {checksum.count:,})"
+            for name, checksum in expected.items()
+            if actual[name] != checksum
         ]
         if wrong:
             raise Conflict(
@@ -252,28 +253,28 @@ class StoreCopy:
                 hint="stop what else uses the target, then run the same athena migrate again",
             )
 
-    def complete_target(self, numbers: dict[str, int]) -> None:
+    def complete_target(self, last_ids: dict[str, int]) -> None:
         self._report("full-text index", 1, self.total)
 
         async def complete_copy(tx: Transaction) -> None:
             await self._check_owner(tx)
-            await self.target.table_copy.finish_copy(tx, numbers)
+            await self.target.table_copy.finish_copy(tx, last_ids)
             await tx.execute(
                 "DELETE FROM counters WHERE name IN (:mark, :run)", mark=UNFINISHED_COPY_COUNTER, run=COPY_RUN_COUNTER
             )
 
         run_sync(self.target.write(complete_copy))
 
-    def _checksum_target(self, tell: Callable[[int], None]) -> dict[str, TableChecksum]:
-        """Read all tables of the target and sum them up."""
+    def _checksum_target(self, report: Callable[[int], None]) -> dict[str, TableChecksum]:
+        """Read all tables of the target and return their checksums."""
 
         async def checksum_tables(tx: Transaction) -> dict[str, TableChecksum]:
-            found = {table.name: TableChecksum() for table in COPIED_TABLES}
+            checksums = {table.name: TableChecksum() for table in COPIED_TABLES}
             for table in COPIED_TABLES:
                 for rows in _batch_rows(self.target.table_copy.scan_table(tx, table)):
-                    found[table.name].add_rows(rows)
-                    tell(len(rows))
-            return found
+                    checksums[table.name].add_rows(rows)
+                    report(len(rows))
+            return checksums
 
         return run_sync(self.target.read(checksum_tables))
 
@@ -285,7 +286,7 @@ class StoreCopy:
         run_sync(self.target.write(load_rows))
 
     def _clear_tables(self, tables: tuple[CopiedTable, ...]) -> None:
-        """Let go of what a run before has copied."""
+        """Delete what an earlier run has copied."""
 
         async def delete_rows(tx: Transaction) -> None:
             await self._check_owner(tx)
@@ -296,14 +297,14 @@ class StoreCopy:
         self._copied_sums |= {table.name: TableChecksum() for table in tables}
 
     async def _check_owner(self, tx: Transaction) -> None:
-        """Let go if another run has begun; an update, so that of two transactions one must wait."""
-        values = {"name": COPY_RUN_COUNTER, "number": self._run_id}
-        if not await tx.execute("UPDATE counters SET value = :number WHERE name = :name AND value = :number", **values):
+        """Raise Conflict if another run has begun; an update, so that of two transactions one must wait."""
+        values = {"name": COPY_RUN_COUNTER, "run_id": self._run_id}
+        if not await tx.execute("UPDATE counters SET value = :run_id WHERE name = :name AND value = :run_id", **values):
             raise Conflict("another run copies into this store", hint="let it finish")
 
 
 def _batch_rows(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """Put rows together, not too many and not too long ones."""
+    """Group rows into batches of limited count and size."""
     batch: list[Row] = []
     size = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""What an engine must be able to do."""
+"""The protocols that a storage engine implements: transactions, full text, vectors, table copy, the database."""
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
@@ -15,8 +15,11 @@ if TYPE_CHECKING:  # numpy is loaded only when something is searched or embedded
     Floats = NDArray[numpy.float32]
 
 Row = tuple[Any, ...]
-CopyRole = Literal["", "from", "to"]  # what a store is opened for: to copy from it, to it, or neither
+CopyRole = Literal["", "from", "to"]  # whether a store is opened as the source or the target of a copy
 T = TypeVar("T")
+
+UNFINISHED_COPY_COUNTER = "copy source"  # a row of `counters` that exists until a copy into this store is complete
+TABLES_WITH_IDS = ("scopes", "models", "memories", "history", "relations", "calls", "injections")
 
 
 class Transaction(Protocol):
@@ -26,16 +29,31 @@ class Transaction(Protocol):
         """Run a statement and return how many rows it changed."""
         ...
 
+    async def execute_many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Run a statement once for each row of values."""
+        ...
+
     async def fetch(self, sql: str, **values: Any) -> list[Row]: ...
 
     async def fetch_one(self, sql: str, **values: Any) -> Row | None: ...
+
+    async def fetch_required(self, sql: str, **values: Any) -> Row:
+        """Return the first row of a query that always has one, such as a count."""
+        ...
 
 
 Work = Callable[[Transaction], Coroutine[Any, Any, T]]
 
 
+def require_row(row: Row | None, sql: str) -> Row:
+    """Return the row, or raise where a query that must have one had none."""
+    if row is None:
+        raise LookupError(f"no row for: {sql}")
+    return row
+
+
 class IndexedPassage(NamedTuple):
-    """A passage as the indexes know it."""
+    """A passage with the text and the label that the full-text index holds of it."""
 
     id: int
     text: str
@@ -43,17 +61,17 @@ class IndexedPassage(NamedTuple):
 
 
 class TextMatches(NamedTuple):
-    """Memories that share words with a question, each by its best passage, in parallel arrays."""
+    """Memories that share terms with a query, each by its best passage, in parallel arrays."""
 
     memories: "Ids"
     scores: "Floats"
-    coverage: "Floats"  # which part of the question's weight the passage holds, 0 to 1
+    coverage: "Floats"  # the part of the query's weight that the passage holds, 0 to 1
     engine_groups: list["Ids"]  # where the engine found them, for its own use
-    weights: list[tuple[int, int, float]]  # the question's words, from where to where, and what each weighs
+    weights: list[tuple[int, int, float]]  # start, end and weight of each word of the query
 
 
 class VectorMatches(NamedTuple):
-    """Memories close in meaning to a question, each by its best passage, and how all passages lie to it."""
+    """Memories close in meaning to a query, each by its best passage, and the spread of all cosines."""
 
     memories: "Ids"
     cosines: "Floats"
@@ -62,31 +80,31 @@ class VectorMatches(NamedTuple):
 
 
 class RankingFeatures(NamedTuple):
-    """What ranking knows of memories beyond the question, in parallel arrays."""
+    """Properties of memories that ranking uses besides the query, in parallel arrays."""
 
-    passages: "Floats"  # how many each has
-    by_assistant: "Floats"  # 1 where an assistant, a tool or the system speaks
-    about_speaker: "Floats"  # 1 where somebody speaks of themselves
-    sessions: "Ids"  # which session each belongs to; its own number where it belongs to none
+    passages: "Floats"  # passages of each memory
+    by_assistant: "Floats"  # 1 where the speaker is an assistant, a tool or the system
+    about_speaker: "Floats"  # 1 where the speaker talks about themselves
+    sessions: "Ids"  # the session of each memory; the memory's own id where it has none
 
 
 class TokenSets(NamedTuple):
-    """The tokens of some passages, as signs, and which passages stand around which."""
+    """The token signs of some passages, and the neighbours of each passage to be scored."""
 
     signs: Any  # a row of bytes for each token
     starts: "Ids"  # where each passage's tokens begin
-    neighbours: Any  # for each passage to be scored: itself, one and two before and after it; -1 for none
+    neighbours: Any  # for each passage to be scored: itself, then one and two before and after it; -1 for none
     owners: "Ids"  # the position of the memory that each passage to be scored belongs to
 
     @classmethod
     def empty(cls) -> "TokenSets":
-        import numpy as np
+        import numpy as np  # slow to load
 
         return cls(np.zeros((0, 16), np.uint8), *(np.zeros(shape, np.int64) for shape in (0, (0, 5), 0)))
 
 
 class Selection(Protocol):
-    """What a question may choose from; each engine knows more about it."""
+    """The memories that a search may return; each engine adds its own fields."""
 
     @property
     def scopes(self) -> list[int]: ...
@@ -97,122 +115,138 @@ class Selection(Protocol):
         ...
 
 
-class FullTextIndex(Protocol):
-    """The full-text index. All passages of a memory are put and dropped together."""
+S = TypeVar("S", bound=Selection)
+S_contra = TypeVar("S_contra", bound=Selection, contravariant=True)
 
-    async def add_passages(self, tx: Any, passages: Sequence[IndexedPassage]) -> None: ...
 
-    async def remove_passages(self, tx: Any, passages: Sequence[IndexedPassage]) -> None:
-        """Remove passages; text and label must be what was put."""
+class FullTextIndex(Protocol[S_contra]):
+    """The full-text index. All passages of a memory are added and removed together."""
+
+    async def add_passages(self, tx: Transaction, passages: Sequence[IndexedPassage]) -> None: ...
+
+    async def remove_passages(self, tx: Transaction, passages: Sequence[IndexedPassage]) -> None:
+        """Remove passages; text and label must be those they were added with."""
         ...
 
-    async def search_text(self, tx: Any, among: Any, question: str, limit: int) -> TextMatches: ...
+    async def search_text(self, tx: Transaction, selection: S_contra, question: str, limit: int) -> TextMatches: ...
 
-    async def find_problems(self, tx: Any) -> list[str]: ...
+    async def find_problems(self, tx: Transaction) -> list[str]: ...
 
 
-class VectorIndex(Protocol):
+class VectorIndex(Protocol[S]):
     """The passages with their vectors."""
 
-    async def reserve_ids(self, tx: Any, scope: int, count: int) -> Sequence[int]:
-        """Set aside numbers for passages of a scope, in growing order."""
+    async def reserve_ids(self, tx: Transaction, scope: int, count: int) -> Sequence[int]:
+        """Reserve ids for new passages of a scope, in ascending order."""
         ...
 
-    async def add_passages(self, tx: Any, passages: Iterable[dict[str, Any]]) -> None: ...
+    async def add_passages(self, tx: Transaction, passages: Iterable[dict[str, Any]]) -> None: ...
 
-    async def set_vectors(self, tx: Any, passages: Iterable[tuple[int, bytes]], model: str) -> None:
-        """Give passages their vectors."""
+    async def set_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], model: str) -> None: ...
+
+    async def mark_stale(self, tx: Transaction, passage: int) -> None:
+        """Record that a passage has a new neighbour, which its vector does not include."""
         ...
 
-    async def mark_stale(self, tx: Any, passage: int) -> None:
-        """Note that a passage has a new neighbour, which its vector does not know."""
+    async def set_tokens(self, tx: Transaction, passages: Iterable[tuple[int, bytes]]) -> None: ...
+
+    async def register_model(self, tx: Transaction, name: str) -> int:
+        """Return a model's id; insert the model if it is new."""
         ...
 
-    async def set_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None: ...
-
-    async def register_model(self, tx: Any, name: str) -> int:
-        """Return a model's number, giving it one if it has none."""
+    async def set_visible(self, tx: Transaction, scope: int, memory: int, live: bool) -> None:
+        """Show a memory's passages to searches, or hide them."""
         ...
 
-    async def set_visible(self, tx: Any, scope: int, memory: int, live: bool) -> None:
-        """Let searches see a memory's passages, or not."""
+    async def retire_passages(self, tx: Transaction, scope: int, memory: int) -> None:
+        """Remove a memory's passages."""
         ...
 
-    async def retire_passages(self, tx: Any, scope: int, memory: int) -> None:
-        """Let go of a memory's passages."""
+    async def delete_retired(self, tx: Transaction) -> None:
+        """Delete rows that `retire_passages` only emptied."""
         ...
-
-    async def delete_retired(self, tx: Any) -> None: ...
 
     async def claim_passages(
-        self, tx: Any, model: str, limit: int, now: float, *, kind: Kind | None = None
+        self, tx: Transaction, model: str, limit: int, now: float, *, kind: Kind | None = None
     ) -> list[int]:
-        """Take passages that need a vector, those of memories first, or those of one kind alone.
+        """Return passages that need a vector, those of memories first, or only those of one kind.
 
-        What one process has taken, no other gets for a while.
+        Where several processes share the store, no other process gets the same passages for a while.
         """
         ...
 
-    async def count_stale(self, tx: Any) -> int: ...
-
-    async def has_missing(self, tx: Any) -> bool: ...
-
-    async def count_pending(self, tx: Any, model: str, *, memories: bool = False) -> int:
-        """Count the passages without a vector of this model: all, or those of memories alone."""
+    async def count_stale(self, tx: Transaction) -> int:
+        """Count the passages whose vectors do not include their neighbours yet."""
         ...
 
-    async def find_problems(self, tx: Any) -> list[str]: ...
+    async def has_missing(self, tx: Transaction) -> bool:
+        """Return whether any passage has no vector or a stale one; cheap enough for every write."""
+        ...
 
-    async def select_candidates(self, tx: Any, only: Filter, model: str, dimensions: int) -> Selection:
-        """Return what `matches` and `nearest` may choose from."""
+    async def count_pending(self, tx: Transaction, model: str, *, memories: bool = False) -> int:
+        """Count the passages without a vector of this model: all, or only those of memories."""
+        ...
+
+    async def find_problems(self, tx: Transaction) -> list[str]: ...
+
+    async def select_candidates(self, tx: Transaction, memory_filter: Filter, model: str, dimensions: int) -> S:
+        """Return the selection that the searches below take."""
         ...
 
     async def search_nearest(
-        self, tx: Any, among: Any, vector: "Floats", limit: int, also: TextMatches | None
-    ) -> VectorMatches: ...
+        self, tx: Transaction, selection: S, vector: "Floats", limit: int, text_matches: TextMatches | None
+    ) -> VectorMatches:
+        """Return the nearest memories, and the cosines of those that full text found."""
+        ...
 
-    async def load_features(self, tx: Any, among: Any, memories: "Ids") -> RankingFeatures: ...
+    async def load_features(self, tx: Transaction, selection: S, memories: "Ids") -> RankingFeatures: ...
 
-    async def score_feedback(self, tx: Any, among: Any, memories: "Ids", first: int) -> "Floats": ...
+    async def score_feedback(self, tx: Transaction, selection: S, memories: "Ids", first: int) -> "Floats":
+        """Return how close memories are to the centre of the first few, in deviations from the mean of all."""
+        ...
 
-    async def load_tokens(self, tx: Any, among: Any, memories: "Ids") -> TokenSets: ...
+    async def load_tokens(self, tx: Transaction, selection: S, memories: "Ids") -> TokenSets:
+        """Return the tokens of these memories' passages and of up to two neighbours on each side."""
+        ...
 
-    async def find_similar_pairs(self, tx: Any, among: Any, threshold: float) -> list[tuple[int, int, float]]: ...
+    async def find_similar_pairs(self, tx: Transaction, selection: S, threshold: float) -> list[tuple[int, int, float]]:
+        """Return each memory with its most similar one above the threshold, among the newest of each scope."""
+        ...
 
 
 class CopiedTable(NamedTuple):
     """A table as it is copied: the same rows in the same order on every engine."""
 
     name: str
-    columns: str  # as they are read
+    columns: str  # as they are selected
     key: str
     condition: str = "1 = 1"
 
     @property
     def column_names(self) -> list[str]:
-        """Return the columns' names, as rows are written."""
+        """Return the names under which the columns are inserted."""
         return [column.split()[-1] for column in self.columns.split(",")]
 
 
 class TableCopy(Protocol):
-    """Whole tables, for copying a store."""
+    """Read and write whole tables, to copy a store."""
 
-    async def identify_store(self, tx: Any) -> str:
-        """Return what tells this store from all others."""
+    async def identify_store(self, tx: Transaction) -> str:
+        """Return a text that no other store has."""
         ...
 
-    def scan_table(self, tx: Any, table: CopiedTable) -> Iterator[Row]:
-        """Read a table in the order of its key, without holding all of it."""
+    def scan_table(self, tx: Transaction, table: CopiedTable) -> Iterator[Row]:
+        """Yield the rows of a table in the order of its key, without holding all of them."""
         ...
 
-    async def load_rows(self, tx: Any, table: CopiedTable, rows: Sequence[Row]) -> None: ...
+    async def load_rows(self, tx: Transaction, table: CopiedTable, rows: Sequence[Row]) -> None: ...
 
-    async def read_last_ids(self, tx: Any) -> dict[str, int]:
-        """Return the last number that each table has given to a row; none is given twice."""
+    async def read_last_ids(self, tx: Transaction) -> dict[str, int]:
+        """Return the last id that each table has assigned; ids are never assigned twice."""
         ...
 
-    async def finish_copy(self, tx: Any, numbers: Mapping[str, int]) -> None:
-        """Make of copied rows a store that works: its full-text index, its counts, the numbers to go on from."""
+    async def finish_copy(self, tx: Transaction, last_ids: Mapping[str, int]) -> None:
+        """Rebuild what is not copied: the full-text index, the counts, and the next ids."""
         ...
 
 
@@ -222,11 +256,12 @@ class Database(Protocol):
     @property
     def engine(self) -> str: ...
 
+    # The type of the selection is the engine's own: what one index returns, only the same engine's take.
     @property
-    def fulltext(self) -> FullTextIndex: ...
+    def fulltext(self) -> FullTextIndex[Any]: ...
 
     @property
-    def vectors(self) -> VectorIndex: ...
+    def vectors(self) -> VectorIndex[Any]: ...
 
     @property
     def table_copy(self) -> TableCopy: ...
@@ -234,61 +269,58 @@ class Database(Protocol):
     async def read(self, work: Work[T]) -> T: ...
 
     async def write(self, work: Work[T]) -> T:
-        """Commit what `work` does and return its value once it is durable."""
+        """Run `work` in a transaction, commit it, and return its value once it is durable."""
         ...
 
     @property
     def deferred_sync(self) -> "Database":
-        """The same store for a program's calls: their writes are durable once any write after them is, or `sync`."""
+        """The same store without a sync for each commit: a write is durable once a later one is, or after `sync`."""
         ...
 
     async def sync(self) -> None:
-        """Make durable what was written so far."""
+        """Make all earlier writes durable."""
         ...
 
     async def can_write_now(self) -> bool:
-        """Tell whether a write could begin now, or nearly: nobody else holds the store for long."""
+        """Return whether a write could begin almost at once: no other process holds the store for long."""
         ...
 
-    def defer_write(self, work: Work[None], *, once: str = "") -> None:
-        """Commit soon, together with other writes; nobody waits for it. Of those named `once` only one waits."""
+    def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
+        """Commit soon, together with other writes, without a result. Of those with the same key only one is queued."""
         ...
 
     async def compact(self) -> bool:
-        """Rewrite the store so that nothing removed can be read from its files; False where that must wait."""
+        """Rewrite the store so that deleted data cannot be read from its files; False where that must wait."""
         ...
 
     def describe_location(self) -> str: ...
 
     @property
     def last_conflict_at(self) -> float:
-        """When a write last had to be tried again because of another one, by the monotonic clock."""
+        """When a write last had to be retried because of another one, by the monotonic clock."""
         ...
 
     @property
     def slowdown_reason(self) -> str:
-        """What keeps the engine from being as fast as it could be; empty if nothing does."""
+        """Why the engine is slower than it could be; empty if it is not."""
         ...
 
-    async def measure_size(self, tx: Any) -> int: ...
+    async def measure_size(self, tx: Transaction) -> int:
+        """Return the bytes that the store takes."""
+        ...
 
-    async def find_problems(self, tx: Any) -> list[str]:
-        """Tell what is wrong with the files beneath."""
+    async def find_problems(self, tx: Transaction) -> list[str]:
+        """Return what is wrong with the files or indexes of the engine itself."""
         ...
 
     def close(self) -> None: ...
 
 
-UNFINISHED_COPY_COUNTER = "copy source"  # a counter that is there until a copy into this store is whole
-# Tables that give each row a number.
-TABLES_WITH_IDS = ("scopes", "models", "memories", "history", "relations", "calls", "injections")
-
-
-def check_usable(copying: CopyRole, location: str, *, there: bool, whole: bool) -> None:
-    """Refuse to make a store only to copy from it, and to use one that is in part a copy of another."""
-    if copying == "from" and not there:
+def check_usable(copying: CopyRole, location: str, *, exists: bool, complete: bool) -> None:
+    """Refuse to create a store only to copy from it, and to open one that is an unfinished copy."""
+    if copying == "from" and not exists:
         raise NotFound(f"there is no store at {location}", hint="copy from one that is there")
-    if copying != "to" and not whole:
+    if copying != "to" and not complete:
         raise Misconfigured(
             f"a copy into this store is not finished: {location}",
             hint="run the same athena migrate again: it goes on where it was",

@@ -1,4 +1,4 @@
-"""Which memories count, as a value and as a condition in SQL."""
+"""The filter of a search, as a value and as a condition in SQL; bound lists and batches for SQL."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which memories count, before any ranking."""
+    """Which memories a search may return, before any ranking."""
 
     scope: Scope
     tags: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Filter:
     since: float | None = None
     until: float | None = None
     session: str | None = None
-    excluded_type: str | None = None  # a type that is left out
+    excluded_type: str | None = None
 
     @property
     def is_unrestricted(self) -> bool:
@@ -29,36 +29,36 @@ class Filter:
 
 
 def tag_key(tag: str) -> str:
-    """Return what two tags have in common that differ only in case or form."""
+    """Return the form under which a tag is stored and compared, without case."""
     return unicodedata.normalize("NFC", tag).casefold()
 
 
-def build_where_clause(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
-    """Write a filter as a condition on `m`."""
-    inside = ", ".join(map(str, numbers)) or "NULL"
-    conditions = [f"m.scope IN ({inside})", "m.deleted IS NULL"]
+def build_where_clause(memory_filter: Filter, scope_ids: list[int]) -> tuple[str, dict[str, Any]]:
+    """Write a filter as a condition on `memories m`, with the values it binds."""
+    scope_list = ", ".join(map(str, scope_ids)) or "NULL"
+    conditions = [f"m.scope IN ({scope_list})", "m.deleted IS NULL"]
     values: dict[str, Any] = {}
-    if only.memory_type is not None:
+    if memory_filter.memory_type is not None:
         conditions.append("m.memory_type = :memory_type")
-        values["memory_type"] = only.memory_type
-    if only.excluded_type is not None:
-        conditions.append("m.memory_type <> :without")
-        values["without"] = only.excluded_type
-    if only.session is not None:
+        values["memory_type"] = memory_filter.memory_type
+    if memory_filter.excluded_type is not None:
+        conditions.append("m.memory_type <> :excluded_type")
+        values["excluded_type"] = memory_filter.excluded_type
+    if memory_filter.session is not None:
         conditions.append("m.session = :session")
-        values["session"] = only.session
-    if only.since is not None:
+        values["session"] = memory_filter.session
+    if memory_filter.since is not None:
         conditions.append("m.happened >= :since")
-        values["since"] = only.since
-    if only.until is not None:
+        values["since"] = memory_filter.since
+    if memory_filter.until is not None:
         conditions.append("m.happened < :until")
-        values["until"] = only.until
-    if only.tags:
-        names, bound = bind_list("tag", map(tag_key, only.tags))
+        values["until"] = memory_filter.until
+    if memory_filter.tags:
+        names, bound = bind_list("tag", map(tag_key, memory_filter.tags))
         values |= bound
-        every = f"GROUP BY t.memory HAVING count(*) >= {len(bound)}" if only.match == "all" else ""
+        all_tags = f"GROUP BY t.memory HAVING count(*) >= {len(bound)}" if memory_filter.match == "all" else ""
         conditions.append(
-            f"m.id IN (SELECT t.memory FROM tags t WHERE t.tag IN ({names}) AND t.scope IN ({inside}) {every})"
+            f"m.id IN (SELECT t.memory FROM tags t WHERE t.tag IN ({names}) AND t.scope IN ({scope_list}) {all_tags})"
         )
     return " AND ".join(conditions), values
 
@@ -70,5 +70,5 @@ def bind_list(name: str, values: Iterable[Any]) -> tuple[str, dict[str, Any]]:
 
 
 def split_batches(values: list[T], size: int = 500) -> Iterable[list[T]]:
-    """Cut a list into pieces that one statement can bind."""
+    """Split a list into batches that one statement can bind."""
     return (values[i : i + size] for i in range(0, len(values), size))

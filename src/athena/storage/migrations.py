@@ -1,9 +1,28 @@
-"""The shape of the store, as numbered steps. A step either happens or does not, and is never edited again."""
+"""The schema of the store, as numbered migration steps that both engines run; a released step is never edited."""
 
 from collections.abc import Iterator, Mapping
 
-# What stands in braces is spelled by the engine. The scope leads every key, so that a store can be cut by it; SQLite,
-# which is never cut, keys some tables by number alone. Times are seconds since 1970.
+# {braces} stand for what the engines spell differently (their DIALECT). The scope leads every key, so that a store can
+# be partitioned by it; SQLite, which is never partitioned, keys some tables by id alone. Times are seconds since 1970.
+#
+# What the names mean where they do not say it:
+#   scopes.passages        how many passage ids the scope has assigned (SQLite)
+#   memories.digest, hash  SHA-256 of the text and the session; its shortest unambiguous beginning
+#   memories.happened      when the fact was true or the event took place; `created` and `updated` are about the row
+#   memories.strength      how much it was recalled lately, as of the time `used`
+#   passages.session       the id of the session's first memory; the memory's own id where it has no session
+#   passages.voice         1: the speaker is an assistant, a tool or the system; 2: a speaker talks about themselves
+#   passages.live          1 where searches may see it
+#   passages.windowed      1 where its vector includes the text of its neighbours; 0: the vector is stale
+#   passages.stamp         the value of the counter `stamp` at the last change; vector caches read by it (SQLite)
+#   passages.code          the vector; `tokens.signs` has the signs of each token's vector
+#   waiting                memories whose passages are not written yet: a search or the deferred write does it
+#   receipts.fingerprint   a hash of the arguments, so that one key cannot serve two different calls
+#   usage.given, returned, shown   tokens of arguments, of results, and of the part of results that a model saw
+#   consolidations.newest  the last event that a consolidation has read
+#   runs.claimed           when a run went on after it had waited for approval
+#   injections             the memories that hooks gave to a session; `over`: 1 where the session has begun afresh since
+#   counters               `stamp` grows with every write, `purges` with every purge
 STEPS: tuple[str, ...] = (
     """
     CREATE TABLE scopes (
@@ -228,10 +247,10 @@ STEPS: tuple[str, ...] = (
 )
 
 
-def iter_statements(number: int, dialect: Mapping[str, str], indexes: tuple[str, ...]) -> Iterator[str]:
-    """Return one step's statements; the first brings the engine's own indexes too."""
-    for statement in STEPS[number].split(";"):
+def iter_statements(step: int, dialect: Mapping[str, str], indexes: tuple[str, ...]) -> Iterator[str]:
+    """Yield the statements of one step; the first step also creates the engine's own indexes."""
+    for statement in STEPS[step].split(";"):
         if statement.strip():
             yield statement.format(**dialect)
-    if number == 0:
+    if step == 0:
         yield from indexes

@@ -1,20 +1,32 @@
-"""Passages: the pieces of a memory that searches find."""
+"""SQL of passages, the pieces of a memory that searches find, and of the models that embed them."""
 
 import json
 from typing import Any, NamedTuple
 
 from athena.core.values import Kind
-from athena.storage.database import IndexedPassage
+from athena.storage.database import IndexedPassage, Transaction
 
-PASSAGE_IDS_PER_SCOPE = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope
-
-# In which order passages get their vectors: people ask for memories, and of events there are many.
+PASSAGE_IDS_PER_SCOPE = 1 << 32  # the ids of a scope's passages are one range, so that an index on them splits by scope
+PASSAGE_TEXT_SQL = "substr(m.content, CAST(p.start + 1 AS INTEGER), CAST(p.length AS INTEGER))"
+# The order in which passages get their vectors: people search for memories, and events are many.
 IN_MEMORY_SCOPES = "IN (SELECT id FROM scopes WHERE kind = 'memory')"
 MEMORY_SCOPES_FIRST = (IN_MEMORY_SCOPES, f"NOT {IN_MEMORY_SCOPES}")
 
 
+class PassageInSession(NamedTuple):
+    """A passage with its neighbours in its session."""
+
+    id: int
+    text: str
+    metadata: dict[str, Any]
+    created: float
+    before: str
+    after: str
+    has_tokens: bool  # the table `tokens` has those of the model in use
+
+
 def list_scope_conditions(kind: Kind | None) -> tuple[str, ...]:
-    """Return the conditions on scopes by which passages are taken one after another: of one kind, or of all."""
+    """Return SQL conditions on `scope`, in the order in which passages are claimed: of one kind, or of all."""
     return MEMORY_SCOPES_FIRST if kind is None else (f"IN (SELECT id FROM scopes WHERE kind = '{kind}')",)
 
 
@@ -22,8 +34,13 @@ def get_passage_scope_id(passage: int) -> int:
     return passage // PASSAGE_IDS_PER_SCOPE
 
 
-async def fetch_passage_session(tx: Any, scope: int, memory: int, name: str | None) -> tuple[int, int | None]:
-    """Return the number of a session, which is that of its first memory, and its last passage if it has any."""
+async def fetch_model_id(tx: Transaction, name: str) -> int | None:
+    row = await tx.fetch_one("SELECT id FROM models WHERE name = :name", name=name)
+    return int(row[0]) if row else None
+
+
+async def fetch_passage_session(tx: Transaction, scope: int, memory: int, name: str | None) -> tuple[int, int | None]:
+    """Return a session's id, which is that of its first memory, and its last passage if it has any."""
     if name is None:
         return memory, None
     row = await tx.fetch_one(
@@ -35,7 +52,7 @@ async def fetch_passage_session(tx: Any, scope: int, memory: int, name: str | No
     )
     if row is None:
         return memory, None
-    last = await tx.fetch_one(
+    last = await tx.fetch_required(
         "SELECT max(id) FROM passages WHERE scope = :scope AND session = :session AND live = 1",
         scope=scope,
         session=row[0],
@@ -43,9 +60,9 @@ async def fetch_passage_session(tx: Any, scope: int, memory: int, name: str | No
     return int(row[0]), last[0]
 
 
-async def list_memory_passages(tx: Any, scope: int, memory: int) -> list[IndexedPassage]:
-    """Return a memory's passages with the text and label they are indexed under."""
-    content, label = await tx.fetch_one(
+async def list_memory_passages(tx: Transaction, scope: int, memory: int) -> list[IndexedPassage]:
+    """Return a memory's passages with the text and the label that the full-text index holds."""
+    content, label = await tx.fetch_required(
         "SELECT content, label FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory
     )
     rows = await tx.fetch(
@@ -53,52 +70,37 @@ async def list_memory_passages(tx: Any, scope: int, memory: int) -> list[Indexed
         scope=scope,
         memory=memory,
     )
-    return [IndexedPassage(number, content[start : start + length], label) for number, start, length in rows]
+    return [IndexedPassage(passage, content[start : start + length], label) for passage, start, length in rows]
 
 
-PASSAGE_TEXT_SQL = "substr(m.content, CAST(p.start + 1 AS INTEGER), CAST(p.length AS INTEGER))"
-
-
-class PassageInSession(NamedTuple):
-    """A passage with what stands around it in its session."""
-
-    id: int
-    text: str
-    metadata: dict[str, Any]
-    created: float
-    before: str
-    after: str
-    has_tokens: bool  # its tokens are there already, read by the model in use
-
-
-async def fetch_passages_in_session(tx: Any, numbers: list[int], model: str) -> list[PassageInSession]:
-    """Return passages by number, each with its text, its memory's facts, and its neighbours' texts."""
-    found: list[PassageInSession] = []
-    for number in numbers:
+async def fetch_passages_in_session(tx: Transaction, ids: list[int], model: str) -> list[PassageInSession]:
+    """Return passages by id, each with its text, its memory's metadata and its neighbours' texts."""
+    passages: list[PassageInSession] = []
+    for passage in ids:
         row = await tx.fetch_one(
             f"""SELECT {PASSAGE_TEXT_SQL}, m.metadata, m.created, p.scope, p.session,
                       EXISTS (SELECT 1 FROM tokens t JOIN models d ON d.name = :model
                               WHERE t.scope = p.scope AND t.passage = p.id AND d.id = p.model)
                FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
                WHERE p.scope = :scope AND p.id = :id""",
-            scope=get_passage_scope_id(number),
-            id=number,
+            scope=get_passage_scope_id(passage),
+            id=passage,
             model=model,
         )
         if row is None:
             continue
-        text, metadata, created, scope, session_number, known_tokens = row
-        beside = [
+        text, metadata, created, scope, session, has_tokens = row
+        neighbours = [
             await tx.fetch_one(
                 f"""SELECT {PASSAGE_TEXT_SQL}
                     FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
                     WHERE p.scope = :scope AND p.session = :session AND p.live = 1 AND p.id {side} LIMIT 1""",
                 scope=scope,
-                session=session_number,
-                id=number,
+                session=session,
+                id=passage,
             )
             for side in ("< :id ORDER BY p.id DESC", "> :id ORDER BY p.id")
         ]
-        before, after = (one[0] if one else "" for one in beside)
-        found.append(PassageInSession(number, text, json.loads(metadata), created, before, after, bool(known_tokens)))
-    return found
+        before, after = (neighbour[0] if neighbour else "" for neighbour in neighbours)
+        passages.append(PassageInSession(passage, text, json.loads(metadata), created, before, after, bool(has_tokens)))
+    return passages

@@ -1,54 +1,56 @@
-"""Projects, by name and number."""
+"""SQL of scopes: a row for each project and kind, whose id is the `scope` of memories, passages and the graph.
 
-from typing import Any
+Tables about calls and programs (calls, receipts, usage, runs, workspaces, files, ...) have the project's name instead.
+"""
 
 from athena.core.values import Scope
+from athena.storage.database import Transaction
 from athena.storage.filters import bind_list
 
+TABLES_BY_PROJECT_NAME = ("calls", "receipts", "consolidations", "workspaces", "files", "runs", "injections")
 
-async def fetch_visible_ids(tx: Any, scope: Scope) -> list[int]:
-    """Return the numbers of the scopes that a read sees, the project first; one never written to has none."""
+
+async def fetch_visible_ids(tx: Transaction, scope: Scope) -> list[int]:
+    """Return the ids of the scopes that a read may see, the project first; a scope without any write has none."""
     names, bound = bind_list("name", scope.visible_projects)
     rows = await tx.fetch(
         f"SELECT name, id FROM scopes WHERE kind = :kind AND name IN ({names})", kind=scope.kind, **bound
     )
-    return [number for _, number in sorted(rows, key=lambda row: scope.visible_projects.index(row[0]))]
+    return [scope_id for _, scope_id in sorted(rows, key=lambda row: scope.visible_projects.index(row[0]))]
 
 
-async def fetch_own_ids(tx: Any, scope: Scope) -> list[int]:
-    """Return the number of the project alone, if it has one."""
+async def fetch_own_ids(tx: Transaction, scope: Scope) -> list[int]:
+    """Return the id of the project's own scope of this kind, if it exists, as a list."""
     rows = await tx.fetch("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
     return [row[0] for row in rows]
 
 
-async def fetch_project_ids(tx: Any, scope: Scope) -> list[int]:
-    """Return the numbers of the project alone, whatever the kind."""
+async def fetch_project_ids(tx: Transaction, scope: Scope) -> list[int]:
+    """Return the ids of the project's own scopes of all kinds."""
     return [row[0] for row in await tx.fetch("SELECT id FROM scopes WHERE name = :name", name=scope.project)]
 
 
-async def fetch_all_visible_ids(tx: Any, scope: Scope) -> list[int]:
-    """Return the numbers of the scopes that reads see, whatever the kind."""
+async def fetch_all_visible_ids(tx: Transaction, scope: Scope) -> list[int]:
+    """Return the ids of the scopes that a read may see, of all kinds."""
     names, bound = bind_list("name", scope.visible_projects)
     return [row[0] for row in await tx.fetch(f"SELECT id FROM scopes WHERE name IN ({names})", **bound)]
 
 
-async def fetch_scope_kind(tx: Any, number: int) -> str:
-    row = await tx.fetch_one("SELECT kind FROM scopes WHERE id = :id", id=number)
-    return str(row[0])
+async def fetch_scope_kind(tx: Transaction, scope_id: int) -> str:
+    return str((await tx.fetch_required("SELECT kind FROM scopes WHERE id = :id", id=scope_id))[0])
 
 
-async def ensure_scope(tx: Any, scope: Scope) -> int:
-    """Return the number of the project, giving it one if it has none."""
+async def ensure_scope(tx: Transaction, scope: Scope) -> int:
+    """Return the id of the project's scope; insert the scope if it is new."""
     row = await tx.fetch_one("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
-    if row is None:
-        row = await tx.fetch_one(
-            "INSERT INTO scopes (name, kind) VALUES (:project, :kind) RETURNING id", **scope._asdict()
-        )
+    row = row or await tx.fetch_required(
+        "INSERT INTO scopes (name, kind) VALUES (:project, :kind) RETURNING id", **scope._asdict()
+    )
     return int(row[0])
 
 
-async def list_projects(tx: Any) -> list[tuple[str, int, float | None]]:
-    """Return every project with how many memories it has and when the last one changed."""
+async def list_projects(tx: Transaction) -> list[tuple[str, int, float | None]]:
+    """Return every project with its number of memories and the time of its last change."""
     rows = await tx.fetch(
         """SELECT s.name, count(m.id), max(m.updated) FROM scopes s
            LEFT JOIN memories m ON m.scope = s.id AND m.deleted IS NULL AND s.kind = 'memory'
@@ -58,16 +60,16 @@ async def list_projects(tx: Any) -> list[tuple[str, int, float | None]]:
     return [(name, int(count), updated) for name, count, updated in rows]
 
 
-async def rename_project(tx: Any, name: str, to: str) -> bool:
-    """Give a project another name, with its calls and receipts; False if there is none of that name."""
-    await tx.execute(  # an emptied project is none, but its number stays
+async def rename_project(tx: Transaction, name: str, to: str) -> bool:
+    """Rename a project, with its calls and receipts; False if there is none of that name."""
+    await tx.execute(  # an empty project may be replaced, but its scopes keep their ids
         """UPDATE scopes SET name = 'emptied ' || CAST(id AS TEXT) WHERE name = :new
            AND NOT EXISTS (SELECT 1 FROM memories m WHERE m.scope = scopes.id)""",
         new=to,
     )
-    changed: int = await tx.execute("UPDATE scopes SET name = :new WHERE name = :name", name=name, new=to)
+    changed = await tx.execute("UPDATE scopes SET name = :new WHERE name = :name", name=name, new=to)
     names = {"name": name, "new": to}
-    # Under the new name there may have been questions, and calls with the same keys, though there was no project.
+    # A project without memories may still have calls, receipts and usage under the new name.
     await tx.execute(
         """DELETE FROM receipts WHERE scope = :new AND key IN (SELECT key FROM receipts WHERE scope = :name)""", **names
     )
@@ -82,7 +84,7 @@ async def rename_project(tx: Any, name: str, to: str) -> bool:
     )
     await tx.execute("DELETE FROM usage WHERE scope = :name", name=name)
     await tx.execute("DELETE FROM consolidations WHERE scope = :new", new=to)
-    # A project of the new name that keeps no memory may still have files; the renamed one's come before them.
+    # It may also have files, workspaces and runs: those of the renamed project replace them.
     await tx.execute(
         """DELETE FROM files WHERE scope = :new AND EXISTS (SELECT 1 FROM files o WHERE o.scope = :name
            AND o.workspace = files.workspace AND o.path = files.path)""",
@@ -96,6 +98,6 @@ async def rename_project(tx: Any, name: str, to: str) -> bool:
         "DELETE FROM runs WHERE scope = :new AND id IN (SELECT o.id FROM runs o WHERE o.scope = :name)", **names
     )
     await tx.execute("UPDATE injections SET over = 1 WHERE scope = :new AND over = 0", new=to)
-    for table in ("calls", "receipts", "consolidations", "workspaces", "files", "runs", "injections"):
+    for table in TABLES_BY_PROJECT_NAME:
         await tx.execute(f"UPDATE {table} SET scope = :new WHERE scope = :name", **names)
     return changed > 0

@@ -1,12 +1,14 @@
-"""How many tokens went in and out, by day, operation and surface."""
+"""SQL of token usage: tokens in and out by project, day, operation and surface."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from athena.storage.database import Transaction
 
 DAY_S = 86_400
 
 
 class TokenUsage(NamedTuple):
-    """What one call moved: its arguments, its whole result, and what of that a model was shown."""
+    """The tokens of one call: its arguments, its whole result, and the part of it that a model saw."""
 
     given: int
     returned: int
@@ -14,7 +16,7 @@ class TokenUsage(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """The calls of one operation by one surface, summed up."""
+    """The sums over all calls of one operation by one surface."""
 
     operation: str
     surface: str
@@ -25,9 +27,9 @@ class UsageRow(NamedTuple):
 
 
 async def add_usage(
-    tx: Any, project: str, day: int, operation: str, surface: str, spent: TokenUsage, calls: int = 1
+    tx: Transaction, project: str, day: int, operation: str, surface: str, spent: TokenUsage, calls: int = 1
 ) -> None:
-    """Add calls of an operation on a day, and what they moved together."""
+    """Add calls of an operation on a day, and their tokens."""
     await tx.execute(
         """INSERT INTO usage (scope, day, operation, surface, calls, given, returned, shown)
            VALUES (:scope, :day, :operation, :surface, :calls, :given, :returned, :shown)
@@ -43,8 +45,8 @@ async def add_usage(
     )
 
 
-async def count_recent_calls(tx: Any, project: str, now: float, days: int) -> dict[str, int]:
-    """Return how often each operation was called with success in a project, in the last days."""
+async def count_recent_calls(tx: Transaction, project: str, now: float, days: int) -> dict[str, int]:
+    """Count a project's successful calls of the last days by operation."""
     rows = await tx.fetch(
         """SELECT operation, sum(calls) FROM usage WHERE scope = :scope AND day >= :first GROUP BY operation""",
         scope=project,
@@ -53,13 +55,15 @@ async def count_recent_calls(tx: Any, project: str, now: float, days: int) -> di
     return {row[0]: int(row[1]) for row in rows}
 
 
-async def sum_usage(tx: Any, without: str) -> tuple[list[UsageRow], int]:
-    """Return what was used but by one surface, the most first, and on how many days anything was."""
+async def sum_usage(tx: Transaction, excluded_surface: str) -> tuple[list[UsageRow], int]:
+    """Return the usage of all surfaces but one, the largest first, and on how many days there was any."""
     rows = await tx.fetch(
         """SELECT operation, surface, sum(calls), sum(given), sum(returned), sum(shown) FROM usage
-           WHERE surface <> :without GROUP BY operation, surface
+           WHERE surface <> :excluded GROUP BY operation, surface
            ORDER BY sum(given) + sum(returned) DESC, operation, surface""",
-        without=without,
+        excluded=excluded_surface,
     )
-    (days,) = await tx.fetch_one("SELECT count(DISTINCT day) FROM usage WHERE surface <> :without", without=without)
+    (days,) = await tx.fetch_required(
+        "SELECT count(DISTINCT day) FROM usage WHERE surface <> :excluded", excluded=excluded_surface
+    )
     return [UsageRow(row[0], row[1], *map(int, row[2:])) for row in rows], int(days)

@@ -1,59 +1,18 @@
-"""Workspaces: what the programs of one remember between runs."""
+"""SQL of workspaces: the variables and files that programs keep between runs."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from athena.core.values import Scope
+from athena.storage.database import Transaction
+
+HANDLES_PREFIX = "handles/"  # the folder of values that were too long to show
 
 
 class WorkspaceRow(NamedTuple):
-    owner: str  # whose state it is, whatever the project and the workspace are called
-    state: bytes | None  # sealed: only whoever has the key makes one that is accepted
-    variables: str  # those that JSON can hold, for whoever lacks the key or has another engine
+    owner: str  # an id that stays where the project or the workspace is renamed
+    state: bytes | None  # sealed with a key, so that nobody without the key can forge one
+    variables: str  # those that JSON can hold, for processes without the key or with another engine
     updated: float
-
-
-async def fetch_workspace(tx: Any, scope: Scope, name: str) -> WorkspaceRow | None:
-    row = await tx.fetch_one(
-        "SELECT owner, state, variables, updated FROM workspaces WHERE scope = :scope AND name = :name",
-        scope=scope.project,
-        name=name,
-    )
-    return None if row is None else WorkspaceRow(row[0], None if row[1] is None else bytes(row[1]), row[2], row[3])
-
-
-async def fetch_workspace_usage(tx: Any, scope: Scope, besides: str) -> tuple[int, int]:
-    """Return how many other workspaces have variables, and how many bytes those take."""
-    row = await tx.fetch_one(
-        """SELECT count(*), coalesce(sum(length(state) + length(variables)), 0) FROM workspaces
-           WHERE scope = :scope AND name <> :name""",
-        scope=scope.project,
-        name=besides,
-    )
-    return int(row[0]), int(row[1])
-
-
-async def upsert_workspace(tx: Any, scope: Scope, name: str, one: WorkspaceRow, was: float) -> bool:
-    """Write the variables, unless somebody else has since `was`: then nothing is written."""
-    written: int = await tx.execute(
-        """INSERT INTO workspaces (scope, name, owner, state, variables, updated)
-           VALUES (:scope, :name, :owner, :state, :variables, :updated)
-           ON CONFLICT (scope, name) DO UPDATE SET owner = excluded.owner, state = excluded.state,
-               variables = excluded.variables, updated = excluded.updated
-           WHERE workspaces.updated = :was""",
-        scope=scope.project,
-        name=name,
-        was=was,
-        **one._asdict(),
-    )
-    return written > 0
-
-
-async def delete_workspaces(tx: Any, scope: Scope) -> None:
-    """Let go of all variables of a project."""
-    await tx.execute("DELETE FROM workspaces WHERE scope = :scope", scope=scope.project)
-
-
-HANDLES_PREFIX = "handles/"  # where values that were too long to show are kept
 
 
 class FileRow(NamedTuple):
@@ -65,15 +24,58 @@ class FileRow(NamedTuple):
 
 
 class FileUsage(NamedTuple):
-    """How much room is used, apart from one path."""
+    """How much space is used, apart from one path."""
 
     files: int
     workspace_bytes: int
     workspaces: int  # other ones of the project
-    project_bytes: int  # bytes of all
+    project_bytes: int
 
 
-async def fetch_file(tx: Any, scope: Scope, workspace: str, path: str) -> str | None:
+async def fetch_workspace(tx: Transaction, scope: Scope, name: str) -> WorkspaceRow | None:
+    row = await tx.fetch_one(
+        "SELECT owner, state, variables, updated FROM workspaces WHERE scope = :scope AND name = :name",
+        scope=scope.project,
+        name=name,
+    )
+    return None if row is None else WorkspaceRow(row[0], None if row[1] is None else bytes(row[1]), row[2], row[3])
+
+
+async def fetch_workspace_usage(tx: Transaction, scope: Scope, excluded_name: str) -> tuple[int, int]:
+    """Return how many other workspaces have variables, and how many bytes those take."""
+    row = await tx.fetch_required(
+        """SELECT count(*), coalesce(sum(length(state) + length(variables)), 0) FROM workspaces
+           WHERE scope = :scope AND name <> :name""",
+        scope=scope.project,
+        name=excluded_name,
+    )
+    return int(row[0]), int(row[1])
+
+
+async def upsert_workspace(
+    tx: Transaction, scope: Scope, name: str, workspace: WorkspaceRow, expected_updated: float
+) -> bool:
+    """Write the variables; False, and nothing written, if the row was updated since `expected_updated`."""
+    written = await tx.execute(
+        """INSERT INTO workspaces (scope, name, owner, state, variables, updated)
+           VALUES (:scope, :name, :owner, :state, :variables, :updated)
+           ON CONFLICT (scope, name) DO UPDATE SET owner = excluded.owner, state = excluded.state,
+               variables = excluded.variables, updated = excluded.updated
+           WHERE workspaces.updated = :expected""",
+        scope=scope.project,
+        name=name,
+        expected=expected_updated,
+        **workspace._asdict(),
+    )
+    return written > 0
+
+
+async def delete_workspaces(tx: Transaction, scope: Scope) -> None:
+    """Delete all variables of a project."""
+    await tx.execute("DELETE FROM workspaces WHERE scope = :scope", scope=scope.project)
+
+
+async def fetch_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> str | None:
     row = await tx.fetch_one(
         "SELECT content FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
         scope=scope.project,
@@ -83,8 +85,8 @@ async def fetch_file(tx: Any, scope: Scope, workspace: str, path: str) -> str | 
     return None if row is None else str(row[0])
 
 
-async def fetch_file_usage(tx: Any, scope: Scope, workspace: str, besides: str) -> FileUsage:
-    row = await tx.fetch_one(
+async def fetch_file_usage(tx: Transaction, scope: Scope, workspace: str, excluded_path: str) -> FileUsage:
+    row = await tx.fetch_required(
         """SELECT coalesce(sum(CASE WHEN workspace = :workspace THEN 1 ELSE 0 END), 0),
                   coalesce(sum(CASE WHEN workspace = :workspace THEN size ELSE 0 END), 0),
                   count(DISTINCT CASE WHEN workspace = :workspace THEN NULL ELSE workspace END),
@@ -92,13 +94,15 @@ async def fetch_file_usage(tx: Any, scope: Scope, workspace: str, besides: str) 
            FROM files WHERE scope = :scope AND NOT (workspace = :workspace AND path = :path)""",
         scope=scope.project,
         workspace=workspace,
-        path=besides,
+        path=excluded_path,
     )
     return FileUsage(*map(int, row))
 
 
-async def upsert_file(tx: Any, scope: Scope, workspace: str, path: str, content: str, size: int, now: float) -> None:
-    """Write a file, in place of what was there."""
+async def upsert_file(
+    tx: Transaction, scope: Scope, workspace: str, path: str, content: str, size: int, now: float
+) -> None:
+    """Write a file, or overwrite it."""
     await tx.execute(
         """INSERT INTO files (scope, workspace, path, content, size, updated)
            VALUES (:scope, :workspace, :path, :content, :size, :now)
@@ -113,7 +117,7 @@ async def upsert_file(tx: Any, scope: Scope, workspace: str, path: str, content:
     )
 
 
-async def list_files(tx: Any, scope: Scope, workspace: str) -> list[FileRow]:
+async def list_files(tx: Transaction, scope: Scope, workspace: str) -> list[FileRow]:
     """Return the files of a workspace in the order of their paths."""
     rows = await tx.fetch(
         "SELECT path, size, updated FROM files WHERE scope = :scope AND workspace = :workspace",
@@ -123,19 +127,19 @@ async def list_files(tx: Any, scope: Scope, workspace: str) -> list[FileRow]:
     return sorted(FileRow(path, int(size), updated) for path, size, updated in rows)
 
 
-async def delete_file(tx: Any, scope: Scope, workspace: str, path: str) -> bool:
-    """Remove a file; False if there was none."""
-    gone: int = await tx.execute(
+async def delete_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> bool:
+    """Delete a file; False if there was none."""
+    deleted = await tx.execute(
         "DELETE FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
         scope=scope.project,
         workspace=workspace,
         path=path,
     )
-    return gone > 0
+    return deleted > 0
 
 
-async def delete_handles(tx: Any, scope: Scope) -> None:
-    """Remove the copies of values that programs left; what was written on purpose stays."""
+async def delete_handles(tx: Transaction, scope: Scope) -> None:
+    """Delete the values that were too long to show; files that programs wrote stay."""
     await tx.execute(
         "DELETE FROM files WHERE scope = :scope AND substr(path, 1, :length) = :prefix",
         scope=scope.project,

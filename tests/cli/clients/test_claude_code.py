@@ -1,4 +1,4 @@
-"""The real Claude Code, set up by `athena init`, against a stand-in for the model: what it is told and keeps."""
+"""The real Claude Code, set up by `athena init`, with a stub instead of the model."""
 
 import json
 import os
@@ -13,10 +13,11 @@ import pytest
 
 import model_stub
 from athena.cli.clients import plugin
-from conftest import missing
+from conftest import skip_or_fail
 from daemon_tools import Home
 
-pytestmark = [pytest.mark.sqlite_only("each has a store of its own"), pytest.mark.timeout(240)]  # the first one fetches
+# the first test downloads the client
+pytestmark = [pytest.mark.sqlite_only("each has a store of its own"), pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = '{\n    "model": "opus",\n    "env": {"EDITOR": "vi"}, "permissions": {\n\t"allow": []}\n}'
@@ -42,7 +43,7 @@ class Desk:
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
-        around = self.athena.around(HOME=str(self.user), PATH=self.path, **quiet, **more)
+        around = self.athena.environ(HOME=str(self.user), PATH=self.path, **quiet, **more)
         return subprocess.run(
             words, cwd=self.project, env=around, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100
         )
@@ -73,18 +74,18 @@ def claude() -> str:
     try:
         return node_packages.command(node_packages.claude_code())[0]
     except node_packages.Unobtainable as error:
-        missing(f"Claude Code is not to be had here: {error}")
+        skip_or_fail(f"Claude Code is not to be had here: {error}")
 
 
 @pytest.fixture
 def desk(claude: str, tmp_path: Path) -> Generator[Desk]:
     made = Desk(tmp_path, claude)
     yield made
-    made.athena.end()
+    made.athena.stop()
 
 
-def told(request: dict[str, Any]) -> str:
-    """Return what hooks put before the model."""
+def injected_text(request: dict[str, Any]) -> str:
+    """Return the text that hooks added to the prompt."""
     texts = [part["text"] for one in request["messages"] for part in one["content"] if part["type"] == "text"]
     (found,) = [text for text in texts if "<athena-memory>" in text]
     return str(found).partition("<athena-memory>")[2].partition("</athena-memory>")[0]
@@ -95,7 +96,8 @@ def test_claude_sessions_recall_memories_and_work(desk: Desk, claude: str) -> No
     assert desk.settings.read_text() == SETTINGS
     assert desk.init()["changed"]
     with_us = desk.settings.read_text()
-    assert with_us.startswith(SETTINGS[: SETTINGS.rindex("\n}")])  # others' words, their order and their spaces
+    # other settings keep their text, order and whitespace
+    assert with_us.startswith(SETTINGS[: SETTINGS.rindex("\n}")])
     assert desk.init()["changed"] == []
     assert desk.settings.read_text() == with_us
     desk.call("remember", content=FACT, tags=["important"])
@@ -106,12 +108,12 @@ def test_claude_sessions_recall_memories_and_work(desk: Desk, claude: str) -> No
         allowed = ("--allowedTools", f"{TOOL}remember,Bash")
         assert desk.session(model, "Look at the retries", claude, *allowed).strip() == DONE
         first = model.asked("Look at the retries")
-        assert FACT in told(first)
+        assert FACT in injected_text(first)
         tools = {tool["name"].removeprefix(TOOL) for tool in first["tools"] if tool["name"].startswith(TOOL)}
         assert tools == {"search_tools", "execute_code", "remember", "recall"}
 
         desk.session(model, "What next?", claude)
-        second = told(model.asked("What next?"))
+        second = injected_text(model.asked("What next?"))
     assert "retries three times, because the bank rejects a fourth" in second
     assert "Tugs are ordered by radio" in second
     events = [event["content"] for event in desk.call("recall_events", limit=20)]
@@ -135,7 +137,7 @@ def test_project_scope_writes_project_settings(desk: Desk) -> None:
     desk.init("--project", "--remove")
     assert not (desk.project / ".claude").exists()
     desk.project = first
-    assert desk.init("--project")["changed"] == []  # still installed, although another one has gone
+    assert desk.init("--project")["changed"] == []  # still installed, although the other scope was removed
     changed = json.loads(local.read_text()) | {"model": "haiku"}
     local.write_text(json.dumps(changed))
     server = desk.athena.path / "plugins" / "claude-code" / ".mcp.json"
@@ -145,7 +147,7 @@ def test_project_scope_writes_project_settings(desk: Desk) -> None:
     assert copied.read_text() == server.read_text()
     desk.init("--project", "--remove")
     assert json.loads(local.read_text()) == {"model": "haiku"}
-    assert desk.init()["changed"] == []  # what both read from is still there
+    assert desk.init()["changed"] == []  # the plugin folder that both scopes use is still there
     desk.init("--remove")
     assert desk.settings.read_text() == SETTINGS
     assert not (desk.athena.path / "plugins" / "claude-code").exists()
@@ -202,4 +204,4 @@ def test_plugin_folder_is_found_without_command(claude: str, tmp_path: Path) -> 
         assert not (desk.user / ".claude" / "skills" / "athena").exists()
         assert desk.settings.read_text() == SETTINGS
     finally:
-        desk.athena.end()
+        desk.athena.stop()

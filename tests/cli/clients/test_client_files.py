@@ -1,4 +1,4 @@
-"""Setting up clients by their files: what goes in comes out again, and nothing of others is touched."""
+"""`athena init` edits the files of clients: removal restores them, and entries of others stay untouched."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from athena.cli.clients import CLIENTS, hook_entries, json_edit, plugin, toml_ed
 from athena.cli.clients.files import BackupRecord
 from athena.cli.clients.setup import SetupTarget
 from athena.cli.commands import athena
-from athena.cli.init import CLIENT_NAMES, INSTRUCTIONS_TOKENS, SKILL_TOKENS
+from athena.cli.init import INSTRUCTIONS_TOKENS, SKILL_TOKENS
 from athena.core import tokens
 from athena.errors import Conflict, Denied, InvalidInput, Misconfigured, Unavailable
 from athena.hooks import client as hooks_client
@@ -108,7 +108,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
     return Desk(tmp_path, *request.param)
 
 
-def sample(desk: Desk, kind: str = "spaces") -> str:
+def sample_config(desk: Desk, kind: str = "spaces") -> str:
     return TOML if desk.file.suffix == ".toml" else JSONS[kind].replace("KEY", desk.key)
 
 
@@ -127,12 +127,12 @@ def test_install_then_remove_leaves_nothing(desk: Desk) -> None:
 
 
 def test_foreign_entries_stay_in_place(desk: Desk) -> None:
-    before = desk.write(sample(desk))
+    before = desk.write(sample_config(desk))
     desk.file.chmod(0o640)
     desk.put()
     with_us = desk.text
     left = iter(with_us)
-    assert all(letter in left for letter in before)  # only something was put in
+    assert all(letter in left for letter in before)  # setup only inserted text
     assert desk.put() == []
     assert desk.text == with_us
     assert stat.S_IMODE(desk.file.stat().st_mode) == 0o640
@@ -145,7 +145,7 @@ def test_foreign_entries_stay_in_place(desk: Desk) -> None:
 @pytest.mark.parametrize("name", ["cursor", "gemini"])
 def test_json_layouts_survive_byte_for_byte(name: str, kind: str, tmp_path: Path) -> None:
     desk = Desk(tmp_path, name, "user")
-    before = desk.write(sample(desk, kind))
+    before = desk.write(sample_config(desk, kind))
     said = json_edit.parse(before) if before else {}
     desk.put()
     now = json_edit.parse(desk.text)
@@ -169,7 +169,7 @@ def test_toml_table_keeps_line_endings(tmp_path: Path) -> None:
 
 
 def test_changes_by_others_survive_removal(desk: Desk) -> None:
-    before = desk.write(sample(desk))
+    before = desk.write(sample_config(desk))
     desk.put()
 
     def change(text: str) -> str:
@@ -184,7 +184,7 @@ def test_changes_by_others_survive_removal(desk: Desk) -> None:
 
 
 def test_older_entry_is_replaced(desk: Desk) -> None:
-    desk.write(sample(desk))
+    desk.write(sample_config(desk))
     desk.put()
     desk.write(desk.text.replace(desk.place.home, "/elsewhere/athena"))
     desk.put()
@@ -193,15 +193,15 @@ def test_older_entry_is_replaced(desk: Desk) -> None:
     if desk.file.suffix == ".toml":
         assert desk.text == TOML
     else:
-        assert json_edit.parse(desk.text) == json_edit.parse(sample(desk))
+        assert json_edit.parse(desk.text) == json_edit.parse(sample_config(desk))
 
 
 def test_users_changes_to_entry_are_kept(desk: Desk) -> None:
-    before = desk.write(sample(desk))
+    before = desk.write(sample_config(desk))
     desk.put()
     assert not clients.is_setup_modified(desk.client, desk.place)
-    command(desk, "codex", '[ "$2" = remove ]')  # to add it would write it anew
-    command(desk, "code", "exit 3")
+    write_command(desk, "codex", '[ "$2" = remove ]')  # re-adding would rewrite the entry
+    write_command(desk, "code", "exit 3")
     if desk.file.suffix == ".toml":
         desk.write(f'{desk.text}startup_timeout_sec = 30  # slow\nenv = {{A = "1"}}\n')
     else:
@@ -213,7 +213,7 @@ def test_users_changes_to_entry_are_kept(desk: Desk) -> None:
     desk.write(changed.replace(desk.place.home, "/elsewhere/athena"))
     assert desk.put()
     assert desk.ours == wanted
-    assert desk.text == changed or desk.client.name == "gemini"  # whose hooks are written anew
+    assert desk.text == changed or desk.client.name == "gemini"  # Gemini's hooks are rewritten
     desk.take()
     assert desk.text == before
 
@@ -236,7 +236,7 @@ def test_broken_file_is_left_alone(desk: Desk) -> None:
             desk.put()
         assert desk.text == before
     desk.file.unlink()
-    os.mkfifo(desk.file)  # nobody waits for a pipe
+    os.mkfifo(desk.file)  # reading a pipe would block
     with pytest.raises(Denied, match="no file"):
         desk.put()
     desk.file.unlink()
@@ -271,7 +271,7 @@ def test_similar_command_is_left_alone(desk: Desk, tmp_path: Path) -> None:
 
 def test_launcher_in_other_home_is_ours(desk: Desk, tmp_path: Path) -> None:
     launcher.install_launchers(str(tmp_path / "old"))
-    desk.write(sample(desk))
+    desk.write(sample_config(desk))
     desk.put()
     before = desk.text.count(desk.place.home)
     desk.write(desk.text.replace(desk.place.home, str(tmp_path / "old")))
@@ -297,10 +297,10 @@ def test_removal_takes_only_our_hooks(name: str, tmp_path: Path) -> None:
     event = "Stop" if name == "codex" else "AfterAgent"
     mine = {"type": "command", "command": "/home/me/bin/athena-hook-metrics.sh"}
     desk.put()
-    said = json.loads(file.read_text())
-    said["hooks"][event][0]["hooks"].insert(0, mine)
-    said["hooks"][event].append({"matcher": "x", "hooks": [mine, mine]})
-    file.write_text(json.dumps(said))
+    data = json.loads(file.read_text())
+    data["hooks"][event][0]["hooks"].insert(0, mine)
+    data["hooks"][event].append({"matcher": "x", "hooks": [mine, mine]})
+    file.write_text(json.dumps(data))
     assert desk.put() == []
     moved = (
         file.read_text()
@@ -320,12 +320,12 @@ def test_duplicate_hooks_are_reduced_to_one(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "gemini", "user")
     desk.put()
     once = desk.text
-    said = json.loads(once)
-    (group,) = said["hooks"]["SessionStart"]
+    data = json.loads(once)
+    (group,) = data["hooks"]["SessionStart"]
     old = json.loads(json.dumps(group).replace(desk.place.home, "/elsewhere/athena"))
     other = {"matcher": "resume", **old}
-    said["hooks"]["SessionStart"] = [old, group, other, {"hooks": old["hooks"] * 2}]
-    desk.write(json.dumps(said, indent=2) + "\n")
+    data["hooks"]["SessionStart"] = [old, group, other, {"hooks": old["hooks"] * 2}]
+    desk.write(json.dumps(data, indent=2) + "\n")
     desk.put()
     assert json.loads(desk.text)["hooks"]["SessionStart"] == [group, {"matcher": "resume", **group}]
     assert desk.put() == []
@@ -346,7 +346,7 @@ def test_handwritten_entry_is_restored(desk: Desk) -> None:
 
 
 def test_handwritten_entry_survives_other_changes(desk: Desk) -> None:
-    command(desk, "codex", "exit 3")  # which would forget what else was in it
+    write_command(desk, "codex", "exit 3")  # remove and re-add would drop the rest of the entry
     more = '[mcp_servers.athena.env]\nA = "1"\n\n# mine\n[mcp_servers.athena.tools.recall]\napproval_mode = "approve"\n'
     first = '[mcp_servers.athena]\ncommand = "athena"\nargs = [\n  "mcp", "--tools", "code",\n]\n'
     toml = f"{first}\n{more}\n[other]\nx = 1\n"
@@ -358,8 +358,9 @@ def test_handwritten_entry_survives_other_changes(desk: Desk) -> None:
     assert desk.ours["args"][-2:] == ["--tools", "code"]
     assert "mcp" not in desk.ours["args"]
     assert desk.ours["env"] == {"A": "1"}
-    assert desk.file.suffix == ".toml" or "\n" not in desk.text.partition('"hooks"')[0]  # what is on one line stays so
-    for now in ("2", "3"):  # somebody changes something else, we are set up again, and they change it again
+    # a file on one line stays on one line
+    assert desk.file.suffix == ".toml" or "\n" not in desk.text.partition('"hooks"')[0]
+    for now in ("2", "3"):  # the user changes another value, setup runs again, and the user changes it again
 
         def change(text: str, now: str = now) -> str:
             return re.sub(r'(x"?(?: =|:)) \d', rf"\1 {now}", text)
@@ -398,7 +399,7 @@ def test_tables_added_inside_ours_stay(tmp_path: Path) -> None:
 
 def test_symlink_stays_symlink(desk: Desk, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles"
-    real.write_text(sample(desk))
+    real.write_text(sample_config(desk))
     desk.file.parent.mkdir(parents=True)
     desk.file.symlink_to(real)
     desk.put()
@@ -406,7 +407,7 @@ def test_symlink_stays_symlink(desk: Desk, tmp_path: Path) -> None:
     assert "athena-mcp" in real.read_text()
     desk.take()
     assert desk.file.is_symlink()
-    assert real.read_text() == sample(desk)
+    assert real.read_text() == sample_config(desk)
 
 
 def test_unwritable_file_is_not_changed(desk: Desk) -> None:
@@ -426,7 +427,7 @@ def test_unwritable_file_is_not_changed(desk: Desk) -> None:
         desk.put()
     if os.geteuid():
         desk.file.unlink()
-        before = desk.write(sample(desk))
+        before = desk.write(sample_config(desk))
         desk.file.chmod(0o400)
         with pytest.raises(Denied, match="cannot be written"):
             desk.put()
@@ -480,7 +481,7 @@ def test_foreign_files_are_kept(tmp_path: Path, skill: Path) -> None:
     program = tmp_path / "bin" / "claude"
     program.write_text("#!/bin/sh\nexit 0\n")
     program.chmod(0o755)
-    claude(tmp_path)  # there it is a plugin, and a folder of ours is not to be there
+    claude(tmp_path)  # Claude Code gets a plugin, so there must be no folder of ours
     claude(tmp_path, remove=True)
     assert {path.name: path.read_text() for path in skill.rglob("*") if path.is_file()} == mine
 
@@ -488,7 +489,8 @@ def test_foreign_files_are_kept(tmp_path: Path, skill: Path) -> None:
 def test_unchanged_own_files_are_renewed(tmp_path: Path, skill: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claude(tmp_path)
     texts = plugin.render_files
-    monkeypatch.setattr(plugin, "render_files", lambda *given: {**texts(*given), "README.md": "a newer one"})  # newer
+    # a newer version
+    monkeypatch.setattr(plugin, "render_files", lambda *given: {**texts(*given), "README.md": "a newer one"})
     claude(tmp_path)
     assert (skill / "README.md").read_text() == "a newer one"
     manual = skill / "skills" / "athena" / "SKILL.md"
@@ -517,7 +519,7 @@ def test_foreign_server_in_plugin_folder_stays(tmp_path: Path, skill: Path) -> N
 # --- with the client's own command ------------------------------------------------------------------------------------
 
 
-def command(desk: Desk, name: str, script: str) -> None:
+def write_command(desk: Desk, name: str, script: str) -> None:
     path = desk.bin / name
     path.write_text(f'#!/bin/sh\necho "$@" >>"{desk.bin}/said"\n{script}\n')
     path.chmod(0o755)
@@ -531,11 +533,11 @@ if [ "$2" = add ]; then printf 'model = "o5"\\n[mcp_servers.athena]\\ncommand = 
   printf '[mcp_servers.other]\\ncommand = "x"\\n[mcp_servers.other.env]\\nA = "1"\\n' >>"{desk.file}.new"
 else printf 'model = "o5"\\n[mcp_servers.other]\\ncommand = "x"\\nenv = {{A = "1"}}\\n' >"{desk.file}.new"; fi
 mv "{desk.file}.new" "{desk.file}" """
-    command(desk, "codex", tidy)
+    write_command(desk, "codex", tidy)
     planned = clients.plan_setup(desk.client, desk.place, False)
     assert f"mcp add athena -- {desk.place.mcp_path}" in planned[0].format_diff()
     desk.put()
-    assert desk.text.startswith(before)  # although the command has tidied up
+    assert desk.text.startswith(before)  # although the command reformatted the file
     assert desk.put() == []
     desk.take()
     assert desk.text == before
@@ -547,7 +549,7 @@ mv "{desk.file}.new" "{desk.file}" """
 
 def test_silent_command_falls_back_to_file(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "vscode", "user")
-    command(desk, "code", "exit 0")
+    write_command(desk, "code", "exit 0")
     desk.put()
     assert desk.ours == {"type": "stdio", "command": desk.place.mcp_path, "args": []}
     assert (desk.bin / "said").read_text().startswith('--add-mcp {"name": "athena"')
@@ -558,7 +560,7 @@ def test_silent_command_falls_back_to_file(tmp_path: Path) -> None:
 def test_failed_command_is_reported(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "codex", "user")
     before = desk.write(TOML)
-    command(desk, "codex", "echo 'the disk is full' >&2; exit 3")
+    write_command(desk, "codex", "echo 'the disk is full' >&2; exit 3")
     with pytest.raises(Unavailable, match="the disk is full"):
         desk.put()
     assert desk.text == before
@@ -567,7 +569,7 @@ def test_failed_command_is_reported(tmp_path: Path) -> None:
 def test_concurrent_setups_keep_original_entry(tmp_path: Path) -> None:
     slow, quick = Desk(tmp_path, "codex", "user"), Desk(tmp_path, "gemini", "user")
     wait = 'n=0; while [ ! -e "$0.go" ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done'
-    command(slow, "codex", f': >"$0.begun"; {wait}')
+    write_command(slow, "codex", f': >"$0.begun"; {wait}')
     with ThreadPoolExecutor(2) as pool:
         one = pool.submit(slow.put)
         while not (slow.bin / "codex.begun").exists() and not one.done():
@@ -579,12 +581,12 @@ def test_concurrent_setups_keep_original_entry(tmp_path: Path) -> None:
         (slow.bin / "codex.go").touch()
         assert one.result()
         assert other.result()
-    kept = json.loads((tmp_path / "athena" / "clients.json").read_text())
-    assert {str(slow.file), str(quick.file)} <= set(kept)
+    data = json.loads((tmp_path / "athena" / "clients.json").read_text())
+    assert {str(slow.file), str(quick.file)} <= set(data)
 
 
 def test_concurrent_user_write_is_not_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = desk.write(sample(desk))
+    before = desk.write(sample_config(desk))
     theirs, keep = f"{before}\n", BackupRecord.save_original
 
     def meanwhile(record: BackupRecord, path: Path, was: str | None, after: str | None) -> None:
@@ -637,12 +639,12 @@ def test_init_reports_changes_cost_and_undo(user: Path, capsys: pytest.CaptureFi
     assert '+    "athena": {' in capsys.readouterr().out
     assert not (user / ".gemini").exists()
     assert run("gemini") == 0
-    said = capsys.readouterr().out
-    assert "changed" in said
-    assert "900 for the briefing" in said
-    assert "remove: athena init gemini --remove" in said
-    assert "list_injections" in said
-    assert "[hooks]" in said
+    output = capsys.readouterr().out
+    assert "changed" in output
+    assert "900 for the briefing" in output
+    assert "remove: athena init gemini --remove" in output
+    assert "list_injections" in output
+    assert "[hooks]" in output
     assert os.access(Path(os.environ["ATHENA_HOME"]) / "bin" / "athena-mcp", os.X_OK)
     assert run("gemini") == 0
     assert "nothing to do" in capsys.readouterr().out
@@ -656,15 +658,15 @@ def test_init_reports_changes_cost_and_undo(user: Path, capsys: pytest.CaptureFi
 
 def test_project_is_git_root(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("cursor", "--project") == 0
-    said = capsys.readouterr().out
-    assert f"do not share {user / 'harbour' / '.cursor' / 'mcp.json'}\n" in said
-    assert "--tools code" in said
-    assert "hooks" not in said
-    assert "list_injections" not in said
-    made = json.loads((user / "harbour" / ".cursor" / "mcp.json").read_text())
-    assert made["mcpServers"]["athena"]["args"] == ["--folder", "${workspaceFolder}"]
-    made["mcpServers"]["athena"]["args"] += ["--tools", "code"]
-    (user / "harbour" / ".cursor" / "mcp.json").write_text(json.dumps(made))
+    output = capsys.readouterr().out
+    assert f"do not share {user / 'harbour' / '.cursor' / 'mcp.json'}\n" in output
+    assert "--tools code" in output
+    assert "hooks" not in output
+    assert "list_injections" not in output
+    data = json.loads((user / "harbour" / ".cursor" / "mcp.json").read_text())
+    assert data["mcpServers"]["athena"]["args"] == ["--folder", "${workspaceFolder}"]
+    data["mcpServers"]["athena"]["args"] += ["--tools", "code"]
+    (user / "harbour" / ".cursor" / "mcp.json").write_text(json.dumps(data))
     assert run("cursor", "--project") == 0
     assert "nothing to do, it is set up (changed by you)" in capsys.readouterr().out
     assert not (user / ".cursor").exists()
@@ -683,10 +685,10 @@ def test_command_is_shown_with_its_file(
         in capsys.readouterr().out
     )
     assert run("claude-code", "--project") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     local = user / "harbour" / ".claude" / "settings.local.json"
-    assert f"changed {local}\n" in said
-    assert f"do not share {local}\n" in said
+    assert f"changed {local}\n" in output
+    assert f"do not share {local}\n" in output
 
 
 @pytest.mark.parametrize("name", ["codex", "gemini"])
@@ -735,7 +737,6 @@ def test_contradictory_options_are_refused(user: Path, capsys: pytest.CaptureFix
 
 
 def test_names_and_hooks_match_clients(tmp_path: Path) -> None:
-    assert tuple(CLIENTS) == CLIENT_NAMES
     place = SetupTarget(str(tmp_path), tmp_path, None, {"PATH": ""})
     with_hooks = [
         name
@@ -749,15 +750,16 @@ def test_names_and_hooks_match_clients(tmp_path: Path) -> None:
 
 
 def test_plugin_in_repository_is_current() -> None:
-    found = plugin_files.wanted()
-    assert [path.name for path, text in found.items() if path.read_text("utf-8") != text] == []
-    assert {path for path in (ROOT / "plugins" / "claude-code").rglob("*") if path.is_file()} <= set(found)
+    files = plugin_files.wanted()
+    assert [path.name for path, text in files.items() if path.read_text("utf-8") != text] == []
+    assert {path for path in (ROOT / "plugins" / "claude-code").rglob("*") if path.is_file()} <= set(files)
     assert os.access(ROOT / "plugins" / "claude-code" / "hooks" / "athena-hook", os.X_OK)
 
 
 def test_plugin_events_are_answered() -> None:
-    made = json.loads(plugin.render_files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
-    for (group,) in made.values():
+    data = json.loads(plugin.render_files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
+    assert data
+    for (group,) in data.values():
         (hook,) = group["hooks"]
         assert hook["args"][0] in hooks_client.EVENTS
         assert hook["timeout"] > 5
@@ -808,7 +810,8 @@ def test_unconfigured_plugin_finds_athena(tmp_path: Path) -> None:
     assert said("/usr/bin:/bin") == (0, "athena-hook stop\n")
     (tmp_path / "home" / "bin" / "athena-hook").unlink()
     assert said(f"{tmp_path}:/usr/bin:/bin") == (0, "athena hook stop\n")
-    (tmp_path / "athena").write_text("#!/bin/sh\necho no such command >&2\nexit 2\n")  # which would block a prompt
+    # exit code 2 would block a prompt
+    (tmp_path / "athena").write_text("#!/bin/sh\necho no such command >&2\nexit 2\n")
     assert said(f"{tmp_path}:/usr/bin:/bin") == (0, "")
 
 
@@ -861,7 +864,7 @@ def test_server_launcher_uses_home_and_folder(tmp_path: Path) -> None:
         assert "kept" in done.stdout.splitlines()[-1], done
         assert "Tugs" in home.athena("recall", "tugs", project=str(tmp_path / "harbour"))
     finally:
-        home.end()
+        home.stop()
 
 
 # --- any file ---------------------------------------------------------------------------------------------------------

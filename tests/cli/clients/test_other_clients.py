@@ -1,4 +1,4 @@
-"""The real Gemini CLI and the real Codex, set up by `athena init`, against a stand-in for the model."""
+"""The real Gemini CLI and Codex, set up by `athena init`, with a stub instead of the model."""
 
 import json
 import os
@@ -10,12 +10,12 @@ import node_packages
 import pytest
 
 import model_stub
-from conftest import FULL, missing
+from conftest import FULL, skip_or_fail
 from daemon_tools import Home
 
 pytestmark = [
     pytest.mark.sqlite_only("each has a store of its own"),
-    pytest.mark.timeout(400),  # the first one fetches
+    pytest.mark.timeout(400),  # the first test downloads the client
     pytest.mark.skipif(not FULL, reason="in make test-full: hundreds of megabytes, and seconds for each session"),
 ]
 
@@ -45,14 +45,14 @@ def test_client_sessions_recall_memories_and_work(name: str, tmp_path: Path) -> 
     try:
         program = node_packages.command(node_packages.codex() if name == "codex" else node_packages.GEMINI)
     except node_packages.Unobtainable as error:
-        missing(f"{name} is not to be had here: {error}")
+        skip_or_fail(f"{name} is not to be had here: {error}")
     home, user = Home(tmp_path / "athena"), tmp_path / "user"
     (user / "harbour" / ".git").mkdir(parents=True)
     (user / f".{name}").mkdir()
 
     def run(*words: str, **more: str) -> None:
         path = f"{Path(program[0]).parent}{os.pathsep}/usr/bin{os.pathsep}/bin"
-        around = home.around(HOME=str(user), PATH=path, **more)
+        around = home.environ(HOME=str(user), PATH=path, **more)
         folder = user / "harbour"
         done = subprocess.run(words, cwd=folder, env=around, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
         assert done.returncode == 0, done
@@ -72,7 +72,7 @@ def test_client_sessions_recall_memories_and_work(name: str, tmp_path: Path) -> 
             first, second = (json.dumps(one) for one in model.requests)
             run(*athena, "init", name, "--remove")
         finally:
-            home.end()
+            home.stop()
     assert FACT in first
     assert DONE in second
     assert "athena" in json.dumps(model.requests[1]["tools"])

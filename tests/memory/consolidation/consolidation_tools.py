@@ -1,4 +1,4 @@
-"""Events as they are kept, for tests of consolidation."""
+"""Record events for tests of consolidation."""
 
 import uuid
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ def call(app: App, name: str, **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context(PROJECT, "test"), **arguments))
 
 
-def record(app: App, events: Iterable[MinedEvent], shift: float = 0.0) -> list[int]:
-    """Keep events, moved in time, and return their numbers."""
+def record_events(app: App, events: Iterable[MinedEvent], shift: float = 0.0) -> list[int]:
+    """Record events with shifted times and return their ids."""
     drafts = [
         Draft(
             one.text,
@@ -29,5 +29,7 @@ def record(app: App, events: Iterable[MinedEvent], shift: float = 0.0) -> list[i
         )
         for one in events
     ]
-    made = Call("record_event", "test", app.create_context(PROJECT, "test").scope, app.store.clock()).with_kind("event")
-    return [stored.id for stored in run_sync(remember(app.store, drafts, made, read_first=False))]
+    recorded = Call("record_event", "test", app.create_context(PROJECT, "test").scope, app.store.clock()).with_kind(
+        "event"
+    )
+    return [stored.id for stored in run_sync(remember(app.store, drafts, recorded, read_first=False))]

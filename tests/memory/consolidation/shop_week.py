@@ -1,4 +1,4 @@
-"""A week of work on a shop, as somebody wrote it down who knew nothing of the miners: several test runs a session."""
+"""A week of work on a shop with several test runs a session, written without knowledge of the miners."""
 
 import random
 
@@ -19,7 +19,7 @@ TESTS = "ran the integration tests"
 
 
 def week(end: float, seed: int = 7) -> list[MinedEvent]:
-    """Write the last seven days before a moment; careless edits make the tests fail."""
+    """Return the events of the seven days before a time; careless edits make the tests fail."""
     r = random.Random(seed)
     events: list[MinedEvent] = []
     at, session = 0.0, ""

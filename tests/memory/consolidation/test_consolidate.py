@@ -1,3 +1,5 @@
+"""Consolidation runs: merges, contradictions, patterns, undo and resuming."""
+
 import shutil
 import subprocess
 import sys
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 from bench.evaluation.planting import START_TIME_S, generate_stream
 from bench.evaluation.statements import generate_statements
-from consolidation_tools import PROJECT, call, record
+from consolidation_tools import PROJECT, call, record_events
 from shop_week import CARELESS, week
 
 from athena import api
@@ -23,7 +25,7 @@ from athena.memory.consolidation.values import MinedEvent
 from athena.memory.rows import CONTRADICTED_BY
 from athena.storage import scopes
 from athena.storage.filters import Filter
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 SAME = (
     "The deploy runs every Friday at three in the afternoon.",
@@ -34,20 +36,20 @@ OPPOSED = ("The deploy runs every Friday at three.", "The deploy runs every Thur
 DAY = 86_400.0
 
 
-def worked(app: App, seed: int = 3, size: int = 300) -> None:
-    """Let a project have a month of events, and memories that contradict each other."""
+def fill_month(app: App, seed: int = 3, size: int = 300) -> None:
+    """Give a project a month of events, and memories that contradict each other."""
     shift = app.store.clock() - START_TIME_S - 29 * DAY
-    record(app, generate_stream(seed, size).events, shift)
+    record_events(app, generate_stream(seed, size).events, shift)
     for note in generate_statements(seed, planted=3, lookalikes=2, filler=5).memories:
         call(app, "remember", content=note.text, metadata={"date": note.at + shift})
 
 
-def everything(app: App) -> dict[str, Any]:
-    """Return all that a user could see, but for times of change."""
+def visible_state(app: App) -> dict[str, Any]:
+    """Return everything that a user can see, except times of change."""
     found: dict[str, Any] = {}
     for kind in ("memory", "event", "pattern"):
         only = Filter(app.create_context(PROJECT, "test").scope.with_kind(kind))
-        rows = run_sync(app.store.database.read(partial(memory_rows.list_newest_memories, only=only, limit=10_000)))
+        rows = run_sync(app.store.database.read(partial(memory_rows.list_newest_memories, criteria=only, limit=10_000)))
         found[kind] = [(m.id, m.content, m.tags, m.memory_type, m.metadata, m.importance) for m in rows]
     found["health"] = call(app, "stats")["forgotten"]
     return found
@@ -62,8 +64,8 @@ def test_equal_memories_merge_and_undo(isolated: App) -> None:
     assert (preview["merged"], preview["new"], api.health().count) == (1, 1, 3)
     done = api.consolidate()
     assert (done["merged"], api.health().count) == (1, 2)
-    kept = api.get(api.search("friday deploy", limit=1).memories[0].hash)
-    assert (kept.content, set(kept.tags), kept.metadata) == (SAME[1], {"old", "new"}, {"who": "Ann"})
+    memory = api.get(api.search("friday deploy", limit=1).memories[0].hash)
+    assert (memory.content, set(memory.tags), memory.metadata) == (SAME[1], {"old", "new"}, {"who": "Ann"})
     assert api.consolidate()["merged"] == 0
     run_sync(isolated.catalog.get_operation("undo")(isolated.create_context("test", "test")))
     assert api.health().count == 3
@@ -81,8 +83,8 @@ def test_one_word_difference_contradicts(isolated: App) -> None:
 def test_contradicted_memory_fades_and_returns(app: App) -> None:
     old, new = (call(app, "remember", content=text) for text in OPPOSED)
     call(app, "consolidate")
-    shown = call(app, "get_memory", memory_id=old.id)
-    assert [(one.relation, one.id) for one in shown.related] == [("contradicted by", new.id)]
+    memory = call(app, "get_memory", memory_id=old.id)
+    assert [(one.relation, one.id) for one in memory.related] == [("contradicted by", new.id)]
     assert [change.action for change in call(app, "memory_history", memory_id=old.id)][-1] in ("faded", "related")
     call(app, "undo")
     assert call(app, "get_memory", memory_id=old.id).importance == old.importance
@@ -129,7 +131,7 @@ def test_different_values_are_no_duplicates(app: App, strategy: str) -> None:
 
 
 def test_dry_run_predicts_run(app: App) -> None:
-    worked(app)
+    fill_month(app)
     for text in SAME[:2]:
         call(app, "remember", content=text)
     tried = call(app, "consolidate", days_back=60, dry_run=True)
@@ -148,7 +150,7 @@ def test_dry_run_predicts_run(app: App) -> None:
 
 
 def test_only_lessons_become_memories(app: App) -> None:
-    record(app, week(app.store.clock()))
+    record_events(app, week(app.store.clock()))
     call(app, "remember", content="The integration tests need docker compose up first", tags=["tests"])
     done = call(app, "consolidate")
     assert sum(one.type == "recurring" for one in done.patterns) >= 4
@@ -178,40 +180,40 @@ def test_tags_seen_together_become_topic(isolated: App) -> None:
 
 
 def test_dry_run_changes_nothing(app: App) -> None:
-    worked(app)
-    before = everything(app)
-    found = call(app, "consolidate", days_back=60, dry_run=True)
-    assert {"recurring", "sequence", "contradiction"} <= {one.type for one in found.patterns}
-    assert all(one.id is None for one in found.patterns)
-    assert everything(app) == before
+    fill_month(app)
+    before = visible_state(app)
+    report = call(app, "consolidate", days_back=60, dry_run=True)
+    assert {"recurring", "sequence", "contradiction"} <= {one.type for one in report.patterns}
+    assert all(one.id is None for one in report.patterns)
+    assert visible_state(app) == before
     assert call(app, "consolidation_status") == []
 
 
 def test_second_run_finds_nothing_new(app: App) -> None:
-    worked(app)
+    fill_month(app)
     first = call(app, "consolidate", days_back=60)
     assert first.new == len(first.patterns) > 3
     assert first.promoted > 0
-    after = everything(app)
+    after = visible_state(app)
     second = call(app, "consolidate", days_back=60)
     assert (second.new, second.skipped) == (0, True)
     assert {one.id for one in second.patterns} == {one.id for one in first.patterns}
     call(app, "remember", content="The coffee machine is on the second floor.")
     third = call(app, "consolidate", days_back=60)
     assert (third.new, third.skipped, third.promoted, third.faded, third.strengthened) == (0, False, 0, 0, 0)
-    assert everything(app)["pattern"] == after["pattern"]
+    assert visible_state(app)["pattern"] == after["pattern"]
 
 
 def test_run_is_undone_as_one_change(app: App) -> None:
-    worked(app)
+    fill_month(app)
     call(app, "remember", content=SAME[0])
     call(app, "remember", content=SAME[1])
-    before = everything(app)
+    before = visible_state(app)
     done = call(app, "consolidate", days_back=60)
     assert min(done.merged, done.promoted, done.faded, done.strengthened) > 0
-    assert everything(app) != before
+    assert visible_state(app) != before
     call(app, "undo")
-    assert {kind: sorted(map(str, rows)) for kind, rows in everything(app).items() if kind != "health"} == {
+    assert {kind: sorted(map(str, rows)) for kind, rows in visible_state(app).items() if kind != "health"} == {
         kind: sorted(map(str, rows)) for kind, rows in before.items() if kind != "health"
     }
     assert call(app, "verify").ok
@@ -221,13 +223,13 @@ def test_run_is_undone_as_one_change(app: App) -> None:
 
 
 def test_repeated_events_update_pattern(app: App) -> None:
-    worked(app)
+    fill_month(app)
     call(app, "consolidate", days_back=60)
     count = len(call(app, "list_patterns"))
     one = call(app, "list_patterns", type="recurring", min_confidence=0.9)[0]
     example = call(app, "get_pattern", pattern_id=one.id).found_in[0]
     now, kind = app.store.clock(), one.details["event_type"]
-    record(app, [MinedEvent(0, now - h * 3_600, kind, example.content, None, f"more-{h}") for h in (2, 4, 6)])
+    record_events(app, [MinedEvent(0, now - h * 3_600, kind, example.content, None, f"more-{h}") for h in (2, 4, 6)])
     call(app, "consolidate", days_back=60)
     again = call(app, "get_pattern", pattern_id=one.id)
     assert again.support == one.support + 3
@@ -235,7 +237,7 @@ def test_repeated_events_update_pattern(app: App) -> None:
 
 
 def test_pattern_shows_evidence(app: App) -> None:
-    worked(app)
+    fill_month(app)
     call(app, "consolidate", days_back=60)
     listed = call(app, "list_patterns", min_confidence=0.5)
     assert [one.confidence for one in listed] == sorted((one.confidence for one in listed), reverse=True)
@@ -248,7 +250,7 @@ def test_pattern_shows_evidence(app: App) -> None:
 
 
 def test_strategies_differ(app: App) -> None:
-    worked(app, size=600)
+    fill_month(app, size=600)
     for text in SAME[:2]:
         call(app, "remember", content=text)
     found = {
@@ -268,8 +270,8 @@ def test_strategies_differ(app: App) -> None:
 
 
 def test_interrupted_run_resumes(app: App) -> None:
-    worked(app)
-    before = everything(app)
+    fill_month(app)
+    before = visible_state(app)
     stages: list[str] = []
 
     class Stopped(Exception):
@@ -283,7 +285,7 @@ def test_interrupted_run_resumes(app: App) -> None:
     again = Call("consolidate", "test", app.create_context(PROJECT, "test").scope, app.store.clock())
     with pytest.raises(Stopped):
         run_sync(run.consolidate(app.store, "balanced", 60, False, again, stop))
-    assert everything(app) == before
+    assert visible_state(app) == before
     state = call(app, "consolidation_status")[0]
     assert (state.state, state.stage) == ("running", "topics")
     done = call(app, "consolidate", days_back=60)
@@ -295,7 +297,7 @@ def test_interrupted_run_resumes(app: App) -> None:
 def test_many_new_events_make_run_due(app: App) -> None:
     scope = app.create_context(PROJECT, "test").scope
     assert not run_sync(run.is_due(app.store, scope))
-    worked(app, size=600)
+    fill_month(app, size=600)
     assert run_sync(run.is_due(app.store, scope))
     call(app, "consolidate", days_back=60)
     assert not run_sync(run.is_due(app.store, scope))
@@ -309,7 +311,7 @@ def test_purge_leaves_no_word_in_pattern(app: App, engine: Engine, tmp_path: Pat
     assert call(app, "list_patterns") == []
     assert call(app, "verify").ok
     app.close()
-    assert b"ylophonia" not in engine.written(tmp_path)
+    assert b"ylophonia" not in engine.read_all_bytes(tmp_path)
 
 
 KILLED = """
@@ -319,7 +321,7 @@ from athena.embedding.minilm import MiniLM
 from athena.memory.consolidation import patterns as keeping, run
 from athena.core.values import Call
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 scope = app.create_context("test", "test").scope
 def tell(stage, done, total):
@@ -335,7 +337,7 @@ if sys.argv[2] == "inside":
             time.sleep(300)
         return kept[-1]
     keeping.save_pattern = slow
-drive(run.consolidate(app.store, "balanced", 60, False, Call("consolidate", "test", scope, app.store.clock()), tell))
+run_sync(run.consolidate(app.store, "balanced", 60, False, Call("consolidate", "test", scope, app.store.clock()), tell))
 print("done", flush=True)
 """
 
@@ -344,16 +346,16 @@ print("done", flush=True)
 @pytest.mark.parametrize("stage", ["duplicates", "sequences", "contradictions", "changing", "inside", "done"])
 def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage: str) -> None:
     file = tmp_path / "athena.db"
-    app = App(engine.open(file), _model)
-    worked(app)
-    before = everything(app)
+    app = App(engine.open(file), MODEL)
+    fill_month(app)
+    before = visible_state(app)
     app.close()
     shutil.copy(file, tmp_path / "whole.db")
-    app = App(engine.open(tmp_path / "whole.db"), _model)
-    found = call(app, "consolidate", days_back=60)
-    whole = everything(app)
+    app = App(engine.open(tmp_path / "whole.db"), MODEL)
+    report = call(app, "consolidate", days_back=60)
+    whole = visible_state(app)
     app.close()
-    assert min(found.faded, found.promoted, len(found.patterns) - 3) > 0
+    assert min(report.faded, report.promoted, len(report.patterns) - 3) > 0
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(file), stage], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -361,12 +363,12 @@ def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage
             break
     process.kill()
     process.communicate(timeout=60)
-    app = App(engine.open(file), _model)
-    after = everything(app)
+    app = App(engine.open(file), MODEL)
+    after = visible_state(app)
     assert call(app, "verify").ok
     assert after == (before if stage not in ("changing", "done") or not after["pattern"] else whole)
     call(app, "consolidate", days_back=60)
-    assert everything(app) == whole
+    assert visible_state(app) == whole
     app.close()
 
 

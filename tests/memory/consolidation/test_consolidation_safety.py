@@ -1,4 +1,4 @@
-"""Consolidation does no harm: it acts on what is certain, overrules nobody, and misses nothing that came meanwhile."""
+"""Consolidation is safe: it acts only on certain findings, overrides no person, and misses no concurrent write."""
 
 import random
 import threading
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from bench.evaluation.planting import START_TIME_S
-from consolidation_tools import PROJECT, call, record
+from consolidation_tools import PROJECT, call, record_events
 from shop_week import CARELESS, week
 
 from athena.app.compose import App
@@ -27,11 +27,11 @@ KEEPS = "The orders table keeps {} days of history"
 DAY = 86_400.0
 
 
-def keep(app: App, *texts: str, **more: Any) -> list[Any]:
+def remember_all(app: App, *texts: str, **more: Any) -> list[Any]:
     return [call(app, "remember", content=text, **more) for text in texts]
 
 
-def weights(app: App) -> dict[str, float]:
+def importances(app: App) -> dict[str, float]:
     return {one.content: one.importance for one in call(app, "list_memories", k=100)}
 
 
@@ -45,7 +45,7 @@ def weights(app: App) -> dict[str, float]:
     ],
 )
 def test_only_identical_words_merge(app: App, one: str, other: str) -> None:
-    keep(app, one, other)
+    remember_all(app, one, other)
     assert call(app, "consolidate", strategy="quality").merged == 0
 
 
@@ -70,10 +70,10 @@ def test_other_author_or_time_prevents_merge(app: App) -> None:
     ],
 )
 def test_other_subject_is_no_contradiction(one: str, other: str) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert [p.confidence for p in found if p.confidence >= 0.4] == []
+    assert [p.confidence for p in patterns if p.confidence >= 0.4] == []
 
 
 @pytest.mark.parametrize(
@@ -86,132 +86,131 @@ def test_other_subject_is_no_contradiction(one: str, other: str) -> None:
     ],
 )
 def test_only_stated_changes_are_certain(one: str, other: str, certain: bool) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert found[0].confidence >= 0.4
-    assert found[0].details["certain"] is certain
+    assert patterns[0].confidence >= 0.4
+    assert patterns[0].details["certain"] is certain
 
 
 def test_uncertain_contradiction_does_not_fade(app: App) -> None:
-    old, new = keep(app, "Bob owns search", "Carol owns search")
+    old, new = remember_all(app, "Bob owns search", "Carol owns search")
     done = call(app, "consolidate")
     assert ([one.type for one in done.patterns], done.faded, done.strengthened) == (["contradiction"], 0, 0)
     assert [one.id for one in call(app, "get_memory", memory_id=old.id).related] == [new.id]
 
 
 def test_memory_fades_only_once(app: App) -> None:
-    keep(app, KEEPS.format(5), KEEPS.format(7))
+    remember_all(app, KEEPS.format(5), KEEPS.format(7))
     assert call(app, "consolidate").faded == 1
-    keep(app, KEEPS.format(9))
+    remember_all(app, KEEPS.format(9))
     assert call(app, "consolidate").faded == 1
-    assert weights(app) == {KEEPS.format(5): 0.25, KEEPS.format(7): 0.275, KEEPS.format(9): 0.55}
+    assert importances(app) == {KEEPS.format(5): 0.25, KEEPS.format(7): 0.275, KEEPS.format(9): 0.55}
 
 
 def test_series_of_readings_fades_nothing(app: App) -> None:
-    keep(app, *(KEEPS.format(i) for i in range(2, 40)), *(f"the shop got order {i}" for i in range(60)))
+    remember_all(app, *(KEEPS.format(i) for i in range(2, 40)), *(f"the shop got order {i}" for i in range(60)))
     done = call(app, "consolidate", strategy="quality")
     assert (len(done.patterns), done.faded) == (1, 0)
 
 
 def test_important_memory_does_not_fade(app: App) -> None:
-    keep(app, KEEPS.format(5), importance=0.9)
-    keep(app, KEEPS.format(9), importance=0.1)
+    remember_all(app, KEEPS.format(5), importance=0.9)
+    remember_all(app, KEEPS.format(9), importance=0.1)
     assert call(app, "consolidate").faded == 0
-    assert weights(app) == {KEEPS.format(5): 0.9, KEEPS.format(9): 0.1}
+    assert importances(app) == {KEEPS.format(5): 0.9, KEEPS.format(9): 0.1}
 
 
 def test_undone_action_is_not_repeated(app: App) -> None:
-    keep(app, KEEPS.format(5), KEEPS.format(9), "Maria likes tea", "Maria likes tea.")
+    remember_all(app, KEEPS.format(5), KEEPS.format(9), "Maria likes tea", "Maria likes tea.")
     call(app, "consolidate", strategy="minimal")
     done = call(app, "consolidate")
     assert (done.faded, done.merged) == (1, 1)
     call(app, "undo")
-    before = weights(app)
-    keep(app, "Something else altogether")
+    before = importances(app)
+    remember_all(app, "Something else altogether")
     for strategy in ("balanced", "quality"):
         again = call(app, "consolidate", strategy=strategy)
         assert (again.faded, again.merged, again.strengthened) == (0, 0, 0)
-    assert weights(app) == before | {"Something else altogether": 0.5}
+    assert importances(app) == before | {"Something else altogether": 0.5}
 
 
-def lesson(app: App) -> Any:
+def find_lesson(app: App) -> Any:
     return next((one for one in call(app, "list_memories", k=100) if one.memory_type == "lesson"), None)
 
 
-def more_of_it(app: App) -> None:
+def record_more(app: App) -> None:
     now = app.store.clock()
     steps = [("edit", CARELESS, None), ("test", "ran the unit tests", "failed")]
-    record(app, [MinedEvent(0, now - 60 + i, k, text, how, "more") for i, (k, text, how) in enumerate(steps)])
+    record_events(app, [MinedEvent(0, now - 60 + i, k, text, how, "more") for i, (k, text, how) in enumerate(steps)])
 
 
 def test_forgotten_lesson_stays_forgotten(app: App) -> None:
-    record(app, week(app.store.clock()))
+    record_events(app, week(app.store.clock()))
     assert call(app, "consolidate").promoted == 1
-    call(app, "forget", memory_id=lesson(app).id)
-    more_of_it(app)
+    call(app, "forget", memory_id=find_lesson(app).id)
+    record_more(app)
     assert call(app, "consolidate").promoted == 0
-    assert lesson(app) is None
+    assert find_lesson(app) is None
 
 
 def test_edited_lesson_stays_edited(app: App) -> None:
-    record(app, week(app.store.clock()))
+    record_events(app, week(app.store.clock()))
     call(app, "consolidate")
-    call(app, "update_memory", memory_id=lesson(app).id, content="Ask Ann first", tags=["mine"], importance=0.9)
-    more_of_it(app)
+    call(app, "update_memory", memory_id=find_lesson(app).id, content="Ask Ann first", tags=["mine"], importance=0.9)
+    record_more(app)
     call(app, "consolidate")
-    assert (lesson(app).content, lesson(app).tags, lesson(app).importance) == ("Ask Ann first", ("mine",), 0.9)
+    assert (find_lesson(app).content, find_lesson(app).tags, find_lesson(app).importance) == (
+        "Ask Ann first",
+        ("mine",),
+        0.9,
+    )
 
 
 def test_replayed_key_returns_first_result(app: App) -> None:
     def keyed() -> Any:
         return run_sync(app.catalog.get_operation("consolidate")(app.create_context(PROJECT, "test", "k")))
 
-    keep(app, "Lunch is at noon")
+    remember_all(app, "Lunch is at noon")
     first = keyed()
-    keep(app, KEEPS.format(5), KEEPS.format(9))
+    remember_all(app, KEEPS.format(5), KEEPS.format(9))
     assert keyed().examined == first.examined == 1
     assert call(app, "consolidate").faded == 1
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], Any]) -> None:
-    """Let something happen once between the mining and the change of a run."""
-    mined = run._run_stages
+def consolidate_during(app: App, action: Callable[[], Any]) -> Any:
+    """Run a consolidation and call a function in another thread, between its mining and its writes."""
 
-    async def late(*given: Any) -> Any:
-        found = await mined(*given)
-        monkeypatch.setattr(run, "_run_stages", mined)
-        other = threading.Thread(target=deed)
-        other.start()
-        other.join()
-        return found
+    def report(stage: str, done: int, total: int) -> None:
+        if stage == "changing":
+            thread = threading.Thread(target=action)
+            thread.start()
+            thread.join()
 
-    monkeypatch.setattr(run, "_run_stages", late)  # moment
+    recorded = Call("consolidate", "test", app.create_context(PROJECT, "test").scope, app.store.clock())
+    return run_sync(run.consolidate(app.store, "balanced", 7, False, recorded, report))
 
 
-def test_writes_during_run_reach_next_run(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(app, KEEPS.format(5))
-    meanwhile(monkeypatch, lambda: keep(app, KEEPS.format(9)))
-    assert call(app, "consolidate").new == 0
+def test_writes_during_run_reach_next_run(app: App) -> None:
+    remember_all(app, KEEPS.format(5))
+    assert consolidate_during(app, lambda: remember_all(app, KEEPS.format(9))).new == 0
     assert call(app, "consolidate").faded == 1
     assert call(app, "consolidate").skipped
 
 
-def test_purge_during_run_leaves_nothing(
-    app: App, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both = [one.id for one in keep(app, "The Quagmire keeps 5 days", "The Quagmire keeps 9 days")]
-    meanwhile(monkeypatch, lambda: call(app, "purge", memory_ids=both, expect=2))
-    assert call(app, "consolidate").patterns == ()
+def test_purge_during_run_leaves_nothing(app: App, engine: Engine, tmp_path: Path) -> None:
+    both = [one.id for one in remember_all(app, "The Quagmire keeps 5 days", "The Quagmire keeps 9 days")]
+    done = consolidate_during(app, lambda: call(app, "purge", memory_ids=both, expect=2))
+    assert done.patterns == ()
     app.close()
-    assert b"uagmire" not in engine.written(tmp_path)
+    assert b"uagmire" not in engine.read_all_bytes(tmp_path)
 
 
 @pytest.mark.parametrize("purged", [False, True])
 def test_memory_recovers_without_contradiction(app: App, purged: bool) -> None:
-    old, new = keep(app, KEEPS.format(5), KEEPS.format(9))
+    old, new = remember_all(app, KEEPS.format(5), KEEPS.format(9))
     pattern = call(app, "consolidate").patterns[0]
-    assert weights(app)[old.content] == 0.25
+    assert importances(app)[old.content] == 0.25
     call(app, "forget", memory_id=new.id)
     if purged:
         call(app, "purge", memory_ids=[new.id], expect=1)
@@ -219,38 +218,38 @@ def test_memory_recovers_without_contradiction(app: App, purged: bool) -> None:
     with pytest.raises(NotFound):
         call(app, "get_pattern", pattern_id=pattern.id)
     call(app, "consolidate")
-    assert weights(app) == {old.content: 0.5}
+    assert importances(app) == {old.content: 0.5}
     assert call(app, "memory_history", memory_id=old.id)[-1].action == "no longer faded"
 
 
 def test_purge_removes_merged_twin(app: App, engine: Engine, tmp_path: Path) -> None:
-    old, new = keep(app, "Deploy with xyzzy ship.", "Deploy with xyzzy ship")
+    old, new = remember_all(app, "Deploy with xyzzy ship.", "Deploy with xyzzy ship")
     assert call(app, "consolidate").merged == 1
     call(app, "purge", memory_ids=[new.id], expect=1)
     with pytest.raises(NotFound):
         call(app, "restore_memory", memory_id=old.id)
     app.close()
-    assert b"xyzzy" not in engine.written(tmp_path)
+    assert b"xyzzy" not in engine.read_all_bytes(tmp_path)
 
 
 def test_quotes_relation_is_reserved(app: App) -> None:
-    one, other = keep(app, "one", "two")
+    one, other = remember_all(app, "one", "two")
     with pytest.raises(InvalidInput):
         call(app, "relate_memories", memory_id=one.id, other_id=other.id, relation="quotes")
 
 
 def test_interrupted_run_resumes_after_writes(app: App) -> None:
-    record(app, week(app.store.clock()))
+    record_events(app, week(app.store.clock()))
     scope = app.create_context(PROJECT, "test").scope
 
     def stop(stage: str, done: int, total: int) -> None:
         if stage == "topics":
             raise InterruptedError
 
-    made = Call("consolidate", "test", scope, app.store.clock())
+    recorded = Call("consolidate", "test", scope, app.store.clock())
     with pytest.raises(InterruptedError):
-        run_sync(run.consolidate(app.store, "balanced", 60, False, made, stop))
-    keep(app, KEEPS.format(5), KEEPS.format(9))
+        run_sync(run.consolidate(app.store, "balanced", 60, False, recorded, stop))
+    remember_all(app, KEEPS.format(5), KEEPS.format(9))
     done = call(app, "consolidate", days_back=60)
     assert (done.resumed, done.faded) == (True, 1)
     assert {"recurring", "sequence", "contradiction"} <= {one.type for one in done.patterns}
@@ -264,15 +263,23 @@ def test_scattered_edits_do_not_recur() -> None:
     ]
     deeds = ("edited", "opened", "read", "ran the tests of")
     events = [
-        MinedEvent(i, START_TIME_S + i * 500, chance.choice(("action", "tool")), f"{chance.choice(deeds)} {chance.choice(files)}",
-              chance.choice(("success", "failure")), f"s{i // 12}")
+        MinedEvent(
+            i,
+            START_TIME_S + i * 500,
+            chance.choice(("action", "tool")),
+            f"{chance.choice(deeds)} {chance.choice(files)}",
+            chance.choice(("success", "failure")),
+            f"s{i // 12}",
+        )
         for i in range(900)
-    ]  # fmt: skip
+    ]
     assert [one.summary for one in sequences.find_recurring(*group_events(events)) if one.confidence >= 0.4] == []
 
 
 def test_synonymous_outcomes_are_equal(app: App) -> None:
-    record(app, [MinedEvent(0, app.store.clock(), "test", "ran it", how, "s") for how in ("Failed", "error", "passed")])
+    record_events(
+        app, [MinedEvent(0, app.store.clock(), "test", "ran it", how, "s") for how in ("Failed", "error", "passed")]
+    )
     read = run_sync(consolidation_read.read_input(app.store, app.create_context(PROJECT, "test").scope, 0.0))
     assert [one.outcome for one in read.events] == ["failure", "failure", "success"]
     only = Filter(app.create_context(PROJECT, "test").scope.with_kind("event"))

@@ -1,4 +1,4 @@
-"""Consolidation that nobody asked for: at night, and after much has happened."""
+"""Scheduled consolidation: at night, and after many events."""
 
 import time
 from typing import Any
@@ -26,7 +26,7 @@ def test_project_is_consolidated_once_per_night(engine: Engine) -> None:
     clock = Clock(12)
     app = App(engine.in_memory(), MiniLM(), time=clock)
     call(app, "remember", content="something")
-    assert run_sync(consolidate_due_projects(app.store, "minimal")) == []  # it is noon
+    assert run_sync(consolidate_due_projects(app.store, "minimal")) == []  # noon is no time for a scheduled run
     clock.now += 15 * 3_600
     assert run_sync(consolidate_due_projects(app.store, "off")) == []
     assert run_sync(consolidate_due_projects(app.store, "minimal")) == ["shop"]

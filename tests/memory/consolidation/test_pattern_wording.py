@@ -1,4 +1,4 @@
-"""A language model may word patterns better, if it says the same."""
+"""A language model may reword patterns if the meaning stays."""
 
 import json
 import threading
@@ -15,14 +15,14 @@ from athena.app.compose import App
 from athena.embedding.chat import Chat
 from athena.errors import Misconfigured
 from athena.memory.consolidation.run import is_faithful
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 OPPOSED = ("The deploy runs every Friday at 15:00.", "The deploy runs every Thursday at 15:00.")
 
 
 @contextmanager
 def model(answer: Callable[[str], str]) -> Generator[tuple[str, list[dict[str, str]]]]:
-    """Serve a model on this machine; yields its address and what it was asked."""
+    """Serve a stub model; yield its URL and the requests that it gets."""
     asked: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -45,13 +45,13 @@ def model(answer: Callable[[str], str]) -> Generator[tuple[str, list[dict[str, s
 
 
 def summary(engine: Engine, tmp_path: Path, url: str) -> str:
-    app = App(engine.open(tmp_path / "athena.db"), _model, chat=Chat(url, "small", "k3y"))
+    app = App(engine.open(tmp_path / "athena.db"), MODEL, chat=Chat(url, "small", "k3y"))
     for text in OPPOSED:
         call(app, "remember", content=text)
-    found = call(app, "consolidate").patterns
+    patterns = call(app, "consolidate").patterns
     app.close()
-    assert [one.type for one in found] == ["contradiction"]
-    return str(found[0].summary)
+    assert [one.type for one in patterns] == ["contradiction"]
+    return str(patterns[0].summary)
 
 
 def test_model_rewords_pattern(engine: Engine, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The miners find what was planted, and nothing in noise. `python -m bench --only patterns` has the figures."""
+"""The miners find planted patterns, and none in noise. `python -m bench --only patterns` has the figures."""
 
 import pytest
 from bench.evaluation import planted
@@ -15,7 +15,7 @@ from conftest import rounds
 SIZES = (200, 600, 1_500)
 DAY = 86_400.0
 HELD_OUT = range(planted.FIRST_TEST_SEED, planted.FIRST_TEST_SEED + rounds(24, 120), 2)
-# Neither of these says anything against the other: another subject, or the same value in another notation.
+# These do not contradict each other: another subject, or the same value in another notation.
 AGREED = [
     ("Standup is at 9:30", "Retro is at 16:00"),
     ("Lunch is at 12:00", "Dinner is at 19:00"),
@@ -114,8 +114,8 @@ def test_newer_statement_contradicts_older() -> None:
         MinedMemory(1, START_TIME_S, "Billing is deployed on Fridays."),
         MinedMemory(3, START_TIME_S, "Search is deployed on Mondays."),
     ]
-    found = [one for one in contradictions.find_contradictions(notes) if one.confidence >= 0.5]
-    assert [(one.evidence, one.details["older"]) for one in found] == [((1, 2), 1)]
+    patterns = [one for one in contradictions.find_contradictions(notes) if one.confidence >= 0.5]
+    assert [(one.evidence, one.details["older"]) for one in patterns] == [((1, 2), 1)]
 
 
 def test_statement_has_subject_and_value() -> None:
@@ -148,7 +148,7 @@ def test_cause_of_failure_is_found() -> None:
 
 
 def _runs(events: list[MinedEvent]) -> list[tuple[bool, str | None]]:
-    """Return of each test run whether the edit before it was careless, and how it ended."""
+    """Return for each test run whether the edit before it was careless, and its outcome."""
     before = [event for event in events if event.event_type == "test" or event.text == CARELESS]
     return [
         (place > 0 and before[place - 1].text == CARELESS, event.outcome)
@@ -169,10 +169,11 @@ def test_opposite_actions_are_different_kinds() -> None:
 
 def test_recurring_episode_text_is_true() -> None:
     events = week(START_TIME_S)
-    found = sequences.find_recurring(*group_events(events))
-    for one in found:
+    patterns = sequences.find_recurring(*group_events(events))
+    assert patterns
+    for one in patterns:
         assert one.support == len(one.evidence) == int(one.summary.split()[0])
-    said = {one.summary.rpartition(": ")[2]: one.support for one in found}
+    said = {one.summary.rpartition(": ")[2]: one.support for one in patterns}
     for text in (
         CARELESS,
         TESTS,
@@ -187,18 +188,18 @@ def test_recurring_episode_text_is_true() -> None:
 
 @pytest.mark.parametrize(("one", "other"), AGREED)
 def test_other_subject_or_notation_no_contradiction(one: str, other: str) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert [p.confidence for p in found if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == []
+    assert [p.confidence for p in patterns if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == []
 
 
 @pytest.mark.parametrize(("one", "other"), OPPOSED)
 def test_different_statement_is_contradiction(one: str, other: str) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert [p.evidence for p in found if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == [(1, 2)]
+    assert [p.evidence for p in patterns if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == [(1, 2)]
     assert (
         not contradictions.are_consistent(one, other) or "moved" in one or "owns" in one
-    )  # words may differ in a paraphrase
+    )  # a paraphrase may use other words

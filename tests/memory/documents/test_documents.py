@@ -1,3 +1,5 @@
+"""Ingesting documents and folders."""
+
 from pathlib import Path
 
 import pytest

@@ -1,4 +1,4 @@
-"""The knowledge graph: what users of graph servers know, and what is ours."""
+"""The knowledge graph: the operations of the reference server, and our own."""
 
 import subprocess
 import sys
@@ -42,10 +42,10 @@ def relation(source: str, kind: str, target: str, **when: Any) -> dict[str, Any]
 
 @pytest.fixture
 def graph(app: App) -> Caller:
-    made = Caller(app)
-    made.create_entities(entities=[ANN, BOB, ACME])
-    made.create_relations(relations=[relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")])
-    return made
+    caller = Caller(app)
+    caller.create_entities(entities=[ANN, BOB, ACME])
+    caller.create_relations(relations=[relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")])
+    return caller
 
 
 def test_graph_is_read_in_creation_order(graph: Caller) -> None:
@@ -167,7 +167,7 @@ def test_search_nodes_matches_substrings_and_meaning(graph: Caller) -> None:
 
 
 def test_search_graph_ranks_by_best_row(graph: Caller) -> None:
-    graph.reembed(limit=1_000)  # the background would do it in a moment
+    graph.reembed(limit=1_000)  # instead of waiting for the background
     found = graph.search_graph(query="who drinks hot beverages like tea", max_results=2)
     assert found[0]["name"] == "Ann", found
     assert found[0]["observations"] == ANN["observations"]
@@ -254,10 +254,15 @@ def test_merge_keeps_relations_and_times(graph: Caller) -> None:
 
 
 def test_upsert_creates_or_adds(graph: Caller) -> None:
-    made = graph.create_entity(name="Zoe", entity_type="Task", metadata={"source": "chat"})
-    assert (made["name"], made["entityType"], made["observations"], made["outcome"]) == ("Zoe", "Task", [], "new")
+    entity = graph.create_entity(name="Zoe", entity_type="Task", metadata={"source": "chat"})
+    assert (entity["name"], entity["entityType"], entity["observations"], entity["outcome"]) == (
+        "Zoe",
+        "Task",
+        [],
+        "new",
+    )
     again = graph.create_entity(name="Zoe", entity_type="Task", observations=["is due"])
-    assert (again["id"], again["observations"], again["outcome"]) == (made["id"], ["is due"], "known")
+    assert (again["id"], again["observations"], again["outcome"]) == (entity["id"], ["is due"], "known")
     assert graph.verify().ok
 
 
@@ -345,12 +350,12 @@ def test_unindexed_rows_are_edited_and_deleted(graph: Caller) -> None:
 ADDER = """
 import sys
 from athena.app import connect
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 connection = connect.AppConnection(connect.shared_app, "p", "python")
 for i in range(40):
     contents = [f"{sys.argv[1]} {i}", f"shared {i}"]
-    drive(connection.call("add_observations", {"observations": [{"entityName": "Ann", "contents": contents}]}))
-    drive(connection.call("create_relations", {"relations": [
+    run_sync(connection.call("add_observations", {"observations": [{"entityName": "Ann", "contents": contents}]}))
+    run_sync(connection.call("create_relations", {"relations": [
         {"from": "Ann", "to": str(i), "relationType": kind} for kind in (sys.argv[1], "x")]}))
 connect.close()
 """
@@ -376,11 +381,11 @@ import sys
 from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 merge = app.catalog.get_operation("merge_entities")
 print("ready", flush=True)
-drive(merge(app.create_context("p", "test"), source="Old", into="New"))
+run_sync(merge(app.create_context("p", "test"), source="Old", into="New"))
 print("merged", flush=True)
 """
 
@@ -388,13 +393,13 @@ print("merged", flush=True)
 @pytest.mark.sqlite_only("what is killed is a process with the file open")
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.4, 0.6, 0.8])
 def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
-    from test_durability import _kill_after
+    from test_durability import kill_after
 
     from athena.storage.sqlite.store import Sqlite
-    from conftest import _model
+    from conftest import MODEL
 
     path = tmp_path / "athena.db"
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     graph.create_entities(
         entities=[
@@ -408,9 +413,9 @@ def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
     merger = subprocess.Popen([sys.executable, "-c", MERGER, str(path)], stdout=subprocess.PIPE, text=True)
     assert merger.stdout is not None
     assert merger.stdout.readline() == "ready\n"
-    _kill_after(merger, 0.01 + part * 0.25)
+    kill_after(merger, 0.01 + part * 0.25)
     merger.stdout.close()
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     after = graph.read_graph()
     if after != before:
@@ -480,7 +485,7 @@ def test_later_entity_links_to_earlier_memory(graph: Caller) -> None:
     assert graph.mentions(name="phod") == []
 
 
-def times(shown: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def relation_years(shown: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [
         tuple(one.get(end) and time.gmtime(one[end] + 43_200).tm_year for end in ("since", "until")) for one in shown
     ]
@@ -490,16 +495,18 @@ def test_relation_may_hold_several_times(graph: Caller) -> None:
     job = "Ann", "works at", "Globex"
     graph.create_relations(relations=[relation(*job, since="2024")])
     made = graph.create_relations(relations=[relation(*job, since="2020", until="2021")])
-    assert times(made) == [(2020, 2022)], "until the end of 2021"
-    assert times(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
+    assert relation_years(made) == [(2020, 2022)], "until the end of 2021"
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
     assert graph.create_relations(relations=[relation(*job)]) == [], "known, whenever it holds"
     assert graph.create_relations(relations=[relation(*job, since="2020", until="2021")]) == []
     graph.create_relations(relations=[relation(*job, until="2025")])
-    assert times(graph.read_graph()["relations"][2:]) == [(2020, 2022), (2024, 2026)], "the one that holds then ends"
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2020, 2022), (2024, 2026)], (
+        "the one that holds then ends"
+    )
     graph.undo()
-    assert times(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
     graph.create_relations(relations=[relation(*job, since="2021")])
-    assert times(graph.read_graph()["relations"][2:]) == [(2021, None)], "told anew: it held all the time"
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2021, None)], "told anew: it held all the time"
     graph.undo()
     graph.delete_relations(relations=[relation(*job)])
     assert len(graph.read_graph()["relations"]) == 2
@@ -535,8 +542,8 @@ def test_merged_entity_has_both_mentions(graph: Caller) -> None:
     assert {one.id for one in graph.mentions(name="Ann")} == {before, first, later}
     assert {one.id for one in graph.mentions(name="Annie")} == {before, first, later}
     graph.forget(memory_id=later)
-    graph.undo()  # the forgetting
-    graph.undo()  # the remembering
+    graph.undo()  # the forget
+    graph.undo()  # the remember
     graph.undo()  # the merge
     assert list(graph.mentions(name="Ann")) == []
     assert {one.id for one in graph.mentions(name="Annie")} == {before, first}

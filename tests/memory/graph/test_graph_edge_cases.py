@@ -1,4 +1,4 @@
-"""The graph where it gets rough: metadata, other projects, other writers, odd names, a killed process."""
+"""Edge cases of the graph: metadata, other projects, concurrent writers, unusual names, a killed process."""
 
 import sqlite3
 import subprocess
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 from threading import Barrier
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from test_graph import Caller, read_sql, relation
@@ -17,7 +17,7 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import rows as memory_rows
-from patience import sometimes
+from wait_tools import succeeds_once
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "abcdef"
 
@@ -126,10 +126,10 @@ def test_hash_prefers_memory_and_is_unique(app: App) -> None:
     with pytest.raises(Conflict, match="could be any of"):
         call.forget(memory_id=shared)
     number = 0
-    while not (made := call.remember(content=f"memory {number}")).hash.startswith(shared):
+    while not (memory := call.remember(content=f"memory {number}")).hash.startswith(shared):
         number += 1
     assert call.forget(memory_id=shared) is True
-    assert call.restore_memory(memory_id=made.id) is True
+    assert call.restore_memory(memory_id=memory.id) is True
 
 
 def test_entity_is_forgotten_as_whole(app: App) -> None:
@@ -149,9 +149,9 @@ def test_entity_is_forgotten_as_whole(app: App) -> None:
 def test_search_does_not_wait_for_writer(tmp_path: Path) -> None:
     from athena.storage.sqlite.connection import BUSY_TIMEOUT_S
     from athena.storage.sqlite.store import Sqlite
-    from conftest import _model
+    from conftest import MODEL
 
-    app = App(Sqlite(tmp_path / "athena.db"), _model)
+    app = App(Sqlite(tmp_path / "athena.db"), MODEL)
     graph = Caller(app)
     graph.create_entities(entities=[entity("Seen", "gamma rays")])
     assert graph.search_graph(query="gamma")
@@ -166,7 +166,7 @@ def test_search_does_not_wait_for_writer(tmp_path: Path) -> None:
         return time.monotonic() - began < BUSY_TIMEOUT_S / 2
 
     try:
-        assert sometimes(at_once)
+        assert succeeds_once(at_once)
     finally:
         other.execute("ROLLBACK")
         other.close()
@@ -218,10 +218,10 @@ def test_invalid_outcome_session_time_refused(app: App) -> None:
     for bad in ({"outcome": 5}, {"session_id": {"a": 1}}, {"session_id": 7}, {"duration_ms": "long"}, {"date": True}):
         with pytest.raises(InvalidInput, match="must be"):
             call.record_event(event_type="a", content="x", metadata=bad)
-    made = call.record_event(
+    event = call.record_event(
         event_type="a", content="x", metadata={"outcome": "ok", "session_id": "s", "duration_ms": 5}
     )
-    assert (made.outcome, made.session_id, made.duration_ms) == ("ok", "s", 5)
+    assert (event.outcome, event.session_id, event.duration_ms) == ("ok", "s", 5)
     for when in ({"since": 1e300}, {"until": -1e300}):
         with pytest.raises(InvalidInput, match="out of range"):
             call.create_relations(relations=[relation("A", "knows", "B", **when)])
@@ -249,6 +249,7 @@ def test_concurrent_relations_do_not_overlap(app: App) -> None:
 @pytest.mark.sqlite_only("its own words for a plan")
 def test_finished_tasks_do_not_slow_list(app: App) -> None:
     from athena.core.values import Scope
+    from athena.storage.database import Transaction
     from athena.storage.filters import Filter
 
     call = Caller(app)
@@ -265,7 +266,7 @@ def test_finished_tasks_do_not_slow_list(app: App) -> None:
 
     async def work(tx: Any) -> Any:
         return await memory_rows.list_tasks_in_states(
-            Explained(tx), Filter(Scope("p", "task")), ("open", "in_progress")
+            cast(Transaction, Explained(tx)), Filter(Scope("p", "task")), ("open", "in_progress")
         )
 
     assert len(run_sync(app.store.database.read(work))) == 1
@@ -278,7 +279,7 @@ from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.memory.graph import observations as observe
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 unlink, left = observe.unlink_edge, int(sys.argv[2])
 async def pausing(*given):
@@ -289,7 +290,7 @@ async def pausing(*given):
         print("inside", flush=True)
         time.sleep(300)
 observe.unlink_edge = pausing
-drive(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"), source="Old", into="New"))
+run_sync(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"), source="Old", into="New"))
 """
 
 
@@ -297,10 +298,10 @@ drive(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"
 @pytest.mark.parametrize("step", [1, 30])
 def test_merge_killed_between_statements_rolls_back(tmp_path: Path, step: int) -> None:
     from athena.storage.sqlite.store import Sqlite
-    from conftest import _model
+    from conftest import MODEL
 
     path = tmp_path / "athena.db"
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     graph.create_entities(entities=[entity("Old", *(f"old {i}" for i in range(30))), entity("New", "new")])
     graph.create_relations(relations=[relation("Old", "knows", f"n{i}") for i in range(30)])
@@ -312,7 +313,7 @@ def test_merge_killed_between_statements_rolls_back(tmp_path: Path, step: int) -
     merger.kill()
     merger.wait(60)
     merger.stdout.close()
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     assert graph.read_graph() == before
     assert graph.verify().ok

@@ -1,4 +1,4 @@
-"""The same calls on the reference memory server and on Athena leave the same graph and give the same answers.
+"""The same calls on the reference memory server and on Athena produce the same graph and the same answers.
 
 Where Athena differs, on purpose:
 
@@ -24,7 +24,7 @@ from athena import testing
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import NotFound
-from conftest import Engine, _model, missing, rounds
+from conftest import MODEL, Engine, rounds, skip_or_fail
 
 NAMES = st.sampled_from(["Ann", "ann", "Bob", "Acme Ltd", "Zoë", " padded ", "100%_\"'!", "数据", "line\nbreak"])
 TYPES = st.sampled_from(["person", "Company", "", "ort"])
@@ -33,14 +33,14 @@ KINDS = st.sampled_from(["knows", "works at", ""])
 QUERIES = st.sampled_from(["tea", "TEA", "ann", "ålesund", "%", "_", "", "person", "zzz", "\n", "数"])
 
 
-def several(items: st.SearchStrategy[Any], by: Any = None) -> st.SearchStrategy[list[Any]]:
+def short_lists(items: st.SearchStrategy[Any], by: Any = None) -> st.SearchStrategy[list[Any]]:
     return st.lists(items, max_size=3, unique_by=by or (lambda one: one))
 
 
-ENTITIES = several(
-    st.fixed_dictionaries({"name": NAMES, "entityType": TYPES, "observations": several(TEXTS)}), lambda e: e["name"]
+ENTITIES = short_lists(
+    st.fixed_dictionaries({"name": NAMES, "entityType": TYPES, "observations": short_lists(TEXTS)}), lambda e: e["name"]
 )
-RELATIONS = several(
+RELATIONS = short_lists(
     st.fixed_dictionaries({"from": NAMES, "to": NAMES, "relationType": KINDS}),
     lambda r: (r["from"], r["to"], r["relationType"]),
 )
@@ -50,20 +50,28 @@ CALLS: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
     st.tuples(
         st.just("add_observations"),
         st.fixed_dictionaries(
-            {"observations": several(st.fixed_dictionaries({"entityName": NAMES, "contents": several(TEXTS)}), str)}
+            {
+                "observations": short_lists(
+                    st.fixed_dictionaries({"entityName": NAMES, "contents": short_lists(TEXTS)}), str
+                )
+            }
         ),
     ),
-    st.tuples(st.just("delete_entities"), st.fixed_dictionaries({"entityNames": several(NAMES)})),
+    st.tuples(st.just("delete_entities"), st.fixed_dictionaries({"entityNames": short_lists(NAMES)})),
     st.tuples(
         st.just("delete_observations"),
         st.fixed_dictionaries(
-            {"deletions": several(st.fixed_dictionaries({"entityName": NAMES, "observations": several(TEXTS)}), str)}
+            {
+                "deletions": short_lists(
+                    st.fixed_dictionaries({"entityName": NAMES, "observations": short_lists(TEXTS)}), str
+                )
+            }
         ),
     ),
     st.tuples(st.just("delete_relations"), st.fixed_dictionaries({"relations": RELATIONS})),
     st.tuples(st.just("read_graph"), st.just({})),
     st.tuples(st.just("search_nodes"), st.fixed_dictionaries({"query": QUERIES})),
-    st.tuples(st.just("open_nodes"), st.fixed_dictionaries({"names": several(NAMES)})),
+    st.tuples(st.just("open_nodes"), st.fixed_dictionaries({"names": short_lists(NAMES)})),
 )
 EVERYBODY = {
     "entities": [
@@ -79,7 +87,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Generator[Reference]:
     try:
         command = node_packages.command()
     except node_packages.Unobtainable as error:
-        missing(f"no reference server to compare with: {error}")
+        skip_or_fail(f"no reference server to compare with: {error}")
     server = Reference(command, tmp_path_factory.mktemp("reference") / "memory.jsonl")
     yield server
     server.close()
@@ -88,7 +96,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Generator[Reference]:
 @pytest.mark.timeout(1800)
 def test_same_calls_give_same_graph(reference: Reference, engine: Engine, tmp_path: Path) -> None:
     share = rounds(50, 1000) if engine.kind == "sqlite" else rounds(10, 200)
-    with testing.isolated(_model, database=engine.in_memory()) as app:
+    with testing.isolated(MODEL, database=engine.in_memory()) as app:
         number = 0
 
         @settings(max_examples=share, deadline=None, suppress_health_check=list(HealthCheck))
@@ -98,27 +106,31 @@ def test_same_calls_give_same_graph(reference: Reference, engine: Engine, tmp_pa
             number += 1
             reference.empty()
             for name, arguments in [*([("create_entities", EVERYBODY)] if filled else []), *calls, ("read_graph", {})]:
-                _agree(name, _theirs(reference, name, arguments), _ours(app, f"sequence {number}", name, arguments))
+                _assert_equal(
+                    name,
+                    _call_reference(reference, name, arguments),
+                    _call_athena(app, f"sequence {number}", name, arguments),
+                )
 
         compare()
         assert run_sync(app.catalog.get_operation("verify")(app.create_context("p", "test"))).ok
 
 
-def _theirs(reference: Reference, name: str, arguments: dict[str, Any]) -> Any:
+def _call_reference(reference: Reference, name: str, arguments: dict[str, Any]) -> Any:
     try:
         return reference.call(name, arguments)
     except Refused as error:
         return str(error)
 
 
-def _ours(app: App, project: str, name: str, arguments: dict[str, Any]) -> Any:
+def _call_athena(app: App, project: str, name: str, arguments: dict[str, Any]) -> Any:
     try:
         return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test"), **arguments))
     except NotFound as error:
         return str(error)
 
 
-def _agree(name: str, theirs: Any, ours: Any) -> None:
+def _assert_equal(name: str, theirs: Any, ours: Any) -> None:
     if name == "search_nodes":
         first = len(theirs["entities"])
         assert ours["entities"][:first] == theirs["entities"]
@@ -128,11 +140,11 @@ def _agree(name: str, theirs: Any, ours: Any) -> None:
 
 
 def test_reference_duplicates_are_stored_once(reference: Reference, app: App) -> None:
-    """The differences that the sequences above leave out, so that a change of either side is noticed."""
+    """Check the differences that the sequences above avoid, so that a change on either side is noticed."""
     reference.empty()
     twice = [{"name": "Ann", "entityType": "person", "observations": ["x", "x"]}] * 2
     assert len(reference.call("create_entities", {"entities": twice})) == 2
-    assert _ours(app, "p", "create_entities", {"entities": twice}) == [{**twice[0], "observations": ["x"]}]
+    assert _call_athena(app, "p", "create_entities", {"entities": twice}) == [{**twice[0], "observations": ["x"]}]
     more = {"observations": [{"entityName": "Ann", "contents": ["y", "y"]}]}
     assert reference.call("add_observations", more)[0]["addedObservations"] == ["y", "y"]
-    assert _ours(app, "p", "add_observations", more)[0]["addedObservations"] == ["y"]
+    assert _call_athena(app, "p", "add_observations", more)[0]["addedObservations"] == ["y"]

@@ -1,4 +1,4 @@
-"""What a session is told from memory: chosen, within its budget, once, and of its own project alone."""
+"""Briefings: what they select, their token budget, no repetition, and no memory of other projects."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from athena.memory.sessions import briefing
 from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.select import BriefingItem, merge_items, quote_line, select_items, shorten_text
 from athena.memory.sessions.values import BriefingTurn
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 NOW = 1_794_700_800.0
 DAY = 86_400.0
@@ -41,7 +41,7 @@ def time() -> Time:
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
-    made = App(engine.open(tmp_path / "athena.db"), _model, time)
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, time)
     yield made
     made.close()
 
@@ -50,7 +50,7 @@ def call(app: App, name: str, /, project: str = "p", key: str | None = None, **a
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
-def filled(app: App, project: str = "p", mark: str = "") -> None:
+def fill_project(app: App, project: str = "p", mark: str = "") -> None:
     call(app, "remember", project, content=f"Never deploy on Fridays{mark}", tags=["important"])
     call(app, "remember", project, content=f"The retries of card charges live in charges.py{mark}")
     call(app, "create_task", project, title=f"Renew the certificate{mark}", due=NOW - DAY)
@@ -66,9 +66,9 @@ def filled(app: App, project: str = "p", mark: str = "") -> None:
 
 
 def test_briefing_selects_relevant_memories(app: App, time: Time) -> None:
-    filled(app)
+    fill_project(app)
     call(app, "remember", content="The canteen serves soup on Mondays, also in winter")
-    time.now += 40 * DAY  # what is neither important nor about this work has faded
+    time.now += 40 * DAY  # by then, memories that are neither important nor about this work have faded
     call(app, "create_task", title="Call the vendor", due=time.now + 3_600)
     told = call(app, "briefing", branch="fix/card-charges", files=["src/charges.py"], session_id="s1")
     for text in ("Renew the certificate", "Call the vendor", "Moved billing", "charges.py", "Never deploy"):
@@ -86,7 +86,7 @@ def test_briefing_selects_relevant_memories(app: App, time: Time) -> None:
 
 
 def test_briefing_repeats_only_after_compaction(app: App, time: Time) -> None:
-    filled(app)
+    fill_project(app)
     first = call(app, "briefing", session_id="s1")
     time.now += 60
     assert call(app, "briefing", session_id="s1").text == ""
@@ -98,8 +98,8 @@ def test_briefing_repeats_only_after_compaction(app: App, time: Time) -> None:
 
 
 def test_projects_do_not_see_each_other(app: App) -> None:
-    filled(app, "one", " of the first")
-    filled(app, "two", " of the second")
+    fill_project(app, "one", " of the first")
+    fill_project(app, "two", " of the second")
     call(app, "remember", "user", content="Answers are short, everywhere", tags=["important"])
     for project, other in (("one", "second"), ("two", "first")):
         told = call(app, "briefing", project, branch="charges", files=["charges.py"], session_id="s")
@@ -139,7 +139,7 @@ def test_decisions_come_before_trivia(app: App, time: Time) -> None:
     for budget in (5_000, 900, 200):
         told = call(app, "briefing", budget_tokens=budget).text
         assert [text[:40] in told for text in SETTLED] == [True, True], budget
-    assert told.count("\n- ") < 9  # so there was no room for all
+    assert told.count("\n- ") < 9  # there was no room for all
     time.now += 3 * DAY
     assert sum(text in call(app, "briefing").text for text in TRIFLES) >= 4
 
@@ -155,7 +155,7 @@ def test_newer_contradicting_memory_is_told(app: App, time: Time) -> None:
 
 
 def test_renamed_project_keeps_briefing_log(app: App) -> None:
-    filled(app)
+    fill_project(app)
     told = call(app, "briefing", session_id="s1").told
     call(app, "rename_project", name="p", to="q")
     assert call(app, "briefing", "q", session_id="s1").text == ""
@@ -207,7 +207,7 @@ def test_topic_is_injected_once_per_session(app: App) -> None:
 
 
 def test_lesson_is_stored_once_and_undoable(app: App) -> None:
-    said = [
+    messages = [
         {"role": "user", "text": "please speed up the importer"},
         {"role": "user", "text": f"We decided to use the token ghp_{'a1B2' * 9} for the nightly export."},
         {
@@ -215,10 +215,10 @@ def test_lesson_is_stored_once_and_undoable(app: App) -> None:
             "text": "The crash was caused by the importer's cache; clearing it fixed it. Shall I push?",
         },
     ]
-    lesson = call(app, "learn", session_id="s1", messages=said)
+    lesson = call(app, "learn", session_id="s1", messages=messages)
     assert [one.memory_type for one in lesson.learned] == ["decision", "fix"]
     assert "ghp_" not in str(lesson)
-    again = call(app, "learn", session_id="s2", messages=said)
+    again = call(app, "learn", session_id="s2", messages=messages)
     assert (again.learned, again.known) == ((), 2)
     assert len(call(app, "search_by_tag", tags=["auto"])) == 2
     episodes = call(app, "recall_events", event_type="episode")
@@ -230,15 +230,15 @@ def test_lesson_is_stored_once_and_undoable(app: App) -> None:
 
 
 def test_lesson_key_stores_once(app: App) -> None:
-    said = [{"role": "user", "text": "We decided to use PostgreSQL for the billing service."}]
-    first, again = (call(app, "learn", key="k", session_id="s1", messages=said) for _ in range(2))
+    messages = [{"role": "user", "text": "We decided to use PostgreSQL for the billing service."}]
+    first, again = (call(app, "learn", key="k", session_id="s1", messages=messages) for _ in range(2))
     assert first.episode == again.episode
     assert len(first.learned) == 1
     assert len(call(app, "recall_events")) == 1
     assert len(call(app, "search_by_tag", tags=["auto"])) == 1
 
 
-def learnt(app: App, session: str, text: str, role: str = "user") -> list[str]:
+def learn(app: App, session: str, text: str, role: str = "user") -> list[str]:
     kept = call(app, "learn", session_id=session, messages=[{"role": role, "text": text}]).learned
     return [one.content for one in kept]
 
@@ -253,27 +253,27 @@ def learnt(app: App, session: str, text: str, role: str = "user") -> list[str]:
 )
 def test_person_overrides_lesson_agent_cannot(app: App, before: str, now: tuple[str, str]) -> None:
     changed = before.replace(*now)
-    assert learnt(app, "s1", before) == [before]
-    assert learnt(app, "s2", before) == learnt(app, "s2", changed, "assistant") == []
-    assert learnt(app, "s3", changed) == [changed]
-    assert learnt(app, "s4", changed) == []
+    assert learn(app, "s1", before) == [before]
+    assert learn(app, "s2", before) == learn(app, "s2", changed, "assistant") == []
+    assert learn(app, "s3", changed) == [changed]
+    assert learn(app, "s4", changed) == []
 
 
 def test_fact_inside_longer_memory_is_known(app: App) -> None:
     call(app, "remember", content="PostgreSQL 16 keeps the orders. We use Redis 7 for the sessions. Backups run at 3.")
-    assert learnt(app, "s1", "We use Redis 7 for the sessions.") == []
-    assert learnt(app, "s2", "We use Redis 8 for the sessions.") == ["We use Redis 8 for the sessions."]
+    assert learn(app, "s1", "We use Redis 7 for the sessions.") == []
+    assert learn(app, "s2", "We use Redis 8 for the sessions.") == ["We use Redis 8 for the sessions."]
 
 
 def test_agent_text_never_replaces_person(app: App, time: Time) -> None:
     call(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY
     planted = "The API rate limit is 900 requests each minute for every customer."
-    assert learnt(app, "s1", planted, "assistant") == [planted]
+    assert learn(app, "s1", planted, "assistant") == [planted]
     call(app, "consolidate", strategy="balanced", days_back=30)
-    told = call(app, "briefing").text
-    assert "100 requests" in told.partition("Important:")[2].partition("New:")[0]
-    call(app, "remember", content="The API rate limit is 300 requests per minute")  # by somebody who means it
+    text = call(app, "briefing").text
+    assert "100 requests" in text.partition("Important:")[2].partition("New:")[0]
+    call(app, "remember", content="The API rate limit is 300 requests per minute")  # by a person
     call(app, "consolidate", strategy="balanced", days_back=30)
     assert "100 requests" not in call(app, "briefing").text
 
@@ -303,7 +303,6 @@ def test_double_width_characters_count_double() -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(texts, st.floats(0, 1)), max_size=60), st.integers(50, 20_000), st.integers(300, 9_000))
 def test_briefing_fits_budget_and_element(items: list[tuple[str, float]], budget: int, characters: int) -> None:
-    tokens.load_encoding()
     points = merge_items(
         [
             BriefingItem(briefing.SECTION_NEW, "memory", i, f"{i:08x}", shorten_text(text), "", "why", worth)
@@ -311,7 +310,7 @@ def test_briefing_fits_budget_and_element(items: list[tuple[str, float]], budget
         ]
     )
     chosen, text = select_items(points, budget, characters, briefing.format_briefing)
-    assert tokens.count_tokens(text) <= budget
+    assert tokens.count_tokens_exactly(text) <= budget
     assert len(json.dumps(text, ensure_ascii=False)) <= max(characters, 2)
     if chosen:
         lines = text.split("\n")
@@ -347,15 +346,15 @@ def test_empty_sessions_do_not_displace_others(app: App, time: Time) -> None:
         call(app, "learn", session_id=f"idle {number}", messages=idle)
     call(app, "record_event", event_type="command", content="Bash: make ship", session_id="busy")
     call(app, "learn", session_id="busy", messages=[{"role": "user", "text": "ship it"}, *talk[-1:]])
-    told = call(app, "briefing").text
-    assert "written through the queue" in told
-    assert "ship it" in told
-    assert "hi there" not in told
-    assert "Ended: ok" not in told
+    text = call(app, "briefing").text
+    assert "written through the queue" in text
+    assert "ship it" in text
+    assert "hi there" not in text
+    assert "Ended: ok" not in text
 
 
 def test_concurrent_briefings_tell_once(app: App) -> None:
-    filled(app)
+    fill_project(app)
     with ThreadPoolExecutor(6) as pool:
         asked = [pool.submit(call, app, "briefing", session_id="s1") for _ in range(6)]
     told = [one.result().told for one in asked]
@@ -373,7 +372,7 @@ def test_concurrent_briefings_tell_once(app: App) -> None:
 
 
 def test_unheard_briefing_is_repeated(app: App) -> None:
-    filled(app)
+    fill_project(app)
     first, second = (call(app, "briefing", key="k1", session_id="s1") for _ in range(2))
     assert first.text == second.text != ""
     assert len(call(app, "list_injections", session_id="s1")) == len(first.told)

@@ -1,4 +1,4 @@
-"""Events: what happened is kept as it happened, found by every way that leads to it, and seen by nobody else."""
+"""Events: they are stored unchanged, found by every filter, and hidden from other projects."""
 
 import itertools
 import subprocess
@@ -19,8 +19,8 @@ from athena.memory.sessions import rows
 from athena.storage import copying
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from conftest import Engine, PostgresEngine, _model, rounds
-from patience import sometimes, until
+from conftest import MODEL, Engine, PostgresEngine, rounds
+from wait_tools import succeeds_once, wait_until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
 
@@ -31,13 +31,13 @@ def call(app: App, name: str, project: str = "p", key: str | None = None, **argu
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    """An empty store, at noon."""
-    made = App(engine.open(tmp_path / "athena.db"), _model, lambda: NOON)
+    """Return an empty store whose clock shows noon."""
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, lambda: NOON)
     yield made
     made.close()
 
 
-def filled(app: App) -> App:
+def fill_events(app: App) -> App:
     things = [
         ("action", "ran the unit tests", "success", "s1", "yesterday 9:00"),
         ("action", "deployed the shop to production", "failure", "s1", "yesterday 10:00"),
@@ -54,7 +54,7 @@ def filled(app: App) -> App:
     return app
 
 
-def found(app: App, **arguments: Any) -> list[str]:
+def recall_texts(app: App, **arguments: Any) -> list[str]:
     return [event.content for event in call(app, "recall_events", **arguments)]
 
 
@@ -97,31 +97,31 @@ def test_equal_events_are_two_events(app: App) -> None:
     ids=str,
 )
 def test_events_filter_by_session_type_outcome(app: App, filters: Any, texts: list[str]) -> None:
-    assert found(filled(app), **filters) == texts
+    assert recall_texts(fill_events(app), **filters) == texts
 
 
 def test_events_found_by_words_then_meaning(app: App) -> None:
-    filled(app)
-    assert found(app, query="payment provider", limit=1) == ["the payment provider did not answer"]
-    assert found(app, query="failed deploy of the shop", limit=1) == ["deployed the shop to production"]
+    fill_events(app)
+    assert recall_texts(app, query="payment provider", limit=1) == ["the payment provider did not answer"]
+    assert recall_texts(app, query="failed deploy of the shop", limit=1) == ["deployed the shop to production"]
     assert call(app, "recall_events", query="failed deploy of the shop", limit=1)[0].outcome == "failure"
     while call(app, "reembed", limit=64).remaining:
         pass
-    assert found(app, query="gardening", limit=1) == ["watered the plants"]
-    assert found(app, query="gardening", limit=1, session_id="s2") != ["watered the plants"]
+    assert recall_texts(app, query="gardening", limit=1) == ["watered the plants"]
+    assert recall_texts(app, query="gardening", limit=1, session_id="s2") != ["watered the plants"]
 
 
 def test_events_and_memories_are_separate(app: App) -> None:
-    filled(app)
+    fill_events(app)
     call(app, "remember", content="The shop is deployed by Maria")
     assert [hit.content for hit in call(app, "recall", query="deployed shop", k=9)] == ["The shop is deployed by Maria"]
     assert len(call(app, "list_memories")) == 1
-    assert "The shop is deployed by Maria" not in found(app, query="shop deployed by Maria", limit=9)
+    assert "The shop is deployed by Maria" not in recall_texts(app, query="shop deployed by Maria", limit=9)
     assert call(app, "health").count == 1
 
 
 def test_other_project_sees_no_events(app: App) -> None:
-    filled(app)
+    fill_events(app)
     event = call(app, "recall_events", limit=1)[0]
     assert call(app, "recall_events", "other") == []
     assert call(app, "recall_events", "other", query="deployed the shop") == []
@@ -131,18 +131,18 @@ def test_other_project_sees_no_events(app: App) -> None:
     with pytest.raises(NotFound, match="no events of session"):
         call(app, "session_summary", "other", session_id="s1")
     call(app, "record_event", "user", event_type="note", content="seen everywhere")
-    assert found(app, limit=1) == ["seen everywhere"]
+    assert recall_texts(app, limit=1) == ["seen everywhere"]
 
 
 def test_event_secrets_are_redacted(app: App, engine: Engine, tmp_path: Path) -> None:
     token = "ghp_" + "a1B2" * 9
-    made = call(
+    event = call(
         app, "record_event", event_type="action", content=f"used {token}", outcome=token, session_id=token,
         metadata={"with": token},
     )  # fmt: skip
-    assert set(made.redacted) == {"github-token"}
-    assert token not in repr(made) + repr(call(app, "recall_events"))
-    assert [e.id for e in call(app, "recall_events", session_id=token)] == [made.id], "it is looked for as it was kept"
+    assert set(event.redacted) == {"github-token"}
+    assert token not in repr(event) + repr(call(app, "recall_events"))
+    assert [e.id for e in call(app, "recall_events", session_id=token)] == [event.id], "it is looked for as it was kept"
 
 
 @pytest.mark.parametrize(
@@ -181,42 +181,44 @@ def test_repeated_key_records_once(app: App) -> None:
 
 
 def test_undo_skips_recorded_events(app: App) -> None:
-    kept = call(app, "remember", content="a change that somebody made")
+    memory = call(app, "remember", content="a change that somebody made")
     call(app, "record_event", event_type="action", content="one")
     call(app, "record_events", items=[{"event_type": "action", "content": text} for text in ("two", "three")])
     call(app, "undo")
     assert call(app, "list_memories") == []
-    assert len(found(app)) == 3
+    assert len(recall_texts(app)) == 3
     with pytest.raises(NotFound, match="nothing to undo"):
         call(app, "undo")
     (event, *_) = call(app, "recall_events")
     call(app, "forget", memory_id=event.id, kind="event")
-    call(app, "undo")  # forgetting one is a change
-    assert len(found(app)) == 3
+    call(app, "undo")  # forgetting an event is a change
+    assert len(recall_texts(app)) == 3
     steps = call(app, "memory_history", memory_id=event.id, kind="event")
     assert steps[0].action == "remembered"
-    assert kept.id != event.id
+    assert memory.id != event.id
 
 
 def test_forgotten_events_are_restorable_until_purged(app: App, engine: Engine, tmp_path: Path) -> None:
     call(app, "remember", content="a memory that stays")
     one = call(app, "record_event", event_type="action", content="xyzzyplugh was said", outcome="frobozz")
     assert call(app, "forget", memory_id=one.id, kind="event") is True
-    assert found(app) == found(app, query="xyzzyplugh") == []
+    assert recall_texts(app) == recall_texts(app, query="xyzzyplugh") == []
     assert call(app, "restore_memory", memory_id=one.hash, kind="event") is True
-    assert found(app, query="xyzzyplugh") == ["xyzzyplugh was said"]
+    assert recall_texts(app, query="xyzzyplugh") == ["xyzzyplugh was said"]
     call(app, "forget", memory_id=one.hash, kind="event")
     assert call(app, "purge", expect=1) == 1
     assert call(app, "verify").ok
     assert len(call(app, "list_memories")) == 1
     app.close()
-    written = engine.written(tmp_path) if isinstance(engine, PostgresEngine) else (tmp_path / "athena.db").read_bytes()
+    written = (
+        engine.read_all_bytes(tmp_path) if isinstance(engine, PostgresEngine) else (tmp_path / "athena.db").read_bytes()
+    )
     assert b"xyzzyplugh" not in written
     assert b"frobozz" not in written
 
 
 def test_timeline_mixes_events_and_memories(app: App) -> None:
-    filled(app)
+    fill_events(app)
     call(app, "remember", content="Deploys need two people", metadata={"date": "yesterday 10:30", "session_id": "s1"})
     days = call(app, "timeline", since="yesterday")
     assert [day.name for day in days] == ["2026-03-17", "2026-03-18"]
@@ -224,7 +226,7 @@ def test_timeline_mixes_events_and_memories(app: App) -> None:
     assert days[0].entries[-1].text == "Deploys need two people"
     assert [entry.outcome for entry in days[1].entries] == ["success", "failure"]
     last = call(app, "timeline", limit=2)
-    assert [entry.text for day in last for entry in day.entries] == found(app, session_id="s2")[::-1]
+    assert [entry.text for day in last for entry in day.entries] == recall_texts(app, session_id="s2")[::-1]
     before = call(app, "timeline", limit=2, offset=2)
     assert [entry.type for day in before for entry in day.entries] == ["decision", "note"]
     sessions = call(app, "timeline", by="session", since="yesterday")
@@ -233,7 +235,7 @@ def test_timeline_mixes_events_and_memories(app: App) -> None:
 
 
 def test_sessions_list_has_outcomes(app: App) -> None:
-    first, second = call(filled(app), "list_sessions")
+    first, second = call(fill_events(app), "list_sessions")
     assert (first.id, second.id) == ("s2", "s1")
     assert (second.events, second.outcomes) == (3, {"failure": 1, "success": 1})
     assert second.began_with == "ran the unit tests"
@@ -245,8 +247,8 @@ def test_sessions_list_has_outcomes(app: App) -> None:
 
 
 def test_sessions_are_found_behind_long_one(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "SESSION_SCAN_ROWS", rounds(200, rows.SESSION_SCAN_ROWS))  # smaller
-    many = rounds(450, 4_500)  # it takes three steps to come to its beginning
+    monkeypatch.setattr(rows, "SESSION_SCAN_ROWS", rounds(200, rows.SESSION_SCAN_ROWS))  # smaller, to be quick
+    many = rounds(450, 4_500)  # reading back to its start takes three steps
     items = [{"event_type": "tick", "content": "early", "session_id": f"s{i}", "happened": NOON - 99} for i in range(3)]
     call(app, "record_events", items=items)
     call(app, "record_events", items=[{"event_type": "tick", "content": "t", "session_id": "long"}] * many)
@@ -282,7 +284,7 @@ def test_event_backlog_does_not_delay_memory() -> None:
     app = App(Sqlite(IN_MEMORY_PATH), embedder)
     call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(200)])
     call(app, "remember", content="the gate code is kept by Maria")
-    while app.store.encoder.backlog_lock.locked():  # until it was tried in the background, and failed
+    while app.store.encoder.backlog_lock.locked():  # until the background tried it and failed
         time.sleep(0.02)
     embedder.works = True
     app.store.encoder.last_error = None
@@ -296,7 +298,7 @@ def test_event_backlog_does_not_delay_memory() -> None:
 
 def test_events_are_embedded_in_background(app: App, engine: Engine, tmp_path: Path) -> None:
     call(app, "record_event", event_type="action", content="watered the plants")
-    until(lambda: not call(app, "health").awaiting_vectors)
+    wait_until(lambda: not call(app, "health").awaiting_vectors)
     call(
         app,
         "record_events",
@@ -327,31 +329,31 @@ def test_recording_process_loads_no_model() -> None:
         embedder = Counting("w", 4)
         app = App(Sqlite(IN_MEMORY_PATH), embedder)
         call(app, "record_event", event_type="action", content="one")
-        time.sleep(0.3)  # less than a second after which it would be read
+        time.sleep(0.3)  # less than the second after which the background would embed it
         app.close()
         return embedder.used == 0
 
-    assert sometimes(unused)
+    assert succeeds_once(unused)
 
 
 WRITER = """
 import sys
 from athena.app.compose import App, open_database_at as database_at
 from athena.embedding.minilm import MiniLM
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(database_at(sys.argv[1], ""), MiniLM())
 context, record = app.create_context("p", "test"), app.catalog.get_operation("record_event")
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(int(sys.argv[3])):
-    made = drive(record(context, event_type="tick", content=f"{sys.argv[2]} number {i}", session_id="shared"))
+    made = run_sync(record(context, event_type="tick", content=f"{sys.argv[2]} number {i}", session_id="shared"))
     print(made.id, made.content, flush=True)
 app.close()
 """
 
 
-def writers(place: str, count: int) -> list[subprocess.Popen[str]]:
-    """Start two processes that record events, and let them go at once."""
+def start_writers(place: str, count: int) -> list[subprocess.Popen[str]]:
+    """Start two processes that record events, and release them together."""
     started = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, place, name, str(count)],
@@ -369,13 +371,13 @@ def writers(place: str, count: int) -> list[subprocess.Popen[str]]:
     return started
 
 
-def place(engine: Engine, tmp_path: Path) -> str:
+def store_location(engine: Engine, tmp_path: Path) -> str:
     return engine.url if isinstance(engine, PostgresEngine) else str(tmp_path / "athena.db")
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["both to the end", "one killed"])
 def test_two_processes_append_to_session(engine: Engine, tmp_path: Path, killed: bool) -> None:
-    started = writers(place(engine, tmp_path), 150)
+    started = start_writers(store_location(engine, tmp_path), 150)
     lines: list[str] = []
     if killed:
         assert started[0].stdout is not None
@@ -384,17 +386,17 @@ def test_two_processes_append_to_session(engine: Engine, tmp_path: Path, killed:
     lines += [line for one in started for line in one.communicate(timeout=100)[0].splitlines()]
     said = {int(line.split(" ", 1)[0]): line.split(" ", 1)[1].strip() for line in lines if line.strip()}
     assert len(said) >= 190 if killed else len(said) == 300
-    app = App(engine.open(tmp_path / "athena.db"), _model)
-    kept = {event.id: event.content for event in call(app, "recall_events", session_id="shared", limit=1_000)}
-    assert said.items() <= kept.items()
-    assert len(kept) <= len(said) + killed
+    app = App(engine.open(tmp_path / "athena.db"), MODEL)
+    events = {event.id: event.content for event in call(app, "recall_events", session_id="shared", limit=1_000)}
+    assert said.items() <= events.items()
+    assert len(events) <= len(said) + killed
     assert call(app, "verify").ok
     app.close()
 
 
 @pytest.mark.sqlite_only("each engine is copied to the other")
 def test_events_survive_migration_round_trip(tmp_path: Path, server: Any) -> None:
-    app = filled(App(Sqlite(tmp_path / "one.db"), Working("w", 4), lambda: NOON))
+    app = fill_events(App(Sqlite(tmp_path / "one.db"), Working("w", 4), lambda: NOON))
     before = [call(app, "recall_events"), call(app, "list_sessions"), call(app, "timeline")]
     app.close()
     places = [str(tmp_path / "one.db"), server.create("events_moved"), str(tmp_path / "two.db")]
@@ -405,12 +407,12 @@ def test_events_survive_migration_round_trip(tmp_path: Path, server: Any) -> Non
         other.close()
         app = App(open_database_at(target, ""), Working("w", 4), lambda: NOON)
         assert [call(app, "recall_events"), call(app, "list_sessions"), call(app, "timeline")] == before
-        assert found(app, query="what failed yesterday") == ["deployed the shop to production"]
+        assert recall_texts(app, query="what failed yesterday") == ["deployed the shop to production"]
         app.close()
 
 
 def test_recall_searches_several_kinds(app: App) -> None:
-    filled(app)
+    fill_events(app)
     call(app, "remember", content="The shop is deployed by Maria", tags=["shop"])
     call(app, "create_task", title="Deploy the shop again", tags=["shop"])
     while call(app, "reembed", limit=64).remaining:
@@ -440,10 +442,10 @@ def test_document_is_not_in_timeline(app: App, tmp_path: Path) -> None:
 
 
 def test_memory_update_overtakes_event_backlog(app: App) -> None:
-    app.store.encoder.backlog_lock.acquire()  # nothing is read in the background
-    made = call(app, "remember", content="first wording")
+    app.store.encoder.backlog_lock.acquire()  # keeps the background from embedding
+    memory = call(app, "remember", content="first wording")
     call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(40)])
-    call(app, "update_memory", memory_id=made.id, content="second wording")
+    call(app, "update_memory", memory_id=memory.id, content="second wording")
     assert call(app, "health").awaiting_vectors == 40
     app.store.encoder.backlog_lock.release()
 
@@ -476,21 +478,21 @@ def test_outcome_synonyms_are_understood(app: App, question: str, expected: set[
         "record_events",
         items=[{"event_type": kind, "content": text, "outcome": outcome} for kind, text, outcome in given],
     )
-    assert set(found(app, query=question)) == expected
-    assert set(found(app, outcome="error")) == {"f1", "f2", "f3", "e1"}
-    assert set(found(app, outcome="Success")) == {"s1", "s2"}
-    assert set(found(app, outcome="partial")) == {"n2"}
+    assert set(recall_texts(app, query=question)) == expected
+    assert set(recall_texts(app, outcome="error")) == {"f1", "f2", "f3", "e1"}
+    assert set(recall_texts(app, outcome="Success")) == {"s1", "s2"}
+    assert set(recall_texts(app, outcome="partial")) == {"n2"}
     assert next(one for one in call(app, "recall_events") if one.content == "e1").outcome is None
 
 
 def test_session_in_query_is_filter(app: App) -> None:
     for session in ("sat-3", "sat-30", "deploy"):
         call(app, "record_event", event_type="action", content=f"{session} did something", session_id=session)
-    assert found(app, query="what did session sat-3 do?") == ["sat-3 did something"]
-    assert found(app, query="what happened in sat-30") == ["sat-30 did something"]
-    assert found(app, query="what did the deploy session do") == ["deploy did something"]
-    assert len(found(app, query="something in the deploy")) == 3, "an ordinary word is not a session"
-    assert len(found(app, query="what did session sat-4 do")) != 1
+    assert recall_texts(app, query="what did session sat-3 do?") == ["sat-3 did something"]
+    assert recall_texts(app, query="what happened in sat-30") == ["sat-30 did something"]
+    assert recall_texts(app, query="what did the deploy session do") == ["deploy did something"]
+    assert len(recall_texts(app, query="something in the deploy")) == 3, "an ordinary word is not a session"
+    assert len(recall_texts(app, query="what did session sat-4 do")) != 1
 
 
 def test_timeline_since_starts_there(app: App) -> None:

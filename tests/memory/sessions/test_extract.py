@@ -1,4 +1,4 @@
-"""What is worth keeping of a talk, on sentences that were labelled before any rule was written."""
+"""Extraction of memorable sentences from a talk, on sentences that were labelled before the rules were written."""
 
 import time
 from pathlib import Path
@@ -7,19 +7,19 @@ import pytest
 
 from athena.memory.sessions.extract import classify_sentence, find_candidates, split_sentences, strip_chatter
 from athena.memory.sessions.values import Utterance
-from patience import sometimes
+from wait_tools import succeeds_once
 
 ROWS = [line.split("\t") for line in (Path(__file__).parents[2] / "data/said.tsv").read_text("utf-8").splitlines()]
 
 
-def kinds(role: str, text: str) -> list[str]:
+def sentence_kinds(role: str, text: str) -> list[str]:
     return [kind for sentence in split_sentences(text) if (kind := classify_sentence(sentence, role))]
 
 
 @pytest.mark.parametrize("half", ["fit", "held"])
 def test_labelled_sentences_reach_precision_and_recall(half: str) -> None:
     rows = [row[1:] for row in ROWS if row[0] == half]
-    kept = [(label, found[0]) for role, label, text in rows if (found := kinds(role, text))]
+    kept = [(label, found[0]) for role, label, text in rows if (found := sentence_kinds(role, text))]
     right = [(label, kind) for label, kind in kept if label != "-"]
     assert len(rows) >= 100
     assert len(right) / len(kept) >= 0.8
@@ -66,11 +66,13 @@ def test_agent_reading_aloud_decides_nothing() -> None:
 
 
 def test_last_statement_wins() -> None:
-    said = [
+    messages = [
         Utterance("user", "We decided to use PostgreSQL 15 for the billing service."),
         Utterance("user", "We decided to use PostgreSQL 16 for the billing service."),
     ]
-    assert [one.text for one in find_candidates(said)] == ["We decided to use PostgreSQL 16 for the billing service."]
+    assert [one.text for one in find_candidates(messages)] == [
+        "We decided to use PostgreSQL 16 for the billing service."
+    ]
 
 
 def test_headings_and_thanks_are_skipped() -> None:
@@ -104,19 +106,19 @@ def seconds(said: list[Utterance]) -> float:
 )
 def test_extraction_time_is_bounded(piece: str) -> None:
     short, long = ([Utterance("user", piece * (length // len(piece)))] for length in (50_000, 200_000))
-    # Four times the text: what is quadratic would take sixteen times as long.
-    assert sometimes(lambda: seconds(long) < 9 * seconds(short) + 0.01)
+    # Four times the text: quadratic work would take sixteen times as long.
+    assert succeeds_once(lambda: seconds(long) < 9 * seconds(short) + 0.01)
 
 
 def test_many_facts_keep_end_of_talk() -> None:
     names = [f"{chr(97 + number % 26) * 4}{chr(97 + number // 26 % 26) * 4}{number}" for number in range(5_000)]
-    said = [Utterance("user", f"The {name} server of {name[::-1]} only runs on port {4 * name}.") for name in names]
-    assert [one.text for one in find_candidates(said)] == [one.text for one in said[-12:]]
-    assert sometimes(lambda: seconds(said) < 2 * seconds(said[-1_000:]) + 0.002)
+    messages = [Utterance("user", f"The {name} server of {name[::-1]} only runs on port {4 * name}.") for name in names]
+    assert [one.text for one in find_candidates(messages)] == [one.text for one in messages[-12:]]
+    assert succeeds_once(lambda: seconds(messages) < 2 * seconds(messages[-1_000:]) + 0.002)
 
 
 def test_endless_talk_keeps_persons_end() -> None:
     rule, chatter = "We decided to use PostgreSQL 16 for the billing service.", "I'll look at it again. " * 1_000
-    said = [Utterance("user", rule), *[Utterance("assistant", chatter)] * 2_000]
-    assert [one.text for one in find_candidates(said)] == [rule]
-    assert sometimes(lambda: seconds(said) < 2 * seconds(said[:500]))
+    messages = [Utterance("user", rule), *[Utterance("assistant", chatter)] * 2_000]
+    assert [one.text for one in find_candidates(messages)] == [rule]
+    assert succeeds_once(lambda: seconds(messages) < 2 * seconds(messages[:500]))

@@ -1,4 +1,4 @@
-"""Time phrases, as seen from Wednesday 18 March 2026, 15:30 in Berlin."""
+"""Time phrases, relative to Wednesday 18 March 2026, 15:30 in Berlin."""
 
 import math
 import time
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from athena.errors import InvalidInput
 from athena.memory.time.phrase import Period, find_phrase, parse_period
-from patience import sometimes
+from wait_tools import succeeds_once
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 3, 18, 15, 30, tzinfo=BERLIN)
 
-# phrase, start, end, rest
+# phrase, start, end, remaining text
 FOUND: list[tuple[str, str, str, str]] = [
     ("what we decided about auth last week", "2026-03-09", "2026-03-16", "what we decided about auth"),
     ("What happened today?", "2026-03-18", "2026-03-19", "What happened?"),
@@ -609,13 +609,13 @@ def test_bare_time_is_parsed_exactly(text: str, start: str, end: str) -> None:
 
 
 @pytest.mark.parametrize(("start", "texts"), WRITTEN)
-def test_a_written_date_is_read_as_its_day_or_moment(start: str, texts: str) -> None:
+def test_written_date_is_parsed(start: str, texts: str) -> None:
     for text in texts.split("|"):
         assert parse_period(text, NOW).start == epoch(start), text
 
 
 @pytest.mark.parametrize("text", NOT_WRITTEN.split("|"))
-def test_a_text_like_a_date_is_refused(text: str) -> None:
+def test_date_like_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_period(text, NOW)
 
@@ -780,7 +780,7 @@ def test_parse_time_is_linear(unit: str) -> None:
 
         def in_proportion(size: int = size) -> bool:
             once, twice = (_seconds(lambda n=n: find_phrase(text(n), NOW)) for n in (size, 2 * size))  # type: ignore[misc]
-            # Twice the text may take twice as long; the rest is for the noise of a busy machine.
+            # Twice the text may take twice as long; the rest is tolerance for a busy machine.
             return twice < 3.5 * once + 0.005
 
-        assert sometimes(in_proportion)
+        assert succeeds_once(in_proportion)

@@ -1,4 +1,4 @@
-"""Realistic programs of agents, with their right answers and the engine that reading them must choose."""
+"""Realistic programs of agents, with their right answers and the engine that routing must choose."""
 
 import ast
 from typing import Any, NamedTuple

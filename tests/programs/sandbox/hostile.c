@@ -177,7 +177,7 @@ int main(int argc, char **argv) {
     TRY("pipe size", fcntl(0, F_SETPIPE_SZ, 1 << 20) > 0);
     for (int fd = 3; fd < 64; fd++) TRY("an inherited descriptor", fcntl(fd, F_GETFD) >= 0);
     for (char **one = environ; *one; one++)
-        TRY(*one, strncmp(*one, "LANG=", 5) && strncmp(*one, "TZ=", 3));
+        TRY(*one, strncmp(*one, "LANG=", 5) && strncmp(*one, "TZ=", 3) && strcmp(*one, "PYTHONHASHSEED=0"));
     printf("tried %d, escaped %d\n", tried, done);
     fflush(stdout);
     return 0;

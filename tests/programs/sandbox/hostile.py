@@ -1,4 +1,4 @@
-"""Programs that try to get out or to use up the machine, as data.
+"""Programs that try to escape or to exhaust the machine, as data.
 
 Each says what containment means for it: F it must fail; N it must fail or find nothing (a false value); L it must be
 stopped by a limit; H it may end as it likes. None may reach a canary, outlive its limits or disturb the next run.

@@ -1,4 +1,4 @@
-"""A small catalog of blocking functions for programs to call, and sandboxes with limits that tests can wait for."""
+"""A small catalog of blocking functions for programs to call, and sandboxes with short limits."""
 
 import threading
 import time
@@ -21,37 +21,37 @@ QUICK = Limits(
 )
 
 
-def takes(**properties: Any) -> dict[str, Any]:
-    """Write a schema: a bare type is required, one with a question mark may be left out."""
+def schema(**properties: Any) -> dict[str, Any]:
+    """Return a schema: a bare type is required, a type with a question mark is optional."""
     types = {name: {"type": kind.rstrip("?")} if isinstance(kind, str) else kind for name, kind in properties.items()}
     needed = [name for name, kind in properties.items() if not (isinstance(kind, str) and kind.endswith("?"))]
     return {"type": "object", "properties": types, "required": needed, "additionalProperties": False}
 
 
 FUNCTIONS = [
-    Function("graph.open_nodes", takes(names="array")),
-    Function("graph.search_nodes", takes(query="string", limit="integer?")),
-    Function("graph.add_observations", takes(observations="array")),
-    Function("graph.create_entities", takes(entities="array")),
-    Function("graph.delete_entities", takes(names="array")),
-    Function("memory.recall", takes(query="string", k="integer?", tags="array?")),
-    Function("memory.remember", takes(content="string", tags="array?")),
-    Function("crm.contacts.list", takes(page="integer?", size="integer?")),
-    Function("crm.contacts.update", takes(id="integer", fields="object")),
-    Function("crm.orders", takes(contact="integer?")),
-    Function("tools.search_tools", takes(query="string"), short="search"),
-    Function("slow.wait", takes(seconds="number", value="integer?")),
-    Function("slow.fail", takes(message="string")),
-    Function("bank.pay", takes(amount="integer"), needs_approval=True),
-    Function("odd.surrogate", takes()),
-    Function("odd.huge", takes()),
-    Function("odd.bug", takes()),
+    Function("graph.open_nodes", schema(names="array")),
+    Function("graph.search_nodes", schema(query="string", limit="integer?")),
+    Function("graph.add_observations", schema(observations="array")),
+    Function("graph.create_entities", schema(entities="array")),
+    Function("graph.delete_entities", schema(names="array")),
+    Function("memory.recall", schema(query="string", k="integer?", tags="array?")),
+    Function("memory.remember", schema(content="string", tags="array?")),
+    Function("crm.contacts.list", schema(page="integer?", size="integer?")),
+    Function("crm.contacts.update", schema(id="integer", fields="object")),
+    Function("crm.orders", schema(contact="integer?")),
+    Function("tools.search_tools", schema(query="string"), short="search"),
+    Function("slow.wait", schema(seconds="number", value="integer?")),
+    Function("slow.fail", schema(message="string")),
+    Function("bank.pay", schema(amount="integer"), needs_approval=True),
+    Function("odd.surrogate", schema()),
+    Function("odd.huge", schema()),
+    Function("odd.bug", schema()),
 ]
 NAMES = Namespace(FUNCTIONS)
 
 
 class World:
-    """What the functions work on; remembers every call that was made."""
+    """Implements the functions and records every call."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, dict[str, Any]]] = []
@@ -154,8 +154,8 @@ class World:
         raise KeyError("/secret/path")
 
 
-class Held(World):
-    """A world whose slow calls wait until so many are under way at once, or until they are let go."""
+class HeldWorld(World):
+    """A world whose slow calls wait until a number of them run at once, or until they are released."""
 
     def __init__(self, at_once: int = 1_000) -> None:
         super().__init__()
@@ -174,10 +174,10 @@ def run(sandbox: Sandbox, code: str, world: World | None = None, **given: Any) -
     return sandbox.run(Program(code, NAMES, **given), world or World())
 
 
-def stopped(sandbox: Sandbox, code: str, **given: Any) -> tuple[Run, Held, float]:
-    """Run a program out of its time in a slow call; where it does not come that far, give it more time."""
+def run_until_timeout(sandbox: Sandbox, code: str, **given: Any) -> tuple[Run, HeldWorld, float]:
+    """Run a program until it times out in a slow call, with more time if it does not reach that call."""
     for timeout_s in (0.2, 1.0, 5.0, 20.0):
-        world = Held()
+        world = HeldWorld()
         done = run(sandbox, code, world, timeout_s=timeout_s, **given)
         if world.begun.is_set():
             break

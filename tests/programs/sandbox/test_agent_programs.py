@@ -1,4 +1,4 @@
-"""What agents really write gives the right answer under `engine="auto"`."""
+"""Realistic programs of agents return the right answer with `engine="auto"`."""
 
 from collections.abc import Generator
 

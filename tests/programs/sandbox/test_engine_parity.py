@@ -1,10 +1,10 @@
-"""What an agent writes means the same on both engines, or goes to the one that is right."""
+"""A program means the same on both engines, or runs on the engine that handles it correctly."""
 
 from collections.abc import Generator
 from typing import Any
 
 import pytest
-from small_world import KEY, Held, run
+from small_world import KEY, HeldWorld, run
 
 from athena.programs.sandbox import Limits, Sandbox
 
@@ -118,7 +118,7 @@ def test_asyncio_tasks_accept_operations(sandbox: Sandbox, code: str) -> None:
 
 
 def test_asyncio_tasks_run_concurrently(sandbox: Sandbox) -> None:
-    world = Held(at_once=2)
+    world = HeldWorld(at_once=2)
     code = "import asyncio\nts = [asyncio.create_task(slow.wait(seconds=0, value=n)) for n in range(4)]\n"
     assert run(sandbox, f"{code}await asyncio.gather(*ts)", world).result == [0, 1, 2, 3]
     assert world.most_at_once > 1

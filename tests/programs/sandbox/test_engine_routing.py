@@ -1,4 +1,4 @@
-"""The tables of what Monty lacks agree with the Monty that is installed."""
+"""The tables of features that Monty lacks match the installed Monty."""
 
 import builtins
 import importlib
@@ -21,11 +21,11 @@ def sandbox() -> Generator[Sandbox]:
     made.close()
 
 
-def why(code: str) -> str:
+def cpython_reason(code: str) -> str:
     return routing.find_cpython_reason(ProgramSource(code, 10_000), NAMES)
 
 
-def monty(sandbox: Sandbox, code: str) -> Any:
+def run_monty(sandbox: Sandbox, code: str) -> Any:
     done = run(sandbox, code, engine="monty")
     assert done.error is None, done.error
     return done.value
@@ -43,11 +43,11 @@ def test_listed_names_exist(sandbox: Sandbox) -> None:
         lines = [f"import {module}", "missing = []"]
         for name in sorted(names):
             lines += ["try:", f"    {module}.{name}", "except AttributeError:", f"    missing.append({name!r})"]
-        assert monty(sandbox, "\n".join([*lines, "missing"])) == [], module
+        assert run_monty(sandbox, "\n".join([*lines, "missing"])) == [], module
 
 
 def test_no_module_is_missing(sandbox: Sandbox) -> None:
-    """A newer Monty that can do more is to be noticed."""
+    """Fail when a newer Monty supports more."""
     left = [one for one in sys.stdlib_module_names if not one.startswith("_") and one not in routing.MONTY_MODULES]
     there = [one for one in sorted(left) if run(sandbox, f"import {one}", engine="monty").error is None]
     assert there == ["posixpath"]
@@ -82,7 +82,7 @@ def test_listed_builtins_are_missing_in_monty(sandbox: Sandbox) -> None:
     ],
 )
 def test_unsupported_syntax_is_detected(sandbox: Sandbox, code: str, reason: str) -> None:
-    assert why(code) == reason
+    assert cpython_reason(code) == reason
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_unsupported_syntax_is_detected(sandbox: Sandbox, code: str, reason: str
     ],
 )
 def test_supported_syntax_is_not_reported(code: str) -> None:
-    assert why(code) == ""
+    assert cpython_reason(code) == ""
 
 
 def test_listed_names_exist_in_cpython() -> None:

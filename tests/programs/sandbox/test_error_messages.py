@@ -1,10 +1,10 @@
-"""What a program is told: lines that are right, hints that lead somewhere, and nothing that is lost in silence."""
+"""Error messages of programs: correct lines, useful hints, and a report of everything that is lost."""
 
 from collections.abc import Generator
 from typing import Any
 
 import pytest
-from small_world import KEY, Held, World, run, stopped
+from small_world import KEY, HeldWorld, World, run, run_until_timeout
 
 from athena.programs.sandbox import Limits, Sandbox
 
@@ -18,7 +18,7 @@ def sandbox() -> Generator[Sandbox]:
     made.close()
 
 
-def told(sandbox: Sandbox, code: str, **given: Any) -> Any:
+def run_error(sandbox: Sandbox, code: str, **given: Any) -> Any:
     error = run(sandbox, code, **given).error
     assert error is not None
     return error
@@ -37,7 +37,7 @@ def told(sandbox: Sandbox, code: str, **given: Any) -> Any:
     ],
 )
 def test_parallel_calls_functions_concurrently(sandbox: Sandbox, engine_name: str, code: str) -> None:
-    world = Held(at_once=2)
+    world = HeldWorld(at_once=2)
     done = run(sandbox, code, world, engine=engine_name)
     assert done.value == [1, 2], done.error
     assert world.most_at_once == 2
@@ -54,8 +54,8 @@ later = [lambda: len(memory.recall("bob"))]
 """
     done = run(sandbox, code, engine=engine_name)
     assert done.value == [[1, 1], [1], True, {"a": {"error": "division by zero"}, "b": 2}], done.error
-    assert told(sandbox, "\nparallel([lambda: 1 / 0])", engine=engine_name)["line"] == 2
-    assert "asyncio.gather" in told(sandbox, "async def f(): pass\nparallel([f()])", engine=engine_name)["message"]
+    assert run_error(sandbox, "\nparallel([lambda: 1 / 0])", engine=engine_name)["line"] == 2
+    assert "asyncio.gather" in run_error(sandbox, "async def f(): pass\nparallel([f()])", engine=engine_name)["message"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_invalid_parallel_fails_before_calls(sandbox: Sandbox, given: str) -> No
 def test_empty_program_keeps_later_line_numbers(sandbox: Sandbox, nothing: str) -> None:
     state = run(sandbox, "def f(a):\n    return parallel([slow.wait(0.01, a), slow.wait(0.01, a)])").state
     state = run(sandbox, nothing, state=state).state
-    assert told(sandbox, "x = 1\ny = 2\nz = x + None", engine="monty", state=state)["line"] == 3
+    assert run_error(sandbox, "x = 1\ny = 2\nz = x + None", engine="monty", state=state)["line"] == 3
     assert run(sandbox, "f(4)", state=state).value == [4, 4]
 
 
@@ -87,14 +87,14 @@ def test_empty_program_keeps_later_line_numbers(sandbox: Sandbox, nothing: str) 
         ("def g(n):\n    return 1\nx = 1\ng(1)\n\ng(1, 2)", 6),
         ("\ndef h():\n    f()\nh()", 3),
         ("f(a=1)\nf()", 2),
-        ("if True:\n    f()\nelse:\n    f()", None),  # Monty does not say which, and we do not guess
+        ("if True:\n    f()\nelse:\n    f()", None),  # Monty does not report which, and we do not guess
     ],
 )
 def test_wrong_call_error_has_its_line(sandbox: Sandbox, code: str, line: int | None) -> None:
     state = run(sandbox, "# a\n\ndef f(a):\n    return a").state
-    assert told(sandbox, code, engine="monty", state=state)["line"] == line
+    assert run_error(sandbox, code, engine="monty", state=state)["line"] == line
     first = line or 2
-    assert told(sandbox, code, state=state)["line"] == first, "CPython knows better, if nothing was called yet"
+    assert run_error(sandbox, code, state=state)["line"] == first, "CPython knows better, if nothing was called yet"
 
 
 # --- variables --------------------------------------------------------------------------------------------------------
@@ -122,10 +122,10 @@ def test_dir_lists_operations(sandbox: Sandbox) -> None:
 
 
 def test_timeout_error_names_last_call(sandbox: Sandbox) -> None:
-    turn = told(sandbox, "memory.recall('alice')\nwhile True: pass")
+    turn = run_error(sandbox, "memory.recall('alice')\nwhile True: pass")
     assert turn["message"] == "more than 0.3 s of computing between two calls (limit turn_s)"
     assert "the last call was memory.recall" in turn["hint"]
-    done, world, timeout_s = stopped(sandbox, "slow.wait(seconds=0)")
+    done, world, timeout_s = run_until_timeout(sandbox, "slow.wait(seconds=0)")
     world.go.set()
     assert done.error is not None
     assert done.error["message"] == f"stopped after {timeout_s:g} s (limit timeout_s)"

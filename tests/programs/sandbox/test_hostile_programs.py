@@ -1,4 +1,4 @@
-"""Every hostile program is contained within its limits, and the next one does not notice."""
+"""Every hostile program is contained within its limits and does not disturb the next one."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from athena.programs.sandbox import Run, Sandbox
 from conftest import rounds
 
 SECRET = "canary-7d1f"
-WALL_S = 2.0  # of a hostile program; others have as long as they need
+WALL_S = 2.0  # for a hostile program; others may take as long as they need
 CHOSEN = CASES[:: rounds(3, 1)]
 
 
@@ -28,7 +28,7 @@ def sandbox() -> Generator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def traps(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Path, Path]]:
-    """A file with a secret and a socket that answers, both open to everybody."""
+    """Create a file with a secret and a socket that answers, both open to everybody."""
     folder = tmp_path_factory.mktemp("traps")
     for place in (folder, *folder.parents[:2]):
         place.chmod(0o755)
@@ -40,7 +40,7 @@ def traps(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Path, Pat
     listening.bind(path)
     os.chmod(path, 0o777)
     listening.listen()
-    with suppress(OSError):  # else another test's listens there, which does as well
+    with suppress(OSError):  # else another test listens on the port, which serves as well
         hidden.bind("\0athena-canary")
         hidden.listen()
     yield secret, Path(path)
@@ -49,7 +49,7 @@ def traps(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Path, Pat
     os.unlink(path)
 
 
-def resident() -> int:
+def resident_mb() -> int:
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) >> 10
 
@@ -62,16 +62,16 @@ def test_hostile_program_is_contained(
     assert run(sandbox, "1 + 1").result == 2
     code = program.code.replace("CANARY'", f"{traps[0]}'").replace("SOCKET'", f"{traps[1]}'")
     code = code.replace("PARENT", str(os.getpid()))
-    before, began = resident(), time.monotonic()
+    before, began = resident_mb(), time.monotonic()
     done = run(sandbox, code, World(), engine=engine_name, timeout_s=WALL_S)
     took = time.monotonic() - began
-    check(done, program)
+    assert_contained(done, program)
     assert took < 15 * WALL_S
-    assert resident() - before < 100, "the host keeps its memory"
+    assert resident_mb() - before < 100, "the host keeps its memory"
     assert run(sandbox, "1 + 1").result == 2
 
 
-def check(done: Run, program: Hostile) -> None:
+def assert_contained(done: Run, program: Hostile) -> None:
     assert SECRET not in repr(done)
     assert "root:x" not in repr(done)
     assert not list(Path("/tmp").glob("athena-escaped*"))

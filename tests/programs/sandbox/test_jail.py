@@ -1,4 +1,4 @@
-"""The jail alone: what a worker that has been taken over can do to the machine, which is nothing."""
+"""The jail: a hijacked worker can do nothing to the machine."""
 
 import os
 import shutil
@@ -14,8 +14,8 @@ from small_world import KEY, run
 
 from athena.errors import Misconfigured
 from athena.programs.sandbox import Limits, Sandbox, jail
-from conftest import missing
-from patience import until
+from conftest import skip_or_fail
+from wait_tools import wait_until
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is for Linux")
 COMPILER = shutil.which("cc") or shutil.which("gcc")
@@ -37,7 +37,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 @pytest.fixture(scope="module")
 def victims(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[int, Path, str]]:
-    """A process of the same user, a secret that anybody may read, and sockets that answer."""
+    """Start a process of the same user, and create a readable secret and sockets that answer."""
     folder = tmp_path_factory.mktemp("victims")
     secret = folder / "secret"
     secret.write_text("canary")
@@ -47,7 +47,7 @@ def victims(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[int, Pa
     named.bind(path)
     os.chmod(path, 0o777)
     named.listen()
-    with suppress(OSError):  # else another test's listens there, which does as well
+    with suppress(OSError):  # else another test listens on the port, which serves as well
         hidden.bind("\0athena-canary")
         hidden.listen()
     sleeper = subprocess.Popen(["/bin/sleep", "600"], user=65534 if os.geteuid() == 0 else None)
@@ -67,7 +67,7 @@ def test_hostile_native_program_is_contained(
     hostile: Path, victims: tuple[int, Path, str], layers: jail.Layers, profile: str
 ) -> None:
     if "bwrap" in layers and shutil.which("bwrap") is None:
-        missing("bubblewrap is not installed")
+        skip_or_fail("bubblewrap is not installed")
     pid, secret, named = victims
     readable = jail.build_monty_spec(str(hostile)).readable
     cell = jail.WorkerSpec(profile, (str(hostile), str(pid), str(secret), named), readable, cpu_s=5, memory_mb=256)
@@ -78,7 +78,7 @@ def test_hostile_native_program_is_contained(
         pytest.skip(f"this kernel or container has no {done.stderr}")
     said = done.stdout.splitlines()
     assert said, (done.returncode, done.stderr)
-    # Every process can look at its own root where bubblewrap made it; there is nothing in it.
+    # Each process can list its own root where bubblewrap created it; the root is empty.
     escapes = [line for line in said if line.startswith("ESCAPE") and not _empty_root(line, layers)]
     assert escapes == []
     assert said[-1].startswith("tried ")
@@ -88,7 +88,7 @@ def test_hostile_native_program_is_contained(
 
 
 def _empty_root(line: str, layers: jail.Layers) -> bool:
-    """Without Landlock the new root and its folders can be listed, and left by nothing."""
+    """Tell whether this is the known gap without Landlock: the new root can be listed, but not left."""
     if "landlock" in layers:
         return False
     return line in ("ESCAPE read /", "ESCAPE read .", "ESCAPE read ..") or (
@@ -100,7 +100,7 @@ def _empty_root(line: str, layers: jail.Layers) -> bool:
 def test_missing_required_layer_refuses_run(hostile: Path) -> None:
     cell = jail.WorkerSpec("monty", (str(hostile), "1", "x", "y"), jail.build_monty_spec(str(hostile)).readable)
     words = jail.build_command(cell, ("landlock", "seccomp"))
-    words[words.index("--profile") : words.index("--profile")] = ["--landlock", "0"]  # as on a kernel without it
+    words[words.index("--profile") : words.index("--profile")] = ["--landlock", "0"]  # as on a kernel without Landlock
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={})
     assert done.returncode == 97
     assert done.stdout == ""
@@ -148,13 +148,13 @@ def test_program_needs_jail_unless_allowed() -> None:
 @pytest.mark.parametrize("layers", [*jail.LINUX_LAYERS[:3], ("bwrap", "seccomp")], ids="+".join)
 def test_engines_work_with_every_isolation(layers: jail.Layers) -> None:
     if layers not in jail.list_layer_choices():
-        missing("bubblewrap is not installed")
+        skip_or_fail("bubblewrap is not installed")
     sandbox = Sandbox(Limits(), key=KEY, jails=(layers,))
     report = sandbox.probe_engines()
     unreadable = os.geteuid() == 0 and not os.stat(Path(sys.base_prefix)).st_mode & 0o005
     for engine in ("monty", "python"):
         if not report[engine]["works"]:
-            # Without a new root, nobody cannot read what only the superuser can: the next choice is taken.
+            # Without a new root, `nobody` cannot read files of root, so the next option is used.
             assert layers == ("landlock", "seccomp")
             assert os.geteuid() == 0 or unreadable
             continue
@@ -168,6 +168,7 @@ def test_engines_work_with_every_isolation(layers: jail.Layers) -> None:
 def test_worker_has_no_privileges() -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     running_pids = _workers_of(sandbox)
+    assert running_pids
     for pid in running_pids:
         status = Path(f"/proc/{pid}/status").read_text()
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
@@ -175,16 +176,17 @@ def test_worker_has_no_privileges() -> None:
         assert fields["NoNewPrivs"] == "1"
         assert int(fields["CapEff"], 16) == int(fields["CapBnd"], 16) == 0
         assert len(os.listdir(f"/proc/{pid}/fd")) <= 4
-        assert set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")) <= {b"LANG=C.UTF-8", b"TZ=UTC", b""}
+        environ = set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        assert environ <= {b"LANG=C.UTF-8", b"TZ=UTC", b"PYTHONHASHSEED=0", b""}
     sandbox.close()
 
 
 def _workers_of(sandbox: Sandbox) -> list[int]:
-    from test_sandbox_kill import children
+    from test_sandbox_kill import child_processes
 
     def in_their_cells() -> list[int]:
-        with suppress(OSError):  # one has just ended
-            names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in sorted(children(os.getpid()))}
+        with suppress(OSError):  # a process has just ended
+            names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in sorted(child_processes(os.getpid()))}
             workers = [pid for pid, words in names.items() if b"launcher.py" not in words and b"sleep" not in words]
             done = all("\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text() for pid in workers)
             return workers if done and len(workers) >= 2 else []
@@ -192,5 +194,5 @@ def _workers_of(sandbox: Sandbox) -> list[int]:
 
     sandbox.probe_engines()
     run(sandbox, "1")
-    found: list[int] = until(in_their_cells)
+    found: list[int] = wait_until(in_their_cells)
     return found

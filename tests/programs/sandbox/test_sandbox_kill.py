@@ -1,4 +1,4 @@
-"""Whatever is killed, and whenever: a run ends with one honest answer, nothing is done twice, nothing stays behind."""
+"""Killed processes: a run ends with one correct answer, no call happens twice, and nothing is left behind."""
 
 import os
 import random
@@ -15,7 +15,7 @@ from small_world import KEY, NAMES, World, run
 
 from athena.programs.sandbox import Limits, Program, Sandbox
 from conftest import rounds
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
 WORK = "for i in range(40):\n    memory.remember(content=f'{i:03d}')\n    slow.wait(seconds=0.002)\nprint('end')\n'all'"
 HOST = """
@@ -41,8 +41,8 @@ for number in range(100):
 """
 
 
-def children(parent: int) -> set[int]:
-    """Return the processes that this one started, and those that they did, but not the tests' own database."""
+def child_processes(parent: int) -> set[int]:
+    """Return the child processes of this one, recursively, except the tests' PostgreSQL."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -52,7 +52,7 @@ def children(parent: int) -> set[int]:
             except OSError:
                 continue
             if int(fields[1]) == parent and fields[0] != "Z" and "(postgres" not in name:
-                found |= {int(entry.name)} | children(int(entry.name))
+                found |= {int(entry.name)} | child_processes(int(entry.name))
     return found
 
 
@@ -61,10 +61,10 @@ def descriptors() -> int:
 
 
 def assert_gone(pids: set[int]) -> None:
-    until(lambda: not any(_lives(pid) for pid in pids))
+    wait_until(lambda: not any(_is_alive(pid) for pid in pids))
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -81,7 +81,7 @@ def test_killed_worker_ends_run_with_error(engine_name: str) -> None:
         world = World()
         running = sandbox.start(Program(WORK, NAMES, engine=engine_name), world)  # type: ignore[arg-type]
         time.sleep(random_one.uniform(0.0, 0.25))
-        victims = sorted(children(os.getpid()))
+        victims = sorted(child_processes(os.getpid()))
         for victim in random_one.sample(victims, min(len(victims), random_one.randint(1, 3))):
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
@@ -99,7 +99,7 @@ def test_killed_worker_ends_run_with_error(engine_name: str) -> None:
         assert run(sandbox, "1 + 1", engine=engine_name).result == 2
     assert "failed" in seen
     sandbox.close()
-    assert_gone(children(os.getpid()))
+    assert_gone(child_processes(os.getpid()))
 
 
 @pytest.mark.timeout(900)
@@ -111,7 +111,7 @@ def test_worker_dies_with_killed_host(number: int) -> None:
     assert host.stdout is not None
     assert host.stdout.readline() == "ready\n"
     time.sleep(random.Random(number).uniform(0.0, 0.5))
-    workers = children(host.pid)
+    workers = child_processes(host.pid)
     host.kill()
     made = host.stdout.read().split()
     host.wait()
@@ -122,7 +122,7 @@ def test_worker_dies_with_killed_host(number: int) -> None:
 
 
 def test_no_descriptor_is_leaked(tmp_path: Path) -> None:
-    run(warm := Sandbox(Limits(), key=KEY), "1 + 1")  # what is loaded once stays open
+    run(warm := Sandbox(Limits(), key=KEY), "1 + 1")  # modules that load once stay open
     warm.close()
     before, threads = descriptors(), threading.active_count()
     for _ in range(3):
@@ -132,8 +132,8 @@ def test_no_descriptor_is_leaked(tmp_path: Path) -> None:
         run(sandbox, "while True: pass", timeout_s=0.1)
         run(sandbox, "while True: pass", timeout_s=0.1, engine="python")
         sandbox.close()
-    until(lambda: descriptors() <= before + 1)  # on a busy machine the last of them are ended a little later
-    assert_gone(children(os.getpid()))
+    wait_until(lambda: descriptors() <= before + 1)  # on a busy machine the last of them end a little later
+    assert_gone(child_processes(os.getpid()))
     assert threading.active_count() <= threads + 3 * 8, "only threads that wait for work"
 
 
@@ -148,7 +148,7 @@ def test_process_exits_quietly_after_run() -> None:
         "import time; time.sleep(0.1)"
     )
     command = [sys.executable, "-c", program, str(Path(__file__).parent)]
-    # And not after the ten minutes that each of the two has.
+    # Not after the ten minutes that each of the two may take.
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "2 3\n", "")
 

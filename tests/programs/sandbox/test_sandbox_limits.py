@@ -1,4 +1,4 @@
-"""What a reviewer broke in the sandbox itself, and what keeps it whole."""
+"""Limits of the sandbox: hints, names, arguments, forged variables and queues."""
 
 import threading
 from typing import Any
@@ -137,7 +137,7 @@ def test_arguments_are_measured_before_sending(sandbox: Sandbox, call: str) -> N
 
 
 def _peak() -> int:
-    """Return the most memory that this process has had since the last time, in KB."""
+    """Return the peak memory of this process since the last call, in KB."""
     with open("/proc/self/status") as file:
         found = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
     with open("/proc/self/clear_refs", "w") as file:
@@ -162,7 +162,9 @@ def test_cpython_reports_oversized_argument(sandbox: Sandbox) -> None:
 
 
 def test_isolation_report_matches_worker() -> None:
-    for one in jail.probe_layers()["tried"]:
+    tried = jail.probe_layers()["tried"]
+    assert tried
+    for one in tried:
         sandbox = Sandbox(Limits(), key=b"k" * 32, jails=[tuple(one["layers"])])
         assert sandbox.probe_engines()["python"]["works"] == one["works"], one
         assert one["works"] or one["why"]

@@ -1,18 +1,18 @@
-"""A hundred programs at once: in turn, bounded, and nobody else starves."""
+"""A hundred concurrent programs: bounded, in turn, and without starving other work."""
 
 import os
 import threading
 import time
 
-from small_world import KEY, NAMES, Held, World, run
-from test_sandbox_kill import children
+from small_world import KEY, NAMES, HeldWorld, World, run
+from test_sandbox_kill import child_processes
 
 from athena.programs.sandbox import Limits, Program, Sandbox
 
 
 def test_programs_run_in_turn() -> None:
     sandbox = Sandbox(Limits(runs=1), key=KEY)
-    world = Held()
+    world = HeldWorld()
     started = [sandbox.start(Program(f"slow.wait(seconds=0, value={n})", NAMES), world) for n in range(20)]
     world.go.set()
     assert [running.result().result for running in started] == list(range(20))
@@ -21,7 +21,7 @@ def test_programs_run_in_turn() -> None:
 
 
 def test_hundred_programs_stay_within_bounds() -> None:
-    others = children(os.getpid())
+    others = child_processes(os.getpid())
     sandbox = Sandbox(Limits(), key=KEY)
     run(sandbox, "1")
     workers: list[int] = []
@@ -30,9 +30,9 @@ def test_hundred_programs_stay_within_bounds() -> None:
 
     def watch() -> None:
         while not watching.wait(0.02):
-            workers.append(len(children(os.getpid()) - others))
+            workers.append(len(child_processes(os.getpid()) - others))
 
-    def other_work() -> None:  # what a recall would be: short, and often
+    def other_work() -> None:  # like a recall: short and frequent
         while not watching.wait(0.005):
             began = time.monotonic()
             sum(range(2_000))
@@ -53,7 +53,7 @@ def test_hundred_programs_stay_within_bounds() -> None:
         one.join()
     assert [done.status for done in results] == ["done"] * 100
     assert world.most_at_once <= sandbox.limits.runs
-    assert max(workers) <= 5 * sandbox.limits.runs  # some are on their way out, which takes a while on a busy machine
+    assert max(workers) <= 5 * sandbox.limits.runs  # some are still exiting, which takes a while on a busy machine
     assert sorted(steps)[int(len(steps) * 0.95)] < whole / 20
     sandbox.close()
 

@@ -1,4 +1,4 @@
-"""What a second review found in the sandbox stays mended."""
+"""How runs end: flooding workers, ignored signals, timers and closing."""
 
 import gc
 import threading
@@ -13,7 +13,7 @@ from small_world import KEY, NAMES, QUICK, World, run
 from athena.programs.sandbox import Limits, Program, Sandbox
 from athena.programs.sandbox.timer import TimerThread
 from athena.programs.sandbox.values import EngineName
-from patience import until
+from wait_tools import wait_until
 
 FLOOD = """
 import os, struct
@@ -79,7 +79,7 @@ def test_close_ends_runs_and_threads(engine: EngineName) -> None:
     time.sleep(0.3)
     sandbox.close()
     assert running.result().status in ("failed", "unknown")
-    until(lambda: threading.active_count() <= before)
+    wait_until(lambda: threading.active_count() <= before)
 
 
 def test_cancelled_timer_holds_no_reference() -> None:

@@ -1,4 +1,4 @@
-"""What a program leaves in its variables is what the next one finds, on either engine, or it is told."""
+"""Variables of a program reach the next one on either engine, or the program gets a message."""
 
 from collections.abc import Generator
 from dataclasses import replace
@@ -19,8 +19,8 @@ def sandbox() -> Generator[Sandbox]:
     made.close()
 
 
-def after(sandbox: Sandbox, *codes: str) -> list[Run]:
-    """Run programs one after the other, each with the variables of the one before."""
+def run_in_sequence(sandbox: Sandbox, *codes: str) -> list[Run]:
+    """Run programs in sequence, each with the variables of the previous one."""
     state, runs = None, []
     for code in codes:
         runs.append(run(sandbox, code, state=state))
@@ -31,7 +31,7 @@ def after(sandbox: Sandbox, *codes: str) -> list[Run]:
 def test_oversized_variables_are_not_reverted(sandbox: Sandbox) -> None:
     small = Sandbox(replace(Limits(), state_bytes=1_000_000), key=KEY)
     try:
-        _, second, third, fourth = after(small, "x = 1", "x = 2\nbig = 'a' * 3_000_000", "x", "big")
+        _, second, third, fourth = run_in_sequence(small, "x = 1", "x = 2\nbig = 'a' * 3_000_000", "x", "big")
     finally:
         small.close()
     assert second.lost == ("big",)
@@ -41,19 +41,19 @@ def test_oversized_variables_are_not_reverted(sandbox: Sandbox) -> None:
 
 
 def test_deleted_variable_is_gone(sandbox: Sandbox) -> None:
-    runs = after(sandbox, "x = 1\ny = 2", "del x", "y", "x")
+    runs = run_in_sequence(sandbox, "x = 1\ny = 2", "del x", "y", "x")
     assert runs[2].result == 2
     assert runs[3].error is not None
     assert runs[3].error["type"] == "NameError"
 
 
 def test_deleted_function_is_gone(sandbox: Sandbox) -> None:
-    runs = after(sandbox, "def f(): return 1", "del f", f"{ON_PYTHON}f()", "f()")
+    runs = run_in_sequence(sandbox, "def f(): return 1", "del f", f"{ON_PYTHON}f()", "f()")
     assert [one.error and one.error["type"] for one in runs[2:]] == ["NameError", "NameError"]
 
 
 def test_unkept_variable_is_not_reverted(sandbox: Sandbox) -> None:
-    runs = after(sandbox, "x = 1\ny = [3]", f"{ON_PYTHON}x = object()", "y", "x")
+    runs = run_in_sequence(sandbox, "x = 1\ny = [3]", f"{ON_PYTHON}x = object()", "y", "x")
     assert runs[1].lost == ("x",)
     assert runs[2].result == [3]
     assert runs[3].error is not None
@@ -61,7 +61,7 @@ def test_unkept_variable_is_not_reverted(sandbox: Sandbox) -> None:
 
 
 def test_rebound_variable_is_not_reverted(sandbox: Sandbox) -> None:
-    runs = after(
+    runs = run_in_sequence(
         sandbox, "x = 1\ny = 1\nz = 1", f"{ON_PYTHON}x = heapq\ny = lambda: 5\ndef z(): return 7", "z()", "x", "y"
     )
     assert runs[1].lost == ("y",)
@@ -70,7 +70,7 @@ def test_rebound_variable_is_not_reverted(sandbox: Sandbox) -> None:
 
 
 def test_variables_may_shadow_builtins(sandbox: Sandbox) -> None:
-    runs = after(
+    runs = run_in_sequence(
         sandbox, "list = [1]\nset = (2,)\nstr = 'x'\ntype = 'y'\nlen = {3}\n[list, set]", "[list, set, str, type]"
     )
     assert [one.error for one in runs] == [None, None]
@@ -79,7 +79,7 @@ def test_variables_may_shadow_builtins(sandbox: Sandbox) -> None:
 
 
 def test_lost_monty_variables_are_named(sandbox: Sandbox) -> None:
-    runs = after(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()\nx = 1", "del x", "a.v")
+    runs = run_in_sequence(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()\nx = 1", "del x", "a.v")
     assert runs[1].lost == ("a",)
     assert runs[2].error is not None
     assert "a had a value" in (runs[2].error["hint"] or "")
@@ -105,7 +105,7 @@ SAME = f"""from datetime import date, datetime, timedelta, timezone
 @pytest.mark.parametrize("start", ["", ON_PYTHON], ids=["monty", "python"])
 def test_non_json_values_cross_engines(sandbox: Sandbox, start: str) -> None:
     other = "" if start else ON_PYTHON
-    runs = after(sandbox, start + VALUES, other + SAME, start + SAME, other + SAME)
+    runs = run_in_sequence(sandbox, start + VALUES, other + SAME, start + SAME, other + SAME)
     assert [one.error for one in runs] == [None] * 4
     assert {one.engine for one in runs} == {"monty", "python"}
     assert [one.result for one in runs[1:]] == [[True] * 9] * 3
@@ -114,13 +114,13 @@ def test_non_json_values_cross_engines(sandbox: Sandbox, start: str) -> None:
 
 def test_earlier_function_finds_its_import(sandbox: Sandbox) -> None:
     define = "def g(a): return heapq.nlargest(1, a)"
-    runs = after(sandbox, f"{ON_PYTHON}{define}", "g([1, 2])", "def h(): return g([5])", "h()")
+    runs = run_in_sequence(sandbox, f"{ON_PYTHON}{define}", "g([1, 2])", "def h(): return g([5])", "h()")
     assert [one.error for one in runs] == [None] * 4
     assert [one.result for one in runs] == [None, [2], None, [5]]
 
 
 def test_monty_object_is_explained_on_cpython(sandbox: Sandbox) -> None:
-    runs = after(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()", f"{ON_PYTHON}a.v", "a.v")
+    runs = run_in_sequence(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()", f"{ON_PYTHON}a.v", "a.v")
     assert runs[1].error is not None
     assert 'engine="monty"' in (runs[1].error["hint"] or "")
     assert runs[2].result == 3

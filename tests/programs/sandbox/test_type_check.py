@@ -1,4 +1,4 @@
-"""Types: what cannot fit is found before it runs; what agents really write is let through."""
+"""The type check finds errors before a run, and accepts realistic programs."""
 
 from collections.abc import Generator
 

@@ -1,4 +1,4 @@
-"""Our own server with three operations more: those of the conformance suite's that an operation of ours can be."""
+"""Our server with three more operations: those tools of the conformance suite that an operation can implement."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Ways to talk to a server over MCP: the official client, and lines that no client would send."""
+"""Clients for MCP tests: the official SDK, and raw lines that no client would send."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from http_tools import Running, surroundings
+from http_tools import RunningServer, server_environ
 
 MCP = [sys.executable, "-m", "athena", "mcp"]
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
@@ -20,19 +20,19 @@ CLIENT = {"name": "test", "version": "1"}
 HELLO = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": CLIENT}
 
 
-def stdio(home: Path, *words: str, **environment: str) -> StdioServerParameters:
-    return StdioServerParameters(command=MCP[0], args=[*MCP[1:], *words], env=surroundings(home, **environment))
+def stdio_parameters(home: Path, *words: str, **environment: str) -> StdioServerParameters:
+    return StdioServerParameters(command=MCP[0], args=[*MCP[1:], *words], env=server_environ(home, **environment))
 
 
 @asynccontextmanager
-async def connected(
-    served: Running, how: str, tools: str = "default", more: dict[str, str] | None = None
+async def connect_client(
+    served: RunningServer, how: str, tools: str = "default", more: dict[str, str] | None = None
 ) -> AsyncGenerator[Client]:
-    """Connect the SDK's client: `how` is the way and the revision, e.g. `stdio 2025-11-25`."""
+    """Connect the SDK's client: `how` is transport and protocol revision, e.g. `stdio 2025-11-25`."""
     way, _, revision = how.partition(" ")
     mode: Any = "legacy" if revision == LEGACY else "auto"
     if way == "stdio":
-        async with Client(stdio(served.home, "--tools", tools), mode=mode) as client:
+        async with Client(stdio_parameters(served.home, "--tools", tools), mode=mode) as client:
             assert client.session.protocol_version == revision
             yield client
         return
@@ -44,8 +44,8 @@ async def connected(
             yield client
 
 
-async def text(client: Client, tool: str, /, **arguments: Any) -> str:
-    """Call a tool that must succeed, and return the one text that it answers with."""
+async def call_for_text(client: Client, tool: str, /, **arguments: Any) -> str:
+    """Call a tool, assert that it succeeds, and return its single text."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result
     assert result.structured_content is None
@@ -54,8 +54,8 @@ async def text(client: Client, tool: str, /, **arguments: Any) -> str:
     return only.text
 
 
-class Lines:
-    """A connection to the socket, a line at a time."""
+class LineConnection:
+    """A connection to the socket that sends and reads lines."""
 
     def __init__(self, connection: socket.socket, hello: bytes | None) -> None:
         self.socket = connection
@@ -67,8 +67,11 @@ class Lines:
     def send(self, *lines: bytes) -> None:
         self.socket.sendall(b"".join(line + b"\n" for line in lines))
 
+    def read_line(self) -> bytes:
+        return self._file.readline()
+
     def read(self) -> Any:
-        line = self._file.readline()
+        line = self.read_line()
         return json.loads(line) if line else None
 
     def ask(self, number: Any, method: str, **parameters: Any) -> None:
@@ -80,7 +83,7 @@ class Lines:
     def call(self, number: Any, tool: str, **arguments: Any) -> None:
         self.ask(number, "tools/call", name=tool, arguments=arguments)
 
-    def begin(self) -> "Lines":
+    def begin(self) -> "LineConnection":
         self.ask(0, "initialize", **HELLO)
         assert self.read()["result"]["protocolVersion"] == LEGACY
         self.tell("notifications/initialized")
@@ -92,12 +95,12 @@ class Lines:
 
 
 @contextmanager
-def lines(home: Path, hello: bytes | None = b"{}") -> Generator[Lines]:
+def open_lines(home: Path, hello: bytes | None = b"{}") -> Generator[LineConnection]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(30)
         connection.connect(str(home / "mcp.sock"))
-        made = Lines(connection, hello)
+        lines = LineConnection(connection, hello)
         try:
-            yield made
+            yield lines
         finally:
-            made.close()
+            lines.close()

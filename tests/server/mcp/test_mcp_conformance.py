@@ -1,4 +1,4 @@
-"""What others wrote to try MCP servers: the conformance suite and the inspector, against our own server."""
+"""Third-party checks of MCP servers: the conformance suite and the inspector, against our server."""
 
 import json
 import os
@@ -13,8 +13,8 @@ import node_packages
 import pytest
 from mcp_tools import LEGACY, MCP, MODERN
 
-from conftest import missing
-from http_tools import Running, running, surroundings
+from conftest import skip_or_fail
+from http_tools import RunningServer, run_server, server_environ
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -26,16 +26,16 @@ def program(package: node_packages.Package) -> list[str]:
     try:
         return node_packages.command(package)
     except node_packages.Unobtainable as error:
-        missing(f"{package.name} is not to be had here: {error}")
+        skip_or_fail(f"{package.name} is not to be had here: {error}")
 
 
 @pytest.fixture(scope="module")
 def fixture(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The address of a server with what the suite asks for."""
+    """Yield the URL of a server with the tools that the suite needs."""
     folder = tmp_path_factory.mktemp("conformance")
     command = [sys.executable, str(HERE / "conformance_server.py"), str(folder / "home")]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=surroundings(folder / "home"))
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=server_environ(folder / "home"))
     assert process.stdout is not None
     with process.stdout:
         url = process.stdout.readline().decode().strip()
@@ -58,21 +58,21 @@ def test_conformance_suite_passes(fixture: str, revision: str, tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("inspected")) as server:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    with run_server(tmp_path_factory.mktemp("inspected")) as server:
         yield server
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
-def test_inspector_lists_and_calls_tools(served: Running, way: str, tmp_path: Path) -> None:
+def test_inspector_lists_and_calls_tools(served: RunningServer, way: str, tmp_path: Path) -> None:
     command = [*program(node_packages.INSPECTOR), "--cli"]
-    given = surroundings(served.home)
-    given = {name: given[name] for name in ("PYTHONPATH", "ATHENA_HOME", "ATHENA_PROJECT") if name in given}
+    environ = server_environ(served.home)
+    environ = {name: environ[name] for name in ("PYTHONPATH", "ATHENA_HOME", "ATHENA_PROJECT") if name in environ}
     elsewhere = os.environ | {"HOME": str(tmp_path), "MCP_CATALOG_PATH": str(tmp_path / "catalog.json")}
 
     def inspect(tools: str, *words: str) -> Any:
         target = [*MCP, "--tools", tools]
-        more = [word for name, value in given.items() for word in ("-e", f"{name}={value}")]
+        more = [word for name, value in environ.items() for word in ("-e", f"{name}={value}")]
         if way == "http":
             target = [f"http://localhost:{served.port}/mcp?tools={tools}"]
             more = ["--header", f"Authorization: Bearer {served.token}"]
@@ -83,7 +83,7 @@ def test_inspector_lists_and_calls_tools(served: Running, way: str, tmp_path: Pa
 
     modern = inspect("default", "--method", "tools/list", "--strict", "--protocol-era", "modern")["tools"]
     assert [tool["name"] for tool in modern] == ["search_tools", "execute_code", "remember", "recall"]
-    everything = inspect("all", "--method", "tools/list", "--strict")["tools"]  # in the other era
+    everything = inspect("all", "--method", "tools/list", "--strict")["tools"]  # with the older protocol revision
     assert {"forget", "create_task", "search_graph"} <= {tool["name"] for tool in everything}
     called = inspect("default", "--method", "tools/call", "--tool-name", "remember", "--tool-arg", f"content=By {way}")
     assert called["content"][0]["text"].endswith(" kept")

@@ -1,4 +1,4 @@
-"""The tools, resources and the prompt, as clients of both revisions see them over both ways."""
+"""MCP tools, resources and the prompt, for clients of both protocol revisions over stdio and HTTP."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, MCPError
-from mcp_tools import LEGACY, MODERN, connected, lines, text
+from mcp_tools import LEGACY, MODERN, call_for_text, connect_client, open_lines
 
 from athena.app.compose import App
 from athena.core import tokens
@@ -19,8 +19,8 @@ from athena.operations import CATALOG
 from athena.server.admission import CallDispatcher
 from athena.server.mcp import server as mcp_server
 from athena.server.mcp import tools as mcp_tools
-from http_tools import Running, running
-from patience import held
+from http_tools import RunningServer, run_server
+from wait_tools import pausing_code
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
 
@@ -30,37 +30,39 @@ BUDGET = 600
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("mcp")) as server:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    with run_server(tmp_path_factory.mktemp("mcp")) as server:
         yield server
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_client_remembers_recalls_runs_programs(served: Running, how: str) -> None:
+def test_client_remembers_recalls_runs_programs(served: RunningServer, how: str) -> None:
     async def work() -> None:
-        async with connected(served, how) as client:
+        async with connect_client(served, how) as client:
             listed = await client.list_tools()
             assert [tool.name for tool in listed.tools] == SMALL
             assert listed.next_cursor is None
             assert 0 < len((client.session.instructions or "").encode()) < 2048
-            kept = await text(client, "remember", content=f"Tea is at four, says {how}", tags=["tea"])
+            kept = await call_for_text(client, "remember", content=f"Tea is at four, says {how}", tags=["tea"])
             assert re.fullmatch(r"[0-9a-f]{8,} kept", kept)
-            found = await text(client, "recall", query="when is tea?", k=9)
-            found = next(line for line in found.splitlines() if line.endswith(how))
-            assert found.startswith(kept.split()[0])
-            assert found.endswith(f"[tea] Tea is at four, says {how}")
-            ran = await text(client, "execute_code", code="print('hi')\nlen(memory.recall(query='tea', k=1)) + 1")
+            text = await call_for_text(client, "recall", query="when is tea?", k=9)
+            text = next(line for line in text.splitlines() if line.endswith(how))
+            assert text.startswith(kept.split()[0])
+            assert text.endswith(f"[tea] Tea is at four, says {how}")
+            ran = await call_for_text(
+                client, "execute_code", code="print('hi')\nlen(memory.recall(query='tea', k=1)) + 1"
+            )
             assert ran == "hi\nresult: 2"
-            assert "list_tags" in await text(client, "search_tools", query="list the tags")
+            assert "list_tags" in await call_for_text(client, "search_tools", query="list the tags")
 
     asyncio.run(work())
     assert 'operation="recall",surface="mcp",outcome="done"' in served.get("/metrics").body.decode()
 
 
 @pytest.mark.parametrize("how", [f"http {MODERN}", f"stdio {LEGACY}"])
-def test_failure_says_what_to_do(served: Running, how: str) -> None:
+def test_failure_says_what_to_do(served: RunningServer, how: str) -> None:
     async def work() -> None:
-        async with connected(served, how) as client:
+        async with connect_client(served, how) as client:
             wrong = await client.call_tool("recall", {"question": "tea"})
             assert wrong.is_error
             assert wrong.content[0].text.startswith("recall: there is no parameter 'question'")  # type: ignore[union-attr]
@@ -71,7 +73,7 @@ def test_failure_says_what_to_do(served: Running, how: str) -> None:
             waits = await client.call_tool("execute_code", {"code": "memory.purge(expect=0)"})
             assert not waits.is_error
             assert "athena approve" in waits.content[0].text  # type: ignore[union-attr]
-            assert await text(client, "search_tools", query="qqxyzzy") == "nothing fits; try other words"
+            assert await call_for_text(client, "search_tools", query="qqxyzzy") == "nothing fits; try other words"
             with pytest.raises(MCPError, match="Unknown tool: forget; it is an operation: call it in a pro") as told:
                 await client.call_tool("forget", {"memory_id": 1})
             assert told.value.code == -32602
@@ -82,18 +84,22 @@ def test_failure_says_what_to_do(served: Running, how: str) -> None:
     asyncio.run(work())
 
 
-def test_default_tools_are_small_and_static(served: Running) -> None:
+def test_default_tools_are_small_and_static(served: RunningServer) -> None:
     seen: dict[str, set[bytes]] = {"default": set(), "code": set()}
     for tools in ("default", "code", "default", "code"):
-        with lines(served.home, json.dumps({"tools": tools}).encode()) as one:
+        with open_lines(served.home, json.dumps({"tools": tools}).encode()) as one:
             one.begin()
             one.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
-            line = one._file.readline()
+            line = one.read_line()
             seen[tools].add(line[line.index(b'"tools":[') : line.rindex(b"]") + 1])
     for (raw,) in seen.values():
         assert tokens.count_tokens_exactly(raw.decode()[len('"tools":') :]) <= BUDGET
     body = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":%s}}' % json.dumps(META).encode()
-    headers = [*served.right, ("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")]
+    headers = [
+        *served.auth_headers,
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+    ]
     headers += [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/list")]
     replies = {re.sub(rb'"_meta".*', b"", served.ask("POST", "/mcp", headers, body).body) for _ in range(2)}
     assert len(replies) == 1
@@ -108,9 +114,9 @@ META = {
 }
 
 
-def test_operations_are_tools_with_hints(served: Running) -> None:
+def test_operations_are_tools_with_hints(served: RunningServer) -> None:
     async def work() -> list[Any]:
-        async with connected(served, f"http {LEGACY}", "all") as client:
+        async with connect_client(served, f"http {LEGACY}", "all") as client:
             return (await client.list_tools()).tools
 
     found = {tool.name: tool for tool in asyncio.run(work())}
@@ -126,18 +132,18 @@ def test_operations_are_tools_with_hints(served: Running) -> None:
 
 
 def test_examples_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each way has a store of its own, so that what an example does to it is the same for both."""
+    """Each transport has its own store, so that the effects of an example are the same for both."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "README.md").write_text("# Tea\n\nIt is at four.\n")  # an example reads one
+    (tmp_path / "README.md").write_text("# Tea\n\nIt is at four.\n")  # an example ingests it
 
-    async def work(by_mcp: Running, by_http: Running) -> None:
-        async with connected(by_mcp, f"http {LEGACY}", "all") as client:
+    async def work(by_mcp: RunningServer, by_http: RunningServer) -> None:
+        async with connect_client(by_mcp, f"http {LEGACY}", "all") as client:
             for one in CATALOG:
-                if one.effect is Effect.APPROVE or one.approval:  # for people, or after a person was asked
+                if one.effect is Effect.APPROVE or one.approval:  # for people, or after a person approved
                     continue
                 read = await client.call_tool(one.name, one.example_arguments)
                 said, got = read.content[0].text, by_http.execute(one.name, one.example_arguments)  # type: ignore[union-attr]
-                if one.name == "search_tools":  # by words alone, until a server has read what its tools mean
+                if one.name == "search_tools":  # lexical only, until a server has embedded its tools
                     assert said.splitlines()[0] in got.json["data"]
                 elif got.status == 200:
                     _agree(one.name, said, got.json["data"])
@@ -145,12 +151,12 @@ def test_examples_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.Monkey
                     assert read.is_error, one
                     assert said == f"{got.error['message']}\nhint: {got.error['hint']}", one
 
-    with running(tmp_path / "mcp") as by_mcp, running(tmp_path / "http") as by_http:
+    with run_server(tmp_path / "mcp") as by_mcp, run_server(tmp_path / "http") as by_http:
         asyncio.run(work(by_mcp, by_http))
 
 
 def _agree(name: str, said: str, data: Any) -> None:
-    """Compare what a model reads with what a program gets; moments and serial numbers are each call's own."""
+    """Compare the text for a model with the JSON over HTTP, ignoring times and serial numbers."""
     if isinstance(data, dict) and "run_id" in data and "result" in data:
         assert said == str(json.dumps(data["result"], separators=(",", ":"))), name
     elif isinstance(data, dict) and {"outcome", "memory_type"} <= set(data):
@@ -164,16 +170,16 @@ def _agree(name: str, said: str, data: Any) -> None:
     elif isinstance(data, list):
         parts = [json.loads(line) for line in said.splitlines() if not line.startswith("[") or line == "[]"]
         assert said in ("nothing found", "[]") if not data else _shape(parts) == _shape(data), name
-    elif CATALOG.get_operation(name).category == "meta":  # about the server itself, its sizes and places
+    elif CATALOG.get_operation(name).category == "meta":  # about the server itself, with its own sizes and paths
         assert set(json.loads(said)) == {key for key, item in data.items() if item is not None}, name
     else:
         assert _shape(json.loads(said)) == _shape(data), name
 
 
 def _shape(value: Any) -> Any:
-    """Return a value without nulls and without what differs from call to call."""
+    """Return a value without nulls and without the fields that differ from call to call."""
     if isinstance(value, dict):
-        # Tokens are guessed until a server has loaded the table, which one of two may have done.
+        # Token counts are estimates until a server has loaded its table, which only one of the two may have done.
         return {key: _shape(item) for key, item in value.items() if item is not None and key != "tokens"}
     if isinstance(value, list):
         return [_shape(item) for item in value]
@@ -185,9 +191,9 @@ def _shape(value: Any) -> Any:
 def test_long_list_is_paged(app: App) -> None:
     from athena.server.mcp.server import McpHandlers, McpPeer
 
-    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=2)
+    calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
     caller = lambda project, workspace: app.create_context("test", "mcp", workspace=workspace)  # noqa: E731
-    surface = McpHandlers(calls, caller, lambda _: McpPeer("all"), page=10)
+    surface = McpHandlers(calls, caller, lambda _: McpPeer("all"), page_size=10)
 
     async def work() -> None:
         async with Client(surface.create_server()) as client:
@@ -227,7 +233,7 @@ def test_server_tools_follow_ours(app: App) -> None:
     assert json.dumps(
         [mcp_tools.define_tool(one, "default") for one in mcp_tools.select_tools(app.catalog, "default")]
     ) == (json.dumps(small))
-    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=2)
+    calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
     surface = McpHandlers(calls, lambda project, workspace: app.create_context("test", "mcp"), lambda _: McpPeer("all"))
 
     async def work() -> None:
@@ -237,17 +243,17 @@ def test_server_tools_follow_ours(app: App) -> None:
                 assert [listed[0].name, listed[-1].name] == ["remember", "git-hub__create_issue"]
                 hints = [one.annotations and one.annotations.open_world_hint for one in (listed[0], listed[-1])]
                 assert hints == [False, True]
-                assert await text(client, "git-hub__create_issue", file_path="x") == '{"file-path":"x"}'
+                assert await call_for_text(client, "git-hub__create_issue", file_path="x") == '{"file-path":"x"}'
 
     asyncio.run(work())
 
 
 @pytest.mark.parametrize("how", [f"http {MODERN}", f"stdio {LEGACY}"])
-def test_workspace_files_are_resources(served: Running, how: str) -> None:
+def test_workspace_files_are_resources(served: RunningServer, how: str) -> None:
     async def work() -> None:
-        async with connected(served, how) as client:
+        async with connect_client(served, how) as client:
             written = {"path": "plans/tea time.json", "content": {"at": 4}}
-            await text(client, "execute_code", code=f"workspace.write(**{written!r})")
+            await call_for_text(client, "execute_code", code=f"workspace.write(**{written!r})")
             listed = {one.name: one for one in (await client.list_resources()).resources}
             one = listed["plans/tea time.json"]
             assert (one.mime_type, one.size) == ("application/json", 12)
@@ -265,9 +271,9 @@ def test_workspace_files_are_resources(served: Running, how: str) -> None:
     asyncio.run(work())
 
 
-def test_prompt_teaches_pattern(served: Running) -> None:
+def test_prompt_teaches_pattern(served: RunningServer) -> None:
     async def work() -> None:
-        async with connected(served, f"http {MODERN}") as client:
+        async with connect_client(served, f"http {MODERN}") as client:
             (prompt,) = (await client.list_prompts()).prompts
             assert prompt.description
             made = await client.get_prompt(prompt.name, {"task": "Count the open bugs"})
@@ -280,7 +286,7 @@ def test_prompt_teaches_pattern(served: Running) -> None:
     asyncio.run(work())
 
 
-def test_long_program_reports_progress(served: Running) -> None:
+def test_long_program_reports_progress(served: RunningServer) -> None:
     async def work(how: str) -> None:
         seen: list[float] = []
 
@@ -292,8 +298,8 @@ def test_long_program_reports_progress(served: Running) -> None:
                 served.call("write_file", path="go", content="x", workspace=name)
 
         name = f"far-{how}".replace(" ", "-")
-        async with connected(served, how) as client:
-            code = {"code": held(name), "timeout_s": 50, "workspace": name}
+        async with connect_client(served, how) as client:
+            code = {"code": pausing_code(name), "timeout_s": 50, "workspace": name}
             result = await client.call_tool("execute_code", code, progress_callback=note)
             assert not result.is_error
         assert len(seen) >= 2
@@ -308,11 +314,11 @@ async def _all_at_once(work: Callable[[str], Coroutine[Any, Any, None]]) -> None
             group.create_task(work(how))
 
 
-def test_abandoned_program_stops(served: Running) -> None:
+def test_abandoned_program_stops(served: RunningServer) -> None:
     async def work(how: str) -> None:
         name = f"stop-{how}".replace(" ", "-")
-        code = held(name)
-        async with connected(served, how) as client:
+        code = pausing_code(name)
+        async with connect_client(served, how) as client:
             call = asyncio.create_task(client.call_tool("execute_code", {"code": code, "workspace": name}))
             while not served.call("list_files", workspace=name):  # noqa: ASYNC110  # another process does it
                 await asyncio.sleep(0.02)
@@ -326,13 +332,13 @@ def test_abandoned_program_stops(served: Running) -> None:
             while status() == "running":  # noqa: ASYNC110  # another process does it
                 await asyncio.sleep(0.02)
             assert status() in ("failed", "unknown")
-            assert await text(client, "execute_code", code="1 + 1", workspace=name) == "2"
+            assert await call_for_text(client, "execute_code", code="1 + 1", workspace=name) == "2"
 
     asyncio.run(_all_at_once(work))
 
 
-def test_projects_and_connections_are_separate(served: Running) -> None:
-    with lines(served.home, b'{"project": "one"}') as one, lines(served.home, b'{"project": "two"}') as two:
+def test_projects_and_connections_are_separate(served: RunningServer) -> None:
+    with open_lines(served.home, b'{"project": "one"}') as one, open_lines(served.home, b'{"project": "two"}') as two:
         for each in (one.begin(), two.begin()):
             each.call(1, "execute_code", code="x = 41")
             assert not each.read()["result"]["isError"]
@@ -340,7 +346,7 @@ def test_projects_and_connections_are_separate(served: Running) -> None:
         assert "kept" in one.read()["result"]["content"][0]["text"]
         two.call(3, "recall", query="Only one knows")
         assert two.read()["result"]["content"][0]["text"] == "nothing found"
-        with lines(served.home, b'{"project": "one"}') as third:
+        with open_lines(served.home, b'{"project": "one"}') as third:
             assert third.greeting["workspace"] != one.greeting["workspace"]
             third.begin().call(1, "execute_code", code="x")
             assert third.read()["result"]["isError"]
@@ -356,25 +362,25 @@ SITES = {
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_web_page_is_refused(served: Running, site: str) -> None:
+def test_web_page_is_refused(served: RunningServer, site: str) -> None:
     headers = [(name, value.format(port=served.port)) for name, value in SITES[site]]
     given = [*headers, ("Authorization", f"Bearer {served.token}"), ("Content-Type", "application/json")]
     assert served.ask("POST", "/mcp", given, b"{}").status == 403
 
 
-def test_http_needs_token_and_known_surface(served: Running) -> None:
-    given = [("Host", f"localhost:{served.port}"), ("Content-Type", "application/json")]
-    assert served.ask("POST", "/mcp", given, b"{}").status == 401
-    odd = served.ask("POST", "/mcp?tools=most", [*served.right, *given[1:]], b"{}")
+def test_http_needs_token_and_known_surface(served: RunningServer) -> None:
+    headers = [("Host", f"localhost:{served.port}"), ("Content-Type", "application/json")]
+    assert served.ask("POST", "/mcp", headers, b"{}").status == 401
+    odd = served.ask("POST", "/mcp?tools=most", [*served.auth_headers, *headers[1:]], b"{}")
     assert (odd.status, odd.error["code"]) == (400, "malformed")
     got = served.get("/mcp")
     assert (got.status, got.header("allow")) == (405, "POST, DELETE")
 
 
-def test_tool_needing_approval_waits(served: Running) -> None:
+def test_tool_needing_approval_waits(served: RunningServer) -> None:
     async def work() -> None:
-        async with connected(served, f"http {MODERN}", "all") as client:
-            assert "athena approve" in await text(client, "purge", expect=0)
+        async with connect_client(served, f"http {MODERN}", "all") as client:
+            assert "athena approve" in await call_for_text(client, "purge", expect=0)
             waits = served.call("list_runs", status="needs_approval")[0]
             assert waits["waiting"] == {"operation": "memory.purge", "arguments": {"expect": 0}}
 
@@ -393,42 +399,42 @@ def test_lone_surrogate_keeps_connection() -> None:
     assert '"text":"a\ufffd"' in mcp_server._create_tool_result("a\ud800", failed=False).model_dump_json()
 
 
-def test_long_answer_is_truncated_at_budget(served: Running, tmp_path: Path) -> None:
+def test_long_answer_is_truncated_at_budget(served: RunningServer, tmp_path: Path) -> None:
     async def work() -> None:
-        async with connected(served, f"http {LEGACY}", "all") as client:
+        async with connect_client(served, f"http {LEGACY}", "all") as client:
             many = [
                 f"Fact {number} of a long story about the harbour, told twice and then again" for number in range(200)
             ]
-            await text(client, "remember_batch", items=many)
-            found = await text(client, "recall", query="the harbour story", k=200)
-            assert tokens.count_tokens_exactly(found) <= 2_100
-            match = re.fullmatch(r"(.*)\n\[\d+ more: offset=(\d+)\]", found, re.DOTALL)
+            await call_for_text(client, "remember_batch", items=many)
+            text = await call_for_text(client, "recall", query="the harbour story", k=200)
+            assert tokens.count_tokens_exactly(text) <= 2_100
+            match = re.fullmatch(r"(.*)\n\[\d+ more: offset=(\d+)\]", text, re.DOTALL)
             assert match
             shown, offset = match.groups()
             assert len(shown.splitlines()) == int(offset)
-            after = await text(client, "recall", query="the harbour story", k=200, offset=int(offset))
+            after = await call_for_text(client, "recall", query="the harbour story", k=200, offset=int(offset))
             assert not set(shown.splitlines()) & set(after.splitlines())
-            long = await text(client, "remember", content="word " * 400)
-            brief = await text(client, "recall", query="word word word", k=1)
+            long = await call_for_text(client, "remember", content="word " * 400)
+            brief = await call_for_text(client, "recall", query="word word word", k=1)
             assert brief.startswith(long.split()[0])
             assert brief.endswith("…\n[memory.get_memory(memory_id=...) in execute_code shows one whole]")
             for code, more in LONG.items():
-                said = await text(client, "execute_code", code=code)
+                said = await call_for_text(client, "execute_code", code=code)
                 assert tokens.count_tokens_exactly(said) <= 2_000, code
                 assert more in said[-200:], code
 
     asyncio.run(work())
 
 
-def test_time_in_query_counts(served: Running) -> None:
+def test_time_in_query_counts(served: RunningServer) -> None:
     async def work() -> None:
-        async with connected(served, f"http {LEGACY}") as client:
-            await text(client, "remember", content="Twelve crates of marmalade were ordered")
-            assert "marmalade" in await text(client, "recall", query="what marmalade did we order today")
-            await text(client, "remember", content="Marmalade is nice", metadata={"date": "2021-05-05"})
-            assert "crates" not in await text(client, "recall", query="what about marmalade in May 2021")
-            said = await text(client, "recall", query="what marmalade did we order in March 1999")
-            assert said.startswith("[nothing is from the time that you name; of any time:]\n")
-            assert "crates" in said
+        async with connect_client(served, f"http {LEGACY}") as client:
+            await call_for_text(client, "remember", content="Twelve crates of marmalade were ordered")
+            assert "marmalade" in await call_for_text(client, "recall", query="what marmalade did we order today")
+            await call_for_text(client, "remember", content="Marmalade is nice", metadata={"date": "2021-05-05"})
+            assert "crates" not in await call_for_text(client, "recall", query="what about marmalade in May 2021")
+            text = await call_for_text(client, "recall", query="what marmalade did we order in March 1999")
+            assert text.startswith("[nothing is from the time that you name; of any time:]\n")
+            assert "crates" in text
 
     asyncio.run(work())

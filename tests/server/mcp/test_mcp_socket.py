@@ -1,4 +1,4 @@
-"""The socket of `athena mcp`: who may come in, what they may send, and how it ends."""
+"""The socket of `athena mcp`: access, valid input, limits and shutdown."""
 
 import json
 import os
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_tools import lines
+from mcp_tools import open_lines
 
 from athena.server.mcp.workspaces import MAX_TRACKED_SESSIONS, SESSION_IDLE_TIMEOUT_S, WorkspacePool
-from http_tools import Running, running
-from patience import LONG, held, until
+from http_tools import RunningServer, run_server
+from wait_tools import LONG, pausing_code, wait_until
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
 
@@ -24,12 +24,12 @@ PING = b'{"jsonrpc":"2.0","id":"last","method":"ping"}'
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("stream")) as server:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    with run_server(tmp_path_factory.mktemp("stream")) as server:
         yield server
 
 
-def test_socket_is_private_to_owner(served: Running) -> None:
+def test_socket_is_private_to_owner(served: RunningServer) -> None:
     found = os.stat(served.home / "mcp.sock")
     assert stat.S_ISSOCK(found.st_mode)
     assert stat.S_IMODE(found.st_mode) == 0o600
@@ -53,9 +53,9 @@ HELLOS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", HELLOS)
-def test_missing_greeting_is_refused(served: Running, name: str) -> None:
+def test_missing_greeting_is_refused(served: RunningServer, name: str) -> None:
     hello, code = HELLOS[name]
-    with lines(served.home, hello) as one:
+    with open_lines(served.home, hello) as one:
         assert one.greeting["code"] == code
         assert one.greeting["error"]
         assert one.read() is None
@@ -93,42 +93,42 @@ ODD: dict[str, tuple[bytes, int | None]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_malformed_line_keeps_connection(served: Running, name: str) -> None:
+def test_malformed_line_keeps_connection(served: RunningServer, name: str) -> None:
     line, code = ODD[name]
-    with lines(served.home) as one:
+    with open_lines(served.home) as one:
         one.begin().send(line, PING)
         answers = {json.dumps(answer["id"]): answer for answer in (one.read(), *([one.read()] if code else []))}
         assert answers.pop('"last"')["result"] == {}
         assert [answer["error"]["code"] for answer in answers.values()] == ([code] if code else [])
 
 
-def test_endless_line_uses_little_memory(served: Running) -> None:
-    with lines(served.home) as one:
+def test_endless_line_uses_little_memory(served: RunningServer) -> None:
+    with open_lines(served.home) as one:
         one.begin()
         before = 0
-        while before + 3 < (now := served.resident()):  # it loads things in the background
+        while before + 3 < (now := served.resident_mb()):  # it loads modules in the background
             before = now
             time.sleep(0.7)
         for _ in range(150):
             one.socket.sendall(b"x" * (1 << 20))
-        assert served.resident() < before + 80
+        assert served.resident_mb() < before + 80
         one.send(b"", PING)
         assert one.read()["error"]["code"] == -32700
         assert one.read()["id"] == "last"
 
 
-def test_slow_reader_is_not_read(served: Running) -> None:
-    with lines(served.home) as one:
+def test_slow_reader_is_not_read(served: RunningServer) -> None:
+    with open_lines(served.home) as one:
         one.begin().socket.settimeout(0.5)
         sent, most = 0, 4 << 20
         with suppress(TimeoutError):
-            while sent < most:  # each of these lines is answered with a longer one
+            while sent < most:  # the answer to each of these lines is longer than the line
                 sent += one.socket.send((b"x" * 49 + b"\n") * 500)
         assert sent < most
 
 
-def test_overload_is_refused_without_loss(served: Running) -> None:
-    with lines(served.home) as one:
+def test_overload_is_refused_without_loss(served: RunningServer) -> None:
+    with open_lines(served.home) as one:
         one.begin()
         for number in range(1, 401):
             one.call(number, "recall", query=f"question {number}", k=1)
@@ -140,44 +140,44 @@ def test_overload_is_refused_without_loss(served: Running) -> None:
         assert one.read()["id"] == 1000
 
 
-def test_duplicate_request_id_is_refused(served: Running) -> None:
-    with lines(served.home) as one:
-        one.begin().call("a", "execute_code", code=f"{held('ids')}'first'", workspace="ids")
+def test_duplicate_request_id_is_refused(served: RunningServer) -> None:
+    with open_lines(served.home) as one:
+        one.begin().call("a", "execute_code", code=f"{pausing_code('ids')}'first'", workspace="ids")
         one.call("a", "recall", query="second")
         assert "this id is in use" in one.read()["error"]["message"]
         served.call("write_file", path="go", content="x", workspace="ids")
         assert one.read()["result"]["content"][0]["text"] == "first"
 
 
-def test_disconnect_stops_program(served: Running) -> None:
-    with lines(served.home) as one:
-        one.begin().call(1, "execute_code", code=held("left"), workspace="left")
-        until(lambda: served.call("list_files", workspace="left"))
+def test_disconnect_stops_program(served: RunningServer) -> None:
+    with open_lines(served.home) as one:
+        one.begin().call(1, "execute_code", code=pausing_code("left"), workspace="left")
+        wait_until(lambda: served.call("list_files", workspace="left"))
 
     def status() -> str:
         (run,) = [run for run in served.call("list_runs") if run["workspace"] == "left"]
         return str(run["status"])
 
-    until(lambda: status() != "running")
+    wait_until(lambda: status() != "running")
     assert status() in ("failed", "unknown")
     assert [file["path"] for file in served.call("list_files", workspace="left")] == ["begun"]
 
 
-def test_connections_leave_no_trace(served: Running) -> None:
+def test_connections_leave_no_trace(served: RunningServer) -> None:
     for _ in range(30):
-        with lines(served.home, b"{}") as one:
+        with open_lines(served.home, b"{}") as one:
             assert one.greeting["workspace"] == "mcp-1" or one.greeting["workspace"].startswith("mcp-")
         with socket.socket(socket.AF_UNIX) as silent:
             silent.connect(str(served.home / "mcp.sock"))
     if os.path.exists("/proc"):
-        assert until(lambda: len(os.listdir(f"/proc/{served.process.pid}/fd")) <= 60)
+        assert wait_until(lambda: len(os.listdir(f"/proc/{served.process.pid}/fd")) <= 60)
 
 
 def test_stopping_server_answers_first(tmp_path: Path) -> None:
-    with running(tmp_path) as server, lines(server.home) as one:
+    with run_server(tmp_path) as server, open_lines(server.home) as one:
         code = "workspace.write(path='begun', content='x', workspace='w')\nimport time\ntime.sleep(0.8)\n'answered'"
         one.begin().call(1, "execute_code", code=code)
-        until(lambda: server.call("list_files", workspace="w"))
+        wait_until(lambda: server.call("list_files", workspace="w"))
         server.process.send_signal(signal.SIGTERM)
         answer: Any = one.read()
         assert answer["result"]["content"][0]["text"] == "answered"
@@ -208,5 +208,5 @@ def test_invented_sessions_are_limited() -> None:
     names = {seats.get_for_session(f"made up {n}" + "x" * 1_000, "p") for n in range(MAX_TRACKED_SESSIONS + 50)}
     assert len(names) == MAX_TRACKED_SESSIONS
     assert len(seats._sessions) <= MAX_TRACKED_SESSIONS
-    assert "mcp-1" not in names  # a connection keeps its own
+    assert "mcp-1" not in names  # a connection keeps its own workspace
     assert all(len(session) <= 200 for session, _ in seats._sessions)

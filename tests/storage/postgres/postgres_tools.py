@@ -1,4 +1,4 @@
-"""What the tests of PostgreSQL share: stores on a server, programs of their own, and a line that can be cut."""
+"""Shared tools for PostgreSQL tests: stores, child processes, and a proxy that can drop connections."""
 
 import json
 import os
@@ -24,40 +24,41 @@ import pytest
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.storage.postgres.store import RECONNECT_TIMEOUT_S, Postgres
-from conftest import _model
-from patience import LONG
+from conftest import MODEL
+from wait_tools import LONG
 
 PROJECT = "test"
 
 
 def new_database(server: postgres.Server) -> str:
-    """Make an empty database and return its URL."""
+    """Create an empty database and return its URL."""
     return server.create(f"t{uuid.uuid4().hex[:12]}")
 
 
-def name_of(url: str) -> str:
-    """Return the name of the database that a URL leads to."""
+def database_name(url: str) -> str:
+    """Return the name of the database in a URL."""
     return url.split("/")[3].split("?")[0]
 
 
-# A crash is followed by a sync of all files, one by one; this asks for it once for all.
+# After a crash the server syncs all files one by one; this option uses one call for all.
 DURABLE = ("recovery_init_sync_method=syncfs",)
-MORTAL = (*DURABLE, "fsync=off", "full_page_writes=off")  # a dead process does not take with it what it gave the system
+# a killed process does not lose what it has written to the system
+MORTAL = (*DURABLE, "fsync=off", "full_page_writes=off")
 
 
 @contextmanager
-def opened(url: str, patience: float = RECONNECT_TIMEOUT_S, **settings: Any) -> Generator[App]:
+def open_app(url: str, patience: float = RECONNECT_TIMEOUT_S, **settings: Any) -> Generator[App]:
     """Open a store, and close it at the end."""
-    app = App(Postgres(url, patience), _model, **settings)
+    app = App(Postgres(url, patience), MODEL, **settings)
     try:
         yield app
     finally:
         app.close()
 
 
-def wait_for_it(app: App, seconds: float) -> None:
-    """Let a store wait so long for a server that is gone, from now on."""
-    app.store.database._patience = seconds  # type: ignore[attr-defined]
+def set_timeout(app: App, seconds: float) -> None:
+    """Set how long a store waits for a lost server."""
+    app.store.database._timeout_s = seconds  # type: ignore[attr-defined]
 
 
 def call(app: App, name: str, project: str = PROJECT, key: str | None = None, **arguments: Any) -> Any:
@@ -66,27 +67,27 @@ def call(app: App, name: str, project: str = PROJECT, key: str | None = None, **
 
 
 def query(url: str, sql: str, *values: Any) -> list[Any]:
-    """Look into a database, past the store."""
+    """Run SQL on a database, bypassing the store."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET search_path TO athena, public")
         done = connection.execute(sql.encode(), values or None)
         return done.fetchall() if done.description else []
 
 
-def begin(script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Start a script in a process of its own, which may be spoken to."""
+def start_script(script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Start a script in its own process, with pipes."""
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(script), *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
 
 
-def say(process: subprocess.Popen[str], line: str) -> None:
+def write_line(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(line + "\n")
     process.stdin.flush()
 
 
-def hear(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -94,8 +95,8 @@ def hear(process: subprocess.Popen[str]) -> str:
     return line.rstrip("\n")
 
 
-def end(process: subprocess.Popen[str], timeout: float = LONG) -> list[str]:
-    """Wait for a script, which must end well and without complaints, and return the lines that it printed."""
+def finish_script(process: subprocess.Popen[str], timeout: float = LONG) -> list[str]:
+    """Wait for a script, assert that it succeeded without messages, and return the lines that it printed."""
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -106,16 +107,16 @@ def end(process: subprocess.Popen[str], timeout: float = LONG) -> list[str]:
     return out.splitlines()
 
 
-def run(script: str, *arguments: str, **environment: str) -> list[str]:
-    return end(begin(script, *arguments, **environment))
+def run_script(script: str, *arguments: str, **environment: str) -> list[str]:
+    return finish_script(start_script(script, *arguments, **environment))
 
 
-ASKING = [(80_877_103).to_bytes(4, "big"), (80_877_104).to_bytes(4, "big")]  # whether the line may be encrypted
-Hook = Callable[["Line", bytes], None]
+ASKING = [(80_877_103).to_bytes(4, "big"), (80_877_104).to_bytes(4, "big")]  # requests to encrypt the connection
+Hook = Callable[["ProxyConnection", bytes], None]
 
 
 class Proxy:
-    """A server that passes all on to a real one, and lets a test decide what becomes of a commit."""
+    """A proxy in front of a real server that lets a test decide what happens to a commit."""
 
     def __init__(self, server: postgres.Server, tcp: bool) -> None:
         self.server = server
@@ -123,7 +124,7 @@ class Proxy:
         self.folder = Path(tempfile.mkdtemp(prefix="athena-px-"))
         self.refusing = False
         self.closed = False
-        self.lines: list[Line] = []
+        self.lines: list[ProxyConnection] = []
         self._hook: Hook | None = None
         self._part = b""
         self._guard = threading.Lock()
@@ -135,13 +136,13 @@ class Proxy:
         self._thread.start()
 
     def url(self, of: str) -> str:
-        """Return the way to a database of the server that leads through here."""
+        """Return the URL of a database through this proxy."""
         if self.tcp:
-            return f"postgresql://postgres@127.0.0.1:{self._listening.getsockname()[1]}/{name_of(of)}"
+            return f"postgresql://postgres@127.0.0.1:{self._listening.getsockname()[1]}/{database_name(of)}"
         return of.replace(quote(str(self.server.folder), safe=""), quote(str(self.folder), safe=""))
 
     def at_commit(self, hook: Hook, part: bytes = b"INSERT INTO memories") -> None:
-        """Let `hook` decide about the next commit of a transaction with a statement like this."""
+        """Let `hook` decide about the next commit of a transaction with a matching statement."""
         self._part, self._hook = part, hook
 
     def take_hook(self, statements: bytes) -> Hook | None:
@@ -156,7 +157,7 @@ class Proxy:
         return self._hook is None
 
     def cut(self) -> None:
-        """End every connection at once."""
+        """Close every connection at once."""
         for line in self.lines:
             line.cut()
 
@@ -183,13 +184,13 @@ class Proxy:
                     client.close()
                     upstream.close()
                     continue
-                line = Line(self, client, upstream)
+                line = ProxyConnection(self, client, upstream)
                 self.lines.append(line)
                 line.start()
 
 
-class Line(threading.Thread):
-    """One connection through the proxy: the client's messages are told apart, the server's go on as they come."""
+class ProxyConnection(threading.Thread):
+    """One connection through the proxy: it parses the client's messages and forwards the server's unchanged."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, upstream: socket.socket) -> None:
         super().__init__(daemon=True)
@@ -197,8 +198,8 @@ class Line(threading.Thread):
         self._buffer = b""
         self._greeted = False
         self._names: dict[bytes, bytes] = {}
-        self._statements = b""  # of the transaction in progress
-        self._held: bytes | None = None  # a commit, as far as it has come
+        self._statements = b""  # of the current transaction
+        self._held: bytes | None = None  # the received part of a commit
 
     def run(self) -> None:
         with suppress(OSError, ValueError):
@@ -219,14 +220,14 @@ class Line(threading.Thread):
         self.cut()
 
     def cut(self) -> None:
-        """End it on both sides, as a broken cable would."""
+        """Close both sides, as a broken cable would."""
         for side in (self.client, self.upstream):
             with suppress(OSError):
                 side.shutdown(socket.SHUT_RDWR)
             side.close()
 
     def _messages(self) -> Generator[bytes]:
-        """Take whole messages from what has come; the first has no letter before its length."""
+        """Split whole messages from the received data; the first has no type byte before its length."""
         while True:
             head = 1 if self._greeted else 0
             if len(self._buffer) < head + 4:
@@ -256,7 +257,7 @@ class Line(threading.Thread):
             self.upstream.sendall(message)
             return
         self._held += message
-        if kind in (b"Q", b"S"):  # now it is all there
+        if kind in (b"Q", b"S"):  # now the message is complete
             commit, self._held = self._held, None
             hook = self.proxy.take_hook(self._statements)
             if hook is None:
@@ -265,20 +266,20 @@ class Line(threading.Thread):
                 hook(self, commit)
 
 
-def lose_the_answer(line: Line, commit: bytes) -> None:
-    """Let the server commit, and the client never hear of it."""
+def drop_reply(line: ProxyConnection, commit: bytes) -> None:
+    """Let the server commit, but drop its reply."""
     line.upstream.sendall(commit)
     line.upstream.recv(65_536)
     line.cut()
 
 
-def lose_the_commit(line: Line, commit: bytes) -> None:
-    """Let the client send its commit, and the server never get it."""
+def drop_commit(line: ProxyConnection, commit: bytes) -> None:
+    """Drop the client's commit."""
     line.cut()
 
 
 @contextmanager
-def proxied(server: postgres.Server, *, tcp: bool = False) -> Generator[Proxy]:
+def run_proxy(server: postgres.Server, *, tcp: bool = False) -> Generator[Proxy]:
     proxy = Proxy(server, tcp)
     try:
         yield proxy
@@ -293,9 +294,9 @@ url, threads = sys.argv[1], int(sys.argv[2])
 from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError
-from athena.core.types import to_json as plain
+from athena.core.types import to_json
 from athena.storage.postgres.store import Postgres
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 MiniLM().embed(["warm up"])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -304,7 +305,8 @@ app = App(Postgres(url), MiniLM())
 def call(asked):
     name, project, key, arguments = asked
     try:
-        return {"done": plain(drive(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments)))}
+        context = app.create_context(project, "test", key)
+        return {"done": to_json(run_sync(app.catalog.get_operation(name)(context, **arguments)))}
     except AthenaError as error:
         return {"error": error.code, "message": str(error)}
 
@@ -316,38 +318,38 @@ app.close()
 """
 
 
-class Other:
-    """Another process with the same store open, which does as it is told."""
+class StoreProcess:
+    """Another process with the same store open, which runs calls on request."""
 
     def __init__(self, url: str, threads: int = 1) -> None:
-        self.process = begin(OTHER, url, str(threads))
-        assert hear(self.process) == "ready"
+        self.process = start_script(OTHER, url, str(threads))
+        assert read_line(self.process) == "ready"
 
     def open(self) -> None:
-        say(self.process, "open")
+        write_line(self.process, "open")
 
     def wait(self) -> None:
-        assert hear(self.process) == "open"
+        assert read_line(self.process) == "open"
 
     def begin(self, *calls: tuple[str, dict[str, Any]], key: str | None = None, project: str = PROJECT) -> None:
-        """Let it make calls, as many at once as it has threads."""
-        say(self.process, json.dumps([(name, project, key, arguments) for name, arguments in calls]))
+        """Start calls, with as many concurrent as it has threads."""
+        write_line(self.process, json.dumps([(name, project, key, arguments) for name, arguments in calls]))
 
     def results(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(hear(self.process))
-        return found
+        data: list[dict[str, Any]] = json.loads(read_line(self.process))
+        return data
 
     def call(self, name: str, **arguments: Any) -> Any:
-        """Let it make one call, which must end well, and return what came of it."""
+        """Make one call, assert that it succeeds, and return its result."""
         self.begin((name, arguments))
         (found,) = self.results()
         return found["done"]
 
 
 @contextmanager
-def others(url: str, count: int, threads: int = 1) -> Generator[list[Other]]:
-    """Start processes that open the store at the same moment."""
-    made = [Other(url, threads) for _ in range(count)]
+def start_processes(url: str, count: int, threads: int = 1) -> Generator[list[StoreProcess]]:
+    """Start processes that open the store at the same time."""
+    made = [StoreProcess(url, threads) for _ in range(count)]
     for one in made:
         one.open()
     for one in made:
@@ -356,4 +358,4 @@ def others(url: str, count: int, threads: int = 1) -> Generator[list[Other]]:
         yield made
     finally:
         for one in made:
-            end(one.process)
+            finish_script(one.process)

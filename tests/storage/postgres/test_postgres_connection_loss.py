@@ -1,4 +1,4 @@
-"""A server that goes away and comes back: callers are told in time, and nothing has to be opened again."""
+"""A server that stops and returns: callers get an error in time, and stores reconnect by themselves."""
 
 import asyncio
 import random
@@ -14,18 +14,18 @@ import psycopg
 import pytest
 from postgres_tools import (
     MORTAL,
-    begin,
     call,
-    end,
-    hear,
-    name_of,
+    database_name,
+    finish_script,
     new_database,
-    opened,
-    proxied,
+    open_app,
     query,
-    run,
-    say,
-    wait_for_it,
+    read_line,
+    run_proxy,
+    run_script,
+    set_timeout,
+    start_script,
+    write_line,
 )
 
 import athena
@@ -35,28 +35,28 @@ from athena.core.threads import run_sync
 from athena.errors import Misconfigured, Unavailable
 from athena.storage.database import Transaction
 from athena.storage.postgres.store import MAX_POOL_CONNECTIONS
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
-# Who stores waits for a lock; what was put off waits for one too.
+# A store waits for a lock, and so does deferred work.
 WAITING = """SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
              AND query LIKE 'INSERT INTO memories%'"""
 CHRONICLE = " ".join(f"On day {i} the wind came from the west and the lamps were lit early." for i in range(600))
 
 
 @pytest.fixture(scope="module")
-def mortal() -> Generator[postgres.Server]:
-    """A server that may be killed, and must be running again at the end of each test."""
+def killable_server() -> Generator[postgres.Server]:
+    """Return a server that may be killed and that runs again at the end of each test."""
     with postgres.running(MORTAL) as started:
         yield started
 
 
 @pytest.fixture
-def url(mortal: postgres.Server) -> str:
-    return new_database(mortal)
+def url(killable_server: postgres.Server) -> str:
+    return new_database(killable_server)
 
 
 def fill_pool(app: App) -> None:
-    """Have as many connections open as there may be, all idle in the end."""
+    """Open as many connections as allowed, and leave them idle."""
     together = threading.Barrier(MAX_POOL_CONNECTIONS)
 
     def hold(_: int) -> None:
@@ -69,11 +69,11 @@ def fill_pool(app: App) -> None:
         list(pool.map(hold, range(MAX_POOL_CONNECTIONS)))
 
 
-def test_stopped_server_fails_fast_and_recovers(mortal: postgres.Server, url: str) -> None:
-    with opened(url) as app:
+def test_stopped_server_fails_fast_and_recovers(killable_server: postgres.Server, url: str) -> None:
+    with open_app(url) as app:
         first = call(app, "remember", content="the kettle stands by the window")
-        wait_for_it(app, 0.5)
-        mortal.kill()
+        set_timeout(app, 0.5)
+        killable_server.kill()
         try:
             for name, arguments in (
                 ("remember", {"content": "a lantern"}),
@@ -91,41 +91,41 @@ def test_stopped_server_fails_fast_and_recovers(mortal: postgres.Server, url: st
             assert told.status == "error"
             assert "does not answer" in told.problems[0]
         finally:
-            mortal.start()
-        wait_for_it(app, LONG)
+            killable_server.start()
+        set_timeout(app, LONG)
         assert call(app, "recall", query="kettle")[0].hash == first.hash  # at the first try
         assert call(app, "remember", content="a lantern").outcome == "new"
         assert call(app, "health").status == "healthy"
         assert call(app, "verify").ok
 
 
-def test_call_waits_for_short_restart(mortal: postgres.Server, url: str) -> None:
-    with opened(url, patience=LONG) as app, ThreadPoolExecutor(6) as pool:
+def test_call_waits_for_short_restart(killable_server: postgres.Server, url: str) -> None:
+    with open_app(url, patience=LONG) as app, ThreadPoolExecutor(6) as pool:
         call(app, "remember", content="before")
-        mortal.kill()
+        killable_server.kill()
         storing = [pool.submit(call, app, "remember", content=f"item {i}") for i in range(5)]
         asking = pool.submit(call, app, "recall", query="before")
         time.sleep(0.4)
-        mortal.start()
+        killable_server.start()
         assert [one.result(LONG).outcome for one in storing] == ["new"] * 5
         assert asking.result(LONG)
         assert query(url, "SELECT count(*), max(occurrences) FROM memories") == [(6, 1)]
 
 
 @pytest.mark.parametrize("how", ["restart", "crash", "terminate"])
-def test_broken_idle_connections_are_replaced(mortal: postgres.Server, url: str, how: str) -> None:
-    with opened(url) as app:
+def test_broken_idle_connections_are_replaced(killable_server: postgres.Server, url: str, how: str) -> None:
+    with open_app(url) as app:
         gone = call(app, "remember", content="to be purged")
         call(app, "remember", content="the kettle stands by the window")
         call(app, "forget", memory_id=gone.id)
         for name, arguments in (("recall", {"query": "kettle"}), ("purge", {"expect": 1})):
             fill_pool(app)
             if how == "restart":
-                mortal.stop()
-                mortal.start()
+                killable_server.stop()
+                killable_server.start()
             elif how == "crash":
-                mortal.kill()
-                mortal.start()
+                killable_server.kill()
+                killable_server.start()
             else:
                 query(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'athena'")
             assert call(app, name, **arguments)
@@ -133,8 +133,8 @@ def test_broken_idle_connections_are_replaced(mortal: postgres.Server, url: str,
         assert call(app, "verify").ok
 
 
-def test_repeated_disconnects_lose_nothing(mortal: postgres.Server, url: str) -> None:
-    with proxied(mortal) as proxy, opened(proxy.url(url)) as app, ThreadPoolExecutor(5) as pool:
+def test_repeated_disconnects_lose_nothing(killable_server: postgres.Server, url: str) -> None:
+    with run_proxy(killable_server) as proxy, open_app(proxy.url(url)) as app, ThreadPoolExecutor(5) as pool:
         call(app, "remember", content="before")
 
         def disturb() -> None:
@@ -154,32 +154,32 @@ def test_repeated_disconnects_lose_nothing(mortal: postgres.Server, url: str) ->
         assert call(app, "verify").ok
 
 
-def test_few_connections_serve_many_threads(mortal: postgres.Server, url: str) -> None:
+def test_few_connections_serve_many_threads(killable_server: postgres.Server, url: str) -> None:
     query(url, "CREATE EXTENSION vector")
     query(url, "CREATE ROLE narrow LOGIN CONNECTION LIMIT 2")
-    query(url, f"GRANT CREATE ON DATABASE {name_of(url)} TO narrow")
-    with opened(url.replace("postgres@", "narrow@")) as app, ThreadPoolExecutor(8) as pool:
+    query(url, f"GRANT CREATE ON DATABASE {database_name(url)} TO narrow")
+    with open_app(url.replace("postgres@", "narrow@")) as app, ThreadPoolExecutor(8) as pool:
         stored = list(pool.map(lambda i: call(app, "remember", content=f"item {i}"), range(30)))
         assert {one.outcome for one in stored} == {"new"}
         assert call(app, "verify").ok
 
 
 def test_program_started_without_server_recovers(
-    mortal: postgres.Server, url: str, monkeypatch: pytest.MonkeyPatch
+    killable_server: postgres.Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATHENA_DATABASE_URL", url)
-    mortal.kill()
+    killable_server.kill()
     try:
         with pytest.raises(Unavailable, match="does not answer"):
             api.store("too early")
     finally:
-        mortal.start()
+        killable_server.start()
     short = api.store("in time")
     assert [m.hash for m in api.search("time").memories] == [short]
 
 
 def test_deferred_work_is_written_at_exit(url: str) -> None:
-    run(
+    run_script(
         """
         from athena import api
         api.store("the kettle stands by the window")
@@ -199,8 +199,8 @@ def test_deferred_work_is_written_at_exit(url: str) -> None:
         True,
     ],
 )
-def test_program_exits_without_server(mortal: postgres.Server, url: str, busy: bool) -> None:
-    process = begin(
+def test_program_exits_without_server(killable_server: postgres.Server, url: str, busy: bool) -> None:
+    process = start_script(
         """
         import sys
         from athena import api; from athena.app import connect
@@ -214,24 +214,24 @@ def test_program_exits_without_server(mortal: postgres.Server, url: str, busy: b
         print("ready", flush=True)
         sys.stdin.readline()
         (app,) = connect._apps.values()
-        app.store.database._patience = 600  # nor for this
+        app.store.database._timeout_s = 600  # nor for this
         for _ in range(100):  # each is tried for a second or more, but at the end all of them get no more than that
             app.store.database.defer_write(note)
         """,
         CHRONICLE if busy else "short",
         ATHENA_DATABASE_URL=url,
     )
-    assert hear(process) == "ready"
-    mortal.kill()
+    assert read_line(process) == "ready"
+    killable_server.kill()
     try:
-        say(process, "go")
-        assert end(process) == []  # not after the minutes that what it has to do would take
+        write_line(process, "go")
+        assert finish_script(process) == []  # not after the minutes that its work would take
     finally:
-        mortal.start()
+        killable_server.start()
 
 
 def test_closed_store_raises_error(url: str) -> None:
-    with opened(url) as app:
+    with open_app(url) as app:
         call(app, "remember", content="before")
     with pytest.raises(Unavailable, match="closed"):
         call(app, "remember", content="after")
@@ -245,14 +245,14 @@ def test_interrupt_survives_failed_cancel(url: str) -> None:
         except KeyboardInterrupt:
             await tx.fetch("SELECT 1/0")
 
-    with opened(url) as app, pytest.raises(KeyboardInterrupt):
+    with open_app(url) as app, pytest.raises(KeyboardInterrupt):
         run_sync(app.store.database.write(work))
 
 
 def test_interrupted_wait_can_continue(url: str) -> None:
-    with opened(url) as app:
+    with open_app(url) as app:
         call(app, "remember", content="before")
-    process = begin(
+    process = start_script(
         """
         import sys
         from athena import api
@@ -268,22 +268,22 @@ def test_interrupted_wait_can_continue(url: str) -> None:
         """,
         ATHENA_DATABASE_URL=url,
     )
-    assert hear(process) == "ready"
+    assert read_line(process) == "ready"
     with psycopg.connect(url) as holding:
         holding.execute("LOCK TABLE athena.memories IN EXCLUSIVE MODE")
-        say(process, "go")
-        until(lambda: query(url, WAITING))
+        write_line(process, "go")
+        wait_until(lambda: query(url, WAITING))
         process.send_signal(signal.SIGINT)
-        assert hear(process) == "stopped"
-    say(process, "go")
-    assert len(end(process)) == 1
+        assert read_line(process) == "stopped"
+    write_line(process, "go")
+    assert len(finish_script(process)) == 1
     assert sorted(row[0] for row in query(url, "SELECT content FROM memories")) == ["afterwards", "before"]
 
 
 def test_long_held_lock_is_reported(url: str) -> None:
-    with opened(url) as app:
+    with open_app(url) as app:
         call(app, "remember", content="before")
-        wait_for_it(app, 0.5)
+        set_timeout(app, 0.5)
         with psycopg.connect(url) as holding:
             holding.execute("LOCK TABLE athena.memories IN EXCLUSIVE MODE")
 
@@ -294,13 +294,13 @@ def test_long_held_lock_is_reported(url: str) -> None:
             with pytest.raises(Unavailable, match="too long") as caught:
                 run_sync(app.store.database.write(patient))
             assert caught.value.retry
-            wait_for_it(app, LONG)
+            set_timeout(app, LONG)
             assert call(app, "recall", query="before"), "reading goes on"
         assert call(app, "remember", content="after").outcome == "new"
 
 
 def test_exhausted_pool_fails_then_recovers(url: str) -> None:
-    with opened(url, patience=LONG) as app, ThreadPoolExecutor(MAX_POOL_CONNECTIONS) as pool:
+    with open_app(url, patience=LONG) as app, ThreadPoolExecutor(MAX_POOL_CONNECTIONS) as pool:
         call(app, "remember", content="before")
         full, leave = threading.Barrier(MAX_POOL_CONNECTIONS + 1), threading.Event()
 
@@ -310,10 +310,10 @@ def test_exhausted_pool_fails_then_recovers(url: str) -> None:
 
         held = [pool.submit(lambda: run_sync(app.store.database.read(hold))) for _ in range(MAX_POOL_CONNECTIONS)]
         full.wait(LONG)
-        wait_for_it(app, 0.5)
+        set_timeout(app, 0.5)
         with pytest.raises(Unavailable, match="in use"):
             call(app, "recall", query="before")
-        wait_for_it(app, LONG)
+        set_timeout(app, LONG)
         leave.set()
         for one in held:
             one.result(LONG)
@@ -339,18 +339,18 @@ def test_cancelled_stores_do_not_block_next(url: str, monkeypatch: pytest.Monkey
         holding.execute("LOCK TABLE athena.memories IN EXCLUSIVE MODE")
         assert asyncio.run(all_of_them()) == [True] * 6
     assert api.search(api.store("afterwards")).memories
-    rows = query(url, "SELECT content, occurrences FROM memories")  # some of them were under way
+    rows = query(url, "SELECT content, occurrences FROM memories")  # some of them were in progress
     assert {("before", 1), ("afterwards", 1)} <= set(rows)
     assert {times for _, times in rows} == {1}
 
 
 def test_dropped_tables_are_reported(url: str) -> None:
-    with opened(url) as app:
+    with open_app(url) as app:
         call(app, "remember", content="before")
         query(url, "DROP SCHEMA athena CASCADE")
         for name, arguments in (("recall", {"query": "before"}), ("remember", {"content": "after"})):
             with pytest.raises(Misconfigured, match="lacks a table"):
                 call(app, name, **arguments)
-    with opened(url) as app:
+    with open_app(url) as app:
         assert call(app, "remember", content="after").outcome == "new"
         assert call(app, "verify").ok

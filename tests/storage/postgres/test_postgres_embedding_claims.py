@@ -1,10 +1,10 @@
-"""Vectors that follow later: each passage is embedded by one process, and none is forgotten when that one dies."""
+"""Deferred embedding: one process embeds each passage, and another takes over when it dies."""
 
 from collections.abc import Generator
 
 import postgres
 import pytest
-from postgres_tools import begin, call, hear, new_database, opened, others, query
+from postgres_tools import call, new_database, open_app, query, read_line, start_processes, start_script
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
@@ -12,8 +12,8 @@ from athena.memory.index import reembed
 from athena.storage.arrays import quantize_vectors
 from athena.storage.database import Transaction
 from athena.storage.postgres.vectors import CLAIM_LEASE_S
-from conftest import _model
-from patience import until
+from conftest import MODEL
+from wait_tools import wait_until
 
 PASSAGES = 40
 SENTENCE = (
@@ -28,17 +28,17 @@ def url(server: postgres.Server) -> str:
 
 
 @pytest.fixture
-def behind(url: str) -> Generator[App]:
-    """A store with a long text, most of whose passages still wait for their vectors."""
-    with opened(url) as app:
-        app.store.encoder.stop()  # nothing follows by itself
+def unembedded_app(url: str) -> Generator[App]:
+    """Return a store with a long text, most of whose passages have no vector yet."""
+    with open_app(url) as app:
+        app.store.encoder.stop()  # keep the background from embedding
         call(app, "remember", content=LONG)
-        assert pending(url) == (PASSAGES - 16, PASSAGES)
+        assert pending_counts(url) == (PASSAGES - 16, PASSAGES)
         yield app
 
 
-def pending(url: str) -> tuple[int, int]:
-    """Return how many passages have no vector, and how many were not read with their neighbours."""
+def pending_counts(url: str) -> tuple[int, int]:
+    """Return the number of passages without a vector, and of those embedded without their neighbours."""
     (row,) = query(
         url,
         """SELECT count(*) FILTER (WHERE model IS NULL), count(*) FILTER (WHERE windowed = 0)
@@ -47,40 +47,41 @@ def pending(url: str) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def test_concurrent_processes_embed_passage_once(url: str, behind: App) -> None:
-    with others(url, 2, threads=2) as made:
+def test_concurrent_processes_embed_passage_once(url: str, unembedded_app: App) -> None:
+    with start_processes(url, 2, threads=2) as made:
         done = 0
         for _ in range(4):
             for one in made:
                 one.begin(*[("reembed", {"limit": 5})] * 4)
             done += sum(found["done"]["done"] for one in made for found in one.results())
     assert done == PASSAGES
-    assert pending(url) == (0, 0)
+    assert pending_counts(url) == (0, 0)
     assert query(url, "SELECT count(*) FROM passages WHERE claimed IS NOT NULL") == [(0,)]
     assert query(url, "SELECT count(*) FROM tokens") == [(PASSAGES,)]
-    assert call(behind, "verify").ok
+    assert call(unembedded_app, "verify").ok
 
 
 CLAIMING = """
 import sys, time
 from athena.embedding.minilm import MiniLM
 from athena.storage.postgres.store import Postgres
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 database = Postgres(sys.argv[1])
-print(len(drive(database.write(lambda tx: database.vectors.claim_passages(tx, MiniLM().name, 20, time.time())))), flush=True)
+claim = lambda tx: database.vectors.claim_passages(tx, MiniLM().name, 20, time.time())
+print(len(run_sync(database.write(claim))), flush=True)
 sys.stdin.readline()
 """
 
 
-def test_claims_of_killed_process_expire(url: str, behind: App) -> None:
-    killed = begin(CLAIMING, url)
-    assert hear(killed) == "20"
+def test_claims_of_killed_process_expire(url: str, unembedded_app: App) -> None:
+    killed = start_script(CLAIMING, url)
+    assert read_line(killed) == "20"
     killed.kill()
     killed.communicate()
     (now,) = query(url, "SELECT max(claimed) FROM passages")[0]
     moment = now + 1
 
-    with opened(url, time=lambda: moment) as app:
+    with open_app(url, time=lambda: moment) as app:
         assert call(app, "reembed", limit=1_000).done == PASSAGES - 20
         assert call(app, "reembed", limit=1_000).done == 0
         moment = now + CLAIM_LEASE_S - 1
@@ -89,46 +90,46 @@ def test_claims_of_killed_process_expire(url: str, behind: App) -> None:
         progress = call(app, "reembed", limit=1_000)
         assert (progress.done, progress.remaining) == (20, 0)
         assert call(app, "verify").ok
-    assert pending(url) == (0, 0)
+    assert pending_counts(url) == (0, 0)
 
 
 def test_concurrent_long_texts_get_vectors(url: str) -> None:
-    with others(url, 2) as made:
+    with start_processes(url, 2) as made:
         for number, one in enumerate(made):
             one.begin(("remember", {"content": f"Diary {number}. {LONG[:8000]}"}))
         assert all(one.results()[0]["done"]["outcome"] == "new" for one in made)
-        until(lambda: pending(url) == (0, 0))
+        wait_until(lambda: pending_counts(url) == (0, 0))
         assert made[0].call("verify")["ok"]
 
 
 @pytest.mark.parametrize("change", ["purge", "update_memory"])
-def test_late_vector_leaves_nothing(url: str, behind: App, change: str) -> None:
-    """The text is removed or replaced between the moment a passage is taken and the moment its vector is kept."""
-    vectors, model = behind.store.database.vectors, behind.store.encoder.name
-    taken = run_sync(behind.store.database.write(lambda tx: vectors.claim_passages(tx, model, 1_000, 0.0)))
+def test_late_vector_leaves_nothing(url: str, unembedded_app: App, change: str) -> None:
+    """The text is removed or replaced after a passage is claimed and before its vector is stored."""
+    vectors, model = unembedded_app.store.database.vectors, unembedded_app.store.encoder.name
+    taken = run_sync(unembedded_app.store.database.write(lambda tx: vectors.claim_passages(tx, model, 1_000, 0.0)))
     assert len(taken) == PASSAGES
     if change == "purge":
-        call(behind, "purge", memory_ids=[1], expect=1)
+        call(unembedded_app, "purge", memory_ids=[1], expect=1)
     else:
-        call(behind, "update_memory", memory_id=1, content="all of it was a dream")
+        call(unembedded_app, "update_memory", memory_id=1, content="all of it was a dream")
 
     async def keep(tx: Transaction) -> None:
-        code = quantize_vectors(_model.embed(["anything"]))[0]
+        code = quantize_vectors(MODEL.embed(["anything"]))[0]
         await vectors.set_vectors(tx, [(number, code) for number in taken], model)
         await vectors.set_tokens(tx, [(number, b"x" * 16) for number in taken])
 
-    run_sync(behind.store.database.write(keep))
+    run_sync(unembedded_app.store.database.write(keep))
     orphans = "SELECT count(*) FROM tokens t WHERE passage NOT IN (SELECT id FROM passages)"
     assert query(url, orphans) == [(0,)]
     assert query(url, "SELECT count(*) FROM tokens") == [(0 if change == "purge" else 1,)]
-    assert call(behind, "verify").ok
+    assert call(unembedded_app, "verify").ok
 
 
-def test_restored_memory_keeps_vectors(url: str, behind: App) -> None:
-    run_sync(reembed(behind.store, 1_000))
-    call(behind, "forget", memory_id=1)
-    assert call(behind, "reembed", limit=10).done == 0
-    call(behind, "undo")
-    assert pending(url) == (0, 0)
+def test_restored_memory_keeps_vectors(url: str, unembedded_app: App) -> None:
+    run_sync(reembed(unembedded_app.store, 1_000))
+    call(unembedded_app, "forget", memory_id=1)
+    assert call(unembedded_app, "reembed", limit=10).done == 0
+    call(unembedded_app, "undo")
+    assert pending_counts(url) == (0, 0)
     assert query(url, "SELECT count(*) FROM passages WHERE code IS NOT NULL") == [(PASSAGES,)]
-    assert call(behind, "recall", query="we sang by the fire")
+    assert call(unembedded_app, "recall", query="we sang by the fire")

@@ -1,4 +1,4 @@
-"""What was acknowledged is there once, however often the server dies."""
+"""Acknowledged writes are stored once, however often the server dies."""
 
 import random
 import subprocess
@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import postgres
 import pytest
-from postgres_tools import DURABLE, begin, call, hear, new_database, opened, query, say
+from postgres_tools import DURABLE, call, new_database, open_app, query, read_line, start_script, write_line
 
 from conftest import rounds
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
 WRITER = """
 import sys, threading
@@ -18,13 +18,13 @@ from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.errors import Unavailable
 from athena.storage.postgres.store import Postgres
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 url, name = sys.argv[1:]
 app = App(Postgres(url), MiniLM())
 context = app.create_context("test", "test")
 remember, recall = app.catalog.get_operation("remember"), app.catalog.get_operation("recall")
 nouns = "harbour violin glacier meadow engine lantern orchard compass kettle marble".split()
-drive(recall(context, query="warm up"))
+run_sync(recall(context, query="warm up"))
 print("ready", flush=True)
 sys.stdin.readline()
 over = threading.Event()
@@ -36,10 +36,10 @@ while not over.is_set():
     text = f"{name}{i:05d} the {one} number {i} of {name} stands by the {two}"
     try:
         if name == "reader":
-            drive(recall(context, query=f"the {one} by the {two}"))
+            run_sync(recall(context, query=f"the {one} by the {two}"))
             print("found", flush=True)
         else:
-            drive(remember(context, content=text))
+            run_sync(remember(context, content=text))
             print("kept", text, flush=True)
     except Unavailable as error:
         print("unavailable" if error.retry else "hopeless", error, flush=True)
@@ -52,13 +52,13 @@ def test_acknowledged_memories_survive_server_kill() -> None:
     chance = random.Random(7)
     with postgres.running(DURABLE) as server:
         url = new_database(server)
-        with opened(url):
-            pass  # it is there before anybody uses it
-        processes = {name: begin(WRITER, url, name) for name in ("left", "right", "reader")}
+        with open_app(url):
+            pass  # created before it is used
+        processes = {name: start_script(WRITER, url, name) for name in ("left", "right", "reader")}
         for process in processes.values():
-            assert hear(process) == "ready"
+            assert read_line(process) == "ready"
         for process in processes.values():
-            say(process, "go")
+            write_line(process, "go")
         for _ in range(rounds(2, 20)):
             time.sleep(chance.uniform(0.3, 1.2))
             server.kill()
@@ -66,10 +66,10 @@ def test_acknowledged_memories_survive_server_kill() -> None:
             server.start()
         done = """SELECT (SELECT count(*) FROM memories) >= 30
                      AND (SELECT count(*) FROM calls WHERE operation = 'recall') >= 15"""
-        until(lambda: query(url, done) == [(True,)])
+        wait_until(lambda: query(url, done) == [(True,)])
         for process in processes.values():
-            say(process, "enough")
-        said = {name: _rest(process) for name, process in processes.items()}
+            write_line(process, "enough")
+        said = {name: _remaining_output(process) for name, process in processes.items()}
 
         outcomes = {name: {line.split()[0] for line in lines} for name, lines in said.items()}
         assert outcomes["reader"] <= {"found", "unavailable"}
@@ -85,7 +85,7 @@ def test_acknowledged_memories_survive_server_kill() -> None:
         assert {(times, steps) for _, times, steps in rows} == {(1, 1)}, "nothing is doubled"
         assert len({content for content, _, _ in rows}) == len(rows)
         assert not set(acknowledged) - {content for content, _, _ in rows}
-        with opened(url) as app:
+        with open_app(url) as app:
             verdict = call(app, "verify")
             assert verdict.problems == ()
             assert verdict.checked["memories"] == len(rows)
@@ -94,8 +94,8 @@ def test_acknowledged_memories_survive_server_kill() -> None:
                 assert call(app, "recall", query=text.split()[0], k=1)[0].content == text
 
 
-def _rest(process: subprocess.Popen[str]) -> list[str]:
-    """Return what a process still says; it must end well, and complain about nothing."""
+def _remaining_output(process: subprocess.Popen[str]) -> list[str]:
+    """Return the remaining output of a process; assert that it succeeded without messages."""
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert err == ""
@@ -104,10 +104,10 @@ def _rest(process: subprocess.Popen[str]) -> list[str]:
 
 @pytest.mark.timeout(300)
 def test_large_writes_are_atomic_on_kill() -> None:
-    """A batch is one transaction, with many statements under way at once."""
+    """A batch is one transaction with many pipelined statements."""
     with postgres.running(DURABLE) as server:
         url = new_database(server)
-        with opened(url, patience=LONG) as app, ThreadPoolExecutor(1) as pool:
+        with open_app(url, patience=LONG) as app, ThreadPoolExecutor(1) as pool:
             call(app, "remember", content="warm up")
             for number in range(rounds(2, 15)):
                 texts = [f"batch {number} item {i} about the {i % 7} lanterns" for i in range(40)]

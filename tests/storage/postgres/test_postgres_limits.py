@@ -1,4 +1,4 @@
-"""Texts, names and settings that PostgreSQL has limits for, and servers that are set up in odd ways."""
+"""Limits of PostgreSQL on texts, names and settings, and servers with unusual configuration."""
 
 import random
 import subprocess
@@ -7,13 +7,23 @@ import time
 import postgres
 import psycopg
 import pytest
-from postgres_tools import begin, call, end, hear, name_of, new_database, opened, query, say
+from postgres_tools import (
+    call,
+    database_name,
+    finish_script,
+    new_database,
+    open_app,
+    query,
+    read_line,
+    start_script,
+    write_line,
+)
 
 from athena import api
 from athena.core.threads import run_sync
 from athena.errors import InvalidInput, Unavailable
 from athena.storage.database import Transaction
-from patience import until
+from wait_tools import wait_until
 
 
 @pytest.fixture
@@ -22,8 +32,8 @@ def url(server: postgres.Server) -> str:
 
 
 def test_text_without_spaces_is_found(url: str) -> None:
-    """It is one passage, with more distinct words than a tsvector can hold."""
-    with opened(url) as app:
+    """It is one passage with more distinct words than a tsvector can hold."""
+    with open_app(url) as app:
         numbers = ",".join(str(i) for i in range(150_000))
         letters = ",".join(f"{i:b}".replace("0", "ж").replace("1", "щ") * 12 for i in range(9_000))
         for text, early in ((numbers, "1777"), (letters, letters.split(",")[5])):
@@ -38,7 +48,7 @@ def test_text_without_spaces_is_found(url: str) -> None:
 def test_oversized_index_key_is_reported(url: str, which: str) -> None:
     chance = random.Random(1)
     name = "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(1_000 if which == "project" else 9_000))
-    with opened(url, patience=100) as app:
+    with open_app(url, patience=100) as app:
         began = time.monotonic()
         with pytest.raises(InvalidInput, match="PostgreSQL"):
             call(
@@ -80,10 +90,10 @@ ODD = {
 def test_unusual_database_settings_change_nothing(url: str) -> None:
     for setting, value in ODD.items():
         try:
-            query(url, f"ALTER DATABASE {name_of(url)} SET {setting} = '{value}'")
+            query(url, f"ALTER DATABASE {database_name(url)} SET {setting} = '{value}'")
         except psycopg.errors.UndefinedObject:
-            continue  # of another version of the server
-    with opened(url) as app:
+            continue  # unknown to this version of the server
+    with open_app(url) as app:
         texts = [
             "Größe: 5 € – 日本語のメモ 🦊",
             "it's a \\ 'quoted' \\\\ text",
@@ -94,7 +104,7 @@ def test_unusual_database_settings_change_nothing(url: str) -> None:
             number = call(app, "remember", content=text, tags=["ключ", "ß"], metadata={"session_id": "日本"}).id
             assert call(app, "get_memory", memory_id=number).content == text
             assert call(app, "recall", query=text, k=1)[0].id == number
-        for _ in range(8):  # statements are prepared after a few times
+        for _ in range(8):  # statements are prepared after a few executions
             assert call(app, "recall", query="日本語", k=1)[0].content == texts[0]
         number = call(app, "remember", content="to be changed").id
         call(app, "update_memory", memory_id=number, content="changed", importance=0.123456789)
@@ -114,10 +124,10 @@ def test_client_encoding_variable_changes_nothing(url: str, monkeypatch: pytest.
 
 
 def test_transaction_timeout_is_reported(url: str) -> None:
-    with opened(url) as app:
+    with open_app(url) as app:
         call(app, "remember", content="before")
-    query(url, f"ALTER DATABASE {name_of(url)} SET transaction_timeout = '600ms'")
-    with opened(url, patience=1) as app:
+    query(url, f"ALTER DATABASE {database_name(url)} SET transaction_timeout = '600ms'")
+    with open_app(url, patience=1) as app:
 
         async def slowly(tx: Transaction) -> None:
             await tx.fetch("SELECT pg_sleep(10)")
@@ -130,7 +140,7 @@ def test_transaction_timeout_is_reported(url: str) -> None:
 
 def test_exit_during_index_build_is_quick(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as holding:
-        process = begin(
+        process = start_script(
             """
             import sys
             from athena import api
@@ -145,16 +155,16 @@ def test_exit_during_index_build_is_quick(url: str) -> None:
             """,
             ATHENA_DATABASE_URL=url,
         )
-        assert hear(process) == "ready"
+        assert read_line(process) == "ready"
         holding.execute("BEGIN")
         holding.execute("LOCK TABLE athena.passages IN ROW EXCLUSIVE MODE")
-        say(process, "go")
-        assert hear(process) == "searched"
-        until(lambda: query(url, "SELECT 1 FROM pg_stat_progress_create_index"))
-        say(process, "go")
-        assert end(process) == []  # though the graph is held up
+        write_line(process, "go")
+        assert read_line(process) == "searched"
+        wait_until(lambda: query(url, "SELECT 1 FROM pg_stat_progress_create_index"))
+        write_line(process, "go")
+        assert finish_script(process) == []  # although the index build is blocked
         holding.execute("COMMIT")
-    until(
+    wait_until(
         lambda: query(
             url, "SELECT 1 FROM pg_index WHERE indisvalid AND indexrelid::regclass::text LIKE '%%passages_near%%'"
         )
@@ -162,16 +172,16 @@ def test_exit_during_index_build_is_quick(url: str) -> None:
 
 
 def test_dump_and_restore_keeps_store(server: postgres.Server, url: str) -> None:
-    with opened(url) as app:
+    with open_app(url) as app:
         for i in range(5):
             call(app, "remember", content=f"lantern {i} by the door", tags=["x"], metadata={"session_id": f"s{i % 2}"})
         call(app, "forget", memory_id=2)
     copy = new_database(server)
-    tool = postgres.binaries()
+    tool = postgres.find_binaries()
     dumped = subprocess.run([tool / "pg_dump", "-d", url], capture_output=True, check=True)
     restoring = [str(tool / "psql"), "-q", "-v", "ON_ERROR_STOP=1", "-d", copy]
     subprocess.run(restoring, input=dumped.stdout, capture_output=True, check=True)
-    with opened(copy) as app:
+    with open_app(copy) as app:
         assert call(app, "verify").problems == ()
         assert len(call(app, "recall", query="lantern by the door")) == 4
         assert call(app, "remember", content="after the restore").outcome == "new"
@@ -188,13 +198,13 @@ def test_dump_and_restore_keeps_store(server: postgres.Server, url: str) -> None
     ],
 )
 def test_purge_leaves_nothing_in_tables(url: str, key: str | None) -> None:
-    with opened(url) as app:
+    with open_app(url) as app:
         number = call(app, "remember", content="xyzzy one", tags=["xyzzy"], metadata={"session_id": "xyzzy"}).id
         call(app, "update_memory", memory_id=number, content="xyzzy two")
         call(app, "undo", key=key)
         call(app, "recall", query="xyzzy")
         call(app, "forget", memory_id=number)
         assert call(app, "purge", memory_ids=[number], expect=1) == 1
-    dumped = subprocess.run([postgres.binaries() / "pg_dump", "-d", url], capture_output=True, check=True)
+    dumped = subprocess.run([postgres.find_binaries() / "pg_dump", "-d", url], capture_output=True, check=True)
     assert b"xyzzy" not in dumped.stdout
     assert b"remember" in dumped.stdout

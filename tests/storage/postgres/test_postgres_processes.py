@@ -1,4 +1,4 @@
-"""Several processes and threads on one database: all see the same, and nothing is lost or done twice."""
+"""Several processes and threads on one database: a consistent view, and no lost or repeated change."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from typing import Any
 import postgres
 import psycopg
 import pytest
-from postgres_tools import Other, call, new_database, opened, others, query
+from postgres_tools import StoreProcess, call, new_database, open_app, query, start_processes
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
@@ -23,10 +23,10 @@ from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 from athena.storage.postgres import store
 from athena.storage.usage import TokenUsage
-from conftest import _model, rounds
-from patience import LONG, until
+from conftest import MODEL, rounds
+from wait_tools import LONG, wait_until
 
-# Pairs of texts whose digests begin with the same eight digits.
+# Pairs of texts whose digests share the first eight digits.
 COLLIDING = ((53529, 75183), (25723, 115993), (115508, 139220), (66124, 183956), (97599, 189637), (9556, 198249))
 
 
@@ -36,25 +36,25 @@ def shared(server: postgres.Server) -> str:
 
 
 @pytest.fixture(scope="module")
-def crowd(shared: str) -> Generator[list[Other]]:
-    """Three more processes on the store of this file, which they all opened at once when it was empty."""
-    with others(shared, 3, threads=4) as made:
+def crowd(shared: str) -> Generator[list[StoreProcess]]:
+    """Start three processes that opened the empty store of this file at the same time."""
+    with start_processes(shared, 3, threads=4) as made:
         yield made
 
 
 @pytest.fixture
-def app(shared: str, crowd: list[Other]) -> Generator[App]:
-    """The same store in this process, emptied."""
+def app(shared: str, crowd: list[StoreProcess]) -> Generator[App]:
+    """Return the same store in this process, emptied."""
     rows = query(shared, "SELECT tablename FROM pg_tables WHERE schemaname = 'athena' AND tablename <> 'counters'")
     query(shared, f"TRUNCATE {', '.join(row[0] for row in rows)}")
-    with opened(shared) as made:
+    with open_app(shared) as made:
         yield made
         assert call(made, "verify").problems == ()
 
 
 def nearest(app: App, text: str) -> int:
-    """Return the memory whose vector is nearest to that of a text, whatever its words."""
-    vector = _model.embed([text])[0]
+    """Return the memory with the vector nearest to that of a text."""
+    vector = MODEL.embed([text])[0]
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
@@ -65,8 +65,8 @@ def nearest(app: App, text: str) -> int:
     return run_sync(app.store.database.read(work))
 
 
-def at_once(*works: Callable[[], Any]) -> list[Any]:
-    """Run functions at the same moment and return what each returned or raised."""
+def run_concurrently(*works: Callable[[], Any]) -> list[Any]:
+    """Run functions concurrently and return what each returned or raised."""
     together = threading.Barrier(len(works))
 
     def run(work: Callable[[], Any]) -> Any:
@@ -81,14 +81,14 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
 
 
 def test_concurrent_creation_succeeds(server: postgres.Server) -> None:
-    with others(new_database(server), 3) as made:
+    with start_processes(new_database(server), 3) as made:
         for number, one in enumerate(made):
             one.begin(("remember", {"content": f"from process {number}"}))
         assert [one.results()[0]["done"]["outcome"] for one in made] == ["new"] * 3
         assert all(len(one.call("list_memories")) == 3 for one in made)
 
 
-def test_processes_see_each_others_changes(app: App, crowd: list[Other]) -> None:
+def test_processes_see_each_others_changes(app: App, crowd: list[StoreProcess]) -> None:
     for i in range(5):
         told = crowd[i % 3].call("remember", content=f"quokka{i} sleeps under the {i}th lighthouse by the harbour")
         assert [hit.id for hit in call(app, "recall", query=f"quokka{i}", k=1)] == [told["id"]], "by words"
@@ -104,7 +104,7 @@ def test_processes_see_each_others_changes(app: App, crowd: list[Other]) -> None
     assert [one.call("recall", query="lantern")[0]["id"] for one in crowd] == [stored.id] * 3
 
 
-def test_concurrent_equal_texts_merge_tags(app: App, crowd: list[Other]) -> None:
+def test_concurrent_equal_texts_merge_tags(app: App, crowd: list[StoreProcess]) -> None:
     each = rounds(6, 20)
     for number, one in enumerate(crowd):
         one.begin(*(("remember", {"content": "the same", "tags": [f"t{number}-{i}"]}) for i in range(each)))
@@ -117,7 +117,7 @@ def test_concurrent_equal_texts_merge_tags(app: App, crowd: list[Other]) -> None
     assert len(call(app, "memory_history", memory_id=memory.id)) == 3 * each
 
 
-def test_concurrent_new_projects_get_one_id(app: App, crowd: list[Other], shared: str) -> None:
+def test_concurrent_new_projects_get_one_id(app: App, crowd: list[StoreProcess], shared: str) -> None:
     for i in range(4):
         for number, one in enumerate(crowd):
             one.begin(*(("remember", {"content": f"{number} {j}"}) for j in range(4)), project=f"project {i}")
@@ -126,7 +126,7 @@ def test_concurrent_new_projects_get_one_id(app: App, crowd: list[Other], shared
     assert query(shared, "SELECT count(*) FROM memories GROUP BY scope") == [(12,)] * 4
 
 
-def test_concurrent_key_counts_once(app: App, crowd: list[Other], shared: str) -> None:
+def test_concurrent_key_counts_once(app: App, crowd: list[StoreProcess], shared: str) -> None:
     for name in ("one", "two", "three"):
         for one in crowd:
             one.begin(*[("remember", {"content": f"kept under key {name}"})] * 4, key=name)
@@ -141,7 +141,7 @@ def test_concurrent_key_counts_once(app: App, crowd: list[Other], shared: str) -
 def test_concurrent_change_and_removal_are_consistent(app: App) -> None:
     for i in range(rounds(6, 60)):
         number = call(app, "remember", content=f"text {i}").id
-        changed, forgotten = at_once(
+        changed, forgotten = run_concurrently(
             lambda: call(app, "update_memory", memory_id=number, content=f"changed {i}"),  # noqa: B023  # run here
             lambda: call(app, "forget", memory_id=number),  # noqa: B023
         )
@@ -158,7 +158,7 @@ def test_concurrent_undo_and_change_keep_history(app: App) -> None:
     for i in range(rounds(6, 60)):
         number = call(app, "remember", content=f"first {i}").id
         call(app, "update_memory", memory_id=number, content=f"second {i}")
-        undone, changed = at_once(
+        undone, changed = run_concurrently(
             lambda: call(app, "undo"),
             lambda: call(app, "update_memory", memory_id=number, content=f"third {i}"),  # noqa: B023  # run here
         )
@@ -171,7 +171,7 @@ def test_concurrent_undo_and_change_keep_history(app: App) -> None:
         call(app, "forget", memory_id=number)
 
 
-def test_concurrent_undos_revert_each_change_once(app: App, crowd: list[Other]) -> None:
+def test_concurrent_undos_revert_each_change_once(app: App, crowd: list[StoreProcess]) -> None:
     for i in range(12):
         call(app, "remember", content=f"item {i}")
     for one in crowd:
@@ -183,7 +183,7 @@ def test_concurrent_undos_revert_each_change_once(app: App, crowd: list[Other]) 
     assert call(app, "list_memories") == []
 
 
-def test_forget_lists_do_not_deadlock(app: App, crowd: list[Other]) -> None:
+def test_forget_lists_do_not_deadlock(app: App, crowd: list[StoreProcess]) -> None:
     numbers = [call(app, "remember", content=f"item {i}").id for i in range(12)]
     for one, order in zip(crowd, (numbers, numbers[::-1], numbers[6:] + numbers[:6]), strict=True):
         one.begin(("forget_batch", {"memory_ids": order}))
@@ -194,7 +194,7 @@ def test_forget_lists_do_not_deadlock(app: App, crowd: list[Other]) -> None:
 @pytest.mark.parametrize("pair", COLLIDING[: rounds(3, 6)])
 def test_colliding_hashes_get_unique_names(app: App, pair: tuple[int, int]) -> None:
     call(app, "remember", content="before")
-    one, other = at_once(*(lambda n=n: call(app, "remember", content=f"note {n}") for n in pair))
+    one, other = run_concurrently(*(lambda n=n: call(app, "remember", content=f"note {n}") for n in pair))
     names = query(app.store.database.url, "SELECT hash FROM memories WHERE content LIKE 'note%'")  # type: ignore[attr-defined]
     assert len(set(names)) == 2
     assert {call(app, "get_memory", memory_id=name).id for (name,) in names} == {one.id, other.id}
@@ -203,7 +203,7 @@ def test_colliding_hashes_get_unique_names(app: App, pair: tuple[int, int]) -> N
 def test_concurrent_session_starts_are_one(app: App, shared: str) -> None:
     call(app, "remember", content="before")
     for i in range(rounds(4, 20)):
-        at_once(
+        run_concurrently(
             *(
                 lambda n=n: call(app, "remember", content=f"turn {i} {n}", metadata={"session_id": f"talk {i}"})  # noqa: B023
                 for n in range(3)
@@ -218,7 +218,7 @@ def test_concurrent_session_starts_are_one(app: App, shared: str) -> None:
 
 
 def test_threads_update_usage_without_loss(app: App) -> None:
-    """Every search strengthens what it finds, a little later, in the same rows."""
+    """Every search strengthens its results in the background, in the same rows."""
     numbers = [call(app, "remember", content=f"the lantern number {i} by the door").id for i in range(5)]
 
     def work(thread: int) -> None:
@@ -234,26 +234,26 @@ def test_threads_update_usage_without_loss(app: App) -> None:
 
 def test_locked_sums_lose_no_call(server: postgres.Server) -> None:
     url = new_database(server)
-    database = store.Postgres(url, soon=0.05)
+    database = store.Postgres(url, defer_delay_s=0.05)
     ledger = CallLog(database)
     counted = "SELECT calls FROM usage"
     ledger.log_usage("test", 0.0, "recall", "test", TokenUsage(1, 1, 1))
-    until(lambda: query(url, counted))
+    wait_until(lambda: query(url, counted))
     with psycopg.connect(url) as other:
         other.execute("UPDATE athena.usage SET calls = calls + 10")
         for _ in range(3):
             ledger.log_call(Call("recall", "test", Scope.from_name("test"), 0.0, None, "", None), "done", 1.0)
             ledger.log_usage("test", 0.0, "recall", "test", TokenUsage(1, 1, 1))
-        until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)])
-        assert query(url, counted) == [(1,)]  # which waits for the other still
+        wait_until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)])
+        assert query(url, counted) == [(1,)]  # it still waits for the other
     database.close()
 
 
 def test_single_writes_leave_no_stale_count(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 4)  # smaller
+    monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 4)  # smaller, to be quick
     url = new_database(server)
     for i in range(24):
-        with opened(url) as app:
+        with open_app(url) as app:
             call(app, "remember", content=f"item {i}")
     assert query(url, "SELECT count(*) < 24, sum(memories)::int FROM tallies") == [(True, 24)]
 
@@ -261,7 +261,7 @@ def test_single_writes_leave_no_stale_count(server: postgres.Server, monkeypatch
 FORKING = """
 import os, sys
 from athena import api
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 first = api.store("from the parent")
 assert api.search("parent").total == 1
 
@@ -317,7 +317,7 @@ def test_forked_parent_and_children_work(server: postgres.Server) -> None:
 
 
 def test_exiting_child_keeps_parents_connections(server: postgres.Server) -> None:
-    """Its exit handlers run, and its modules are taken apart, with what it inherited among them."""
+    """Its exit handlers run and its modules are torn down, including inherited objects."""
     url = new_database(server)
     forking(
         """
@@ -364,5 +364,5 @@ def test_child_forked_during_writes_can_store(server: postgres.Server) -> None:
         url,
     )
     assert query(url, "SELECT count(*) FROM memories WHERE content LIKE 'child%'") == [(6,)]
-    with opened(url) as app:
+    with open_app(url) as app:
         assert call(app, "verify").ok

@@ -1,4 +1,4 @@
-"""Servers, databases and roles that do not work: one clear line and a hint, in time, and never a password."""
+"""Servers, databases and roles that do not work: a one-line error with a hint, in time, without the password."""
 
 import os
 import shutil
@@ -14,12 +14,12 @@ from urllib.parse import quote
 import postgres
 import psycopg
 import pytest
-from postgres_tools import call, name_of, new_database, opened, query
+from postgres_tools import call, database_name, new_database, open_app, query
 
 from athena import api
 from athena.errors import Misconfigured
 from athena.storage.postgres.store import Postgres
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
 SECRET = "hunter2-is-secret"
 UNAVAILABLE, MISCONFIGURED = 7, 8
@@ -31,8 +31,8 @@ local all all scram-sha-256
 
 
 @pytest.fixture(scope="module")
-def strict(server: postgres.Server) -> Generator[postgres.Server]:
-    """A server that asks everybody but its owner for a password."""
+def password_server(server: postgres.Server) -> Generator[postgres.Server]:
+    """Return a server that requires a password from everybody but its owner."""
     with postgres.running(postgres.QUICK) as started:
         (started.data / "pg_hba.conf").write_text(HBA)
         query(started.url(), "SELECT pg_reload_conf()")
@@ -46,7 +46,7 @@ def as_role(url: str, role: str, password: str | None = SECRET) -> str:
 
 
 def assert_complaint(url: str, code: int, *words: str, command: tuple[str, ...] = ("-m", "athena", "list")) -> None:
-    """Check that a command says what is wrong with a database, what to do, and nothing else."""
+    """Assert that a command prints the problem of a database and a hint, and nothing else."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     done = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, timeout=LONG,
@@ -115,8 +115,8 @@ def test_silent_or_foreign_server_is_reported(answer: bytes) -> None:
                 one.close()
 
 
-def test_missing_database_is_reported(strict: postgres.Server) -> None:
-    assert_complaint(strict.url("nowhere"), MISCONFIGURED, "nowhere", "does not exist", "createdb")
+def test_missing_database_is_reported(password_server: postgres.Server) -> None:
+    assert_complaint(password_server.url("nowhere"), MISCONFIGURED, "nowhere", "does not exist", "createdb")
 
 
 @pytest.mark.parametrize(
@@ -124,23 +124,23 @@ def test_missing_database_is_reported(strict: postgres.Server) -> None:
     [("keeper", "wrong"), ("keeper", None), ("nobody_we_know", SECRET), ("banned", SECRET)],
     ids=["wrong password", "no password", "unknown role", "rejected role"],
 )
-def test_refused_user_is_reported(strict: postgres.Server, role: str, password: str | None) -> None:
-    url = as_role(strict.url("postgres"), role, password)
+def test_refused_user_is_reported(password_server: postgres.Server, role: str, password: str | None) -> None:
+    url = as_role(password_server.url("postgres"), role, password)
     assert_complaint(url, MISCONFIGURED, "refuses this user", "ATHENA_DATABASE_URL")
 
 
-def test_role_without_create_is_reported(strict: postgres.Server) -> None:
-    url = new_database(strict)
+def test_role_without_create_is_reported(password_server: postgres.Server) -> None:
+    url = new_database(password_server)
     assert_complaint(as_role(url, "visitor"), MISCONFIGURED, "vector", "CREATE EXTENSION")
     query(url, "CREATE EXTENSION vector")
     assert_complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
 
 
-def test_role_needs_only_schema_rights(strict: postgres.Server) -> None:
-    url = new_database(strict)
+def test_role_needs_only_schema_rights(password_server: postgres.Server) -> None:
+    url = new_database(password_server)
     query(url, "CREATE EXTENSION vector")
     query(url, "CREATE SCHEMA athena AUTHORIZATION keeper")
-    with opened(as_role(url, "keeper")) as app:
+    with open_app(as_role(url, "keeper")) as app:
         call(app, "remember", content="the kettle stands by the window")
         assert call(app, "recall", query="kettle")
         assert call(app, "forget", memory_id=1)
@@ -148,55 +148,55 @@ def test_role_needs_only_schema_rights(strict: postgres.Server) -> None:
         assert call(app, "verify").ok
 
 
-def test_role_with_create_makes_schema(strict: postgres.Server) -> None:
-    url = new_database(strict)
+def test_role_with_create_makes_schema(password_server: postgres.Server) -> None:
+    url = new_database(password_server)
     query(url, "CREATE EXTENSION vector")
-    query(url, f"GRANT CREATE ON DATABASE {name_of(url)} TO keeper")
-    with opened(as_role(url, "keeper")) as app:
+    query(url, f"GRANT CREATE ON DATABASE {database_name(url)} TO keeper")
+    with open_app(as_role(url, "keeper")) as app:
         call(app, "remember", content="the kettle stands by the window")
         assert call(app, "verify").ok
 
 
-def test_role_without_access_is_reported(strict: postgres.Server) -> None:
-    url = new_database(strict)
-    with opened(url):
+def test_role_without_access_is_reported(password_server: postgres.Server) -> None:
+    url = new_database(password_server)
+    with open_app(url):
         pass
     assert_complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
 
 
-def test_missing_pgvector_is_reported(strict: postgres.Server) -> None:
-    url = new_database(strict)
-    query(url, f"ALTER DATABASE {name_of(url)} SET extension_control_path = '/no/such/folder'")
+def test_missing_pgvector_is_reported(password_server: postgres.Server) -> None:
+    url = new_database(password_server)
+    query(url, f"ALTER DATABASE {database_name(url)} SET extension_control_path = '/no/such/folder'")
     assert_complaint(url, MISCONFIGURED, "no pgvector", "install")
 
 
-def test_old_pgvector_is_reported(strict: postgres.Server) -> None:
-    url = new_database(strict)
+def test_old_pgvector_is_reported(password_server: postgres.Server) -> None:
+    url = new_database(password_server)
     query(url, "CREATE EXTENSION vector")
     query(url, "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
     assert_complaint(url, MISCONFIGURED, "0.7.4", "too old")
 
 
-def test_pgvector_in_other_schema_is_found(strict: postgres.Server) -> None:
-    url = new_database(strict)
+def test_pgvector_in_other_schema_is_found(password_server: postgres.Server) -> None:
+    url = new_database(password_server)
     query(url, 'CREATE SCHEMA "Ext ""quoted"""')
     query(url, 'CREATE EXTENSION vector SCHEMA "Ext ""quoted"""')
-    with opened(url) as app:
+    with open_app(url) as app:
         call(app, "remember", content="the kettle stands by the window")
         assert call(app, "recall", query="where is the pot for tea")
         assert call(app, "verify").ok
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
-def test_wrong_encoding_is_reported(strict: postgres.Server, encoding: str) -> None:
+def test_wrong_encoding_is_reported(password_server: postgres.Server, encoding: str) -> None:
     name = f"encoded_{encoding.lower()}"
-    query(strict.url(), f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
-    assert_complaint(strict.url(name), MISCONFIGURED, encoding, "UTF8")
+    query(password_server.url(), f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    assert_complaint(password_server.url(name), MISCONFIGURED, encoding, "UTF8")
 
 
-def test_newer_store_is_refused_unchanged(strict: postgres.Server) -> None:
-    url = new_database(strict)
-    with opened(url) as app:
+def test_newer_store_is_refused_unchanged(password_server: postgres.Server) -> None:
+    url = new_database(password_server)
+    with open_app(url) as app:
         call(app, "remember", content="before")
     query(url, "UPDATE counters SET value = value + 1 WHERE name = 'version'")
     version = query(url, "SELECT value FROM counters WHERE name = 'version'")
@@ -205,8 +205,8 @@ def test_newer_store_is_refused_unchanged(strict: postgres.Server) -> None:
     assert query(url, "SELECT content FROM memories") == [("before",)]
 
 
-def test_foreign_schema_is_refused_unchanged(strict: postgres.Server) -> None:
-    url = new_database(strict)
+def test_foreign_schema_is_refused_unchanged(password_server: postgres.Server) -> None:
+    url = new_database(password_server)
     query(url, "CREATE SCHEMA athena")
     query(url, "CREATE TABLE athena.memories (invoice INTEGER)")
     query(url, "INSERT INTO athena.memories VALUES (7)")
@@ -214,15 +214,15 @@ def test_foreign_schema_is_refused_unchanged(strict: postgres.Server) -> None:
     assert query(url, "SELECT * FROM athena.memories") == [(7,)]
 
 
-def test_read_only_server_refuses_writes(strict: postgres.Server) -> None:
-    empty, used = new_database(strict), new_database(strict)
-    with opened(used) as app:
+def test_read_only_server_refuses_writes(password_server: postgres.Server) -> None:
+    empty, used = new_database(password_server), new_database(password_server)
+    with open_app(used) as app:
         call(app, "remember", content="before")
     for url in (empty, used):
-        query(strict.url(), f"ALTER DATABASE {name_of(url)} SET default_transaction_read_only = on")
+        query(password_server.url(), f"ALTER DATABASE {database_name(url)} SET default_transaction_read_only = on")
     assert_complaint(empty, UNAVAILABLE, "read-only", "replica")
     assert_complaint(used, UNAVAILABLE, "read-only", "replica", command=("-m", "athena", "remember", "a text"))
-    with opened(used) as app:
+    with open_app(used) as app:
         assert [m.content for m in call(app, "list_memories")] == ["before"]
         assert call(app, "recall", query="before")
 
@@ -263,10 +263,10 @@ def test_missing_driver_is_reported(module: str) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
-def test_shown_location_hides_password(strict: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = new_database(strict)
+def test_shown_location_hides_password(password_server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_database(password_server)
     query(url, "CREATE EXTENSION vector")
-    query(url, f"GRANT CREATE ON DATABASE {name_of(url)} TO keeper")
+    query(url, f"GRANT CREATE ON DATABASE {database_name(url)} TO keeper")
     monkeypatch.setenv("ATHENA_DATABASE_URL", as_role(url, "keeper"))
     api.store("the kettle stands by the window")
     for words in (["doctor"], ["call", "health"], ["call", "stats"]):
@@ -274,10 +274,13 @@ def test_shown_location_hides_password(strict: postgres.Server, monkeypatch: pyt
         assert SECRET not in done.stdout + done.stderr
 
 
-def test_repeatable_read_default_works(strict: postgres.Server) -> None:
-    """Whoever waits for another to create the store must then see what the other made."""
-    url = new_database(strict)
-    query(strict.url(), f"ALTER DATABASE {name_of(url)} SET default_transaction_isolation = 'repeatable read'")
+def test_repeatable_read_default_works(password_server: postgres.Server) -> None:
+    """A process that waits for another to create the store must then see the new tables."""
+    url = new_database(password_server)
+    query(
+        password_server.url(),
+        f"ALTER DATABASE {database_name(url)} SET default_transaction_isolation = 'repeatable read'",
+    )
     errors: list[BaseException] = []
 
     def open_one() -> None:
@@ -287,12 +290,12 @@ def test_repeatable_read_default_works(strict: postgres.Server) -> None:
             errors.append(error)
 
     with psycopg.connect(url) as connection:
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", [0x41746865])  # all wait, then go one by one
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [0x41746865])  # all wait, then continue one by one
         threads = [threading.Thread(target=open_one) for _ in range(4)]
         for thread in threads:
             thread.start()
         waiting = "SELECT count(*) >= 4 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        until(lambda: query(url, waiting) == [(True,)])
+        wait_until(lambda: query(url, waiting) == [(True,)])
     for thread in threads:
         thread.join(LONG)
     assert errors == []
@@ -300,7 +303,7 @@ def test_repeatable_read_default_works(strict: postgres.Server) -> None:
 
 @pytest.fixture
 def replica(server: postgres.Server) -> Generator[postgres.Server]:
-    """A server that follows another and cannot be written to."""
+    """Return a read-only server that replicates another."""
     folder = Path(tempfile.mkdtemp(prefix="athena-pg-"))
     owner = server.folder.stat()
     os.chown(folder, owner.st_uid, owner.st_gid)
@@ -316,15 +319,15 @@ def replica(server: postgres.Server) -> Generator[postgres.Server]:
 
 def test_replica_is_readable_only(server: postgres.Server, request: pytest.FixtureRequest) -> None:
     url = new_database(server)
-    with opened(url) as app:
+    with open_app(url) as app:
         call(app, "remember", content="the kettle stands by the window")
     follower: postgres.Server = request.getfixturevalue("replica")
-    there = follower.url(name_of(url))
+    there = follower.url(database_name(url))
     assert_complaint(there, UNAVAILABLE, "read-only", "replica", command=("-m", "athena", "remember", "a text"))
     assert_complaint(follower.url("postgres"), UNAVAILABLE, "read-only", "replica")
-    with opened(there) as copy, opened(url) as app:
+    with open_app(there) as copy, open_app(url) as app:
         assert call(copy, "recall", query="kettle")[0].content == "the kettle stands by the window"
         new = call(app, "remember", content="a lantern in the hall")
-        until(lambda: new.id in {hit.id for hit in call(copy, "recall", query="lantern")})
+        wait_until(lambda: new.id in {hit.id for hit in call(copy, "recall", query="lantern")})
         assert call(copy, "health").status == "healthy"
         assert call(copy, "stats")["memories"] == 2

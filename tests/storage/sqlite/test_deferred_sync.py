@@ -1,4 +1,4 @@
-"""A program's writes: on the disk before anybody is told of them, and not one by one."""
+"""Writes of a program are synced to disk before anybody gets its result, but not one by one."""
 
 import os
 from collections.abc import Generator
@@ -15,13 +15,13 @@ from athena.core.types import to_json
 from athena.errors import Unavailable
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite.store import Sqlite
-from conftest import _model
+from conftest import MODEL
 
 WRITES = 20
 
 
 class Disk:
-    """What was written to the log, and which of it the disk was waited for."""
+    """Counts writes to the log and syncs."""
 
     def __init__(self) -> None:
         self.pending = 0
@@ -71,7 +71,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Generator[Disk]:
         assert path.endswith("-wal")
         watched.synced()
 
-    monkeypatch.setattr(sqlite_connection, "fsync_log", sync)  # to see it
+    monkeypatch.setattr(sqlite_connection, "fsync_log", sync)  # to record it
     files = _Files(watched)
     yield watched
     files.unregister()
@@ -79,7 +79,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Generator[Disk]:
 
 @pytest.fixture
 def app(tmp_path: Path, disk: Disk) -> Generator[App]:
-    made = App(Sqlite(tmp_path / "athena.db"), _model, key=lambda: bytes(32))
+    made = App(Sqlite(tmp_path / "athena.db"), MODEL, key=lambda: bytes(32))
     yield made
     made.close()
 
@@ -123,10 +123,10 @@ def test_program_syncs_before_foreign_call(app: App, disk: Disk) -> None:
     async def tell(ctx: Any, arguments: dict[str, Any]) -> Any:
         seen.append(disk.pending)
 
-    told = ForeignOperation(
+    tool = ForeignOperation(
         ToolDefinition("others", "tell", "Tell them.", arguments={"type": "object", "properties": {}}), tell
     )
-    app.catalog.replace_category("others", "Somebody else.", [told])
+    app.catalog.replace_category("others", "Somebody else.", [tool])
     program = """
 for i in range(3):
     graph.create_entities(entities=[{"name": f"Ann {i}", "entityType": "person", "observations": []}])
@@ -182,13 +182,13 @@ def test_symlinked_store_syncs_real_log(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "fsync", watched)
     run_sync(store.deferred_sync.write(work))
     run_sync(store.sync())
-    run_sync(store.sync())  # there is nothing more to wait for
+    run_sync(store.sync())  # nothing is left to sync
     assert synced == [(tmp_path / "disk" / "real.db-wal").stat().st_ino]
     store.close()
 
 
 def test_interrupted_write_still_syncs(app: App, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    database, change = app.store.database, sqlite_connection.set_durable
+    database, change = app.store.database, sqlite_connection.set_sync_on_commit
     run_sync(database.write(work))
 
     def interrupted(connection: apsw.Connection, durable: bool) -> None:
@@ -196,7 +196,7 @@ def test_interrupted_write_still_syncs(app: App, disk: Disk, monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_connection, "set_durable", interrupted)
+        patched.setattr(sqlite_connection, "set_sync_on_commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_sync(database.deferred_sync.write(work))
     run_sync(database.write(work))

@@ -1,3 +1,5 @@
+"""The SQLite engine: commits, snapshots, errors and durability."""
+
 import asyncio
 import os
 import stat
@@ -12,7 +14,7 @@ import pytest
 from athena.core.threads import run_sync
 from athena.errors import Conflict, Misconfigured, Unavailable
 from athena.storage.sqlite.store import Sqlite
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def database(tmp_path: Path) -> Any:
     made.close()
 
 
-def add(name: str, value: int = 0) -> Any:
+def add_counter(name: str, value: int = 0) -> Any:
     async def work(tx: Any) -> int:
         await tx.execute("INSERT INTO counters VALUES (:name, :value)", name=name, value=value)
         return value
@@ -30,7 +32,7 @@ def add(name: str, value: int = 0) -> Any:
     return work
 
 
-def names(database: Sqlite) -> set[str]:
+def counter_names(database: Sqlite) -> set[str]:
     async def work(tx: Any) -> set[str]:
         return {row[0] for row in await tx.fetch("SELECT name FROM counters")} - {"stamp", "purges"}
 
@@ -39,10 +41,10 @@ def names(database: Sqlite) -> set[str]:
 
 def test_write_survives_reopening(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "a.db")
-    assert run_sync(database.write(add("x", 7))) == 7
+    assert run_sync(database.write(add_counter("x", 7))) == 7
     database.close()
     again = Sqlite(tmp_path / "a.db")
-    assert names(again) == {"x"}
+    assert counter_names(again) == {"x"}
     again.close()
 
 
@@ -52,13 +54,13 @@ def test_failed_write_rolls_back_alone(database: Sqlite) -> None:
         raise Conflict("no")
 
     async def together() -> list[Any]:
-        jobs = [database.write(add("a")), database.write(half), database.write(add("b"))]
+        jobs = [database.write(add_counter("a")), database.write(half), database.write(add_counter("b"))]
         return await asyncio.gather(*jobs, return_exceptions=True)
 
     first, failed, last = asyncio.run(together())
     assert (first, last) == (0, 0)
     assert isinstance(failed, Conflict)
-    assert names(database) == {"a", "b"}
+    assert counter_names(database) == {"a", "b"}
 
 
 def test_engine_error_reaches_own_caller(database: Sqlite) -> None:
@@ -66,12 +68,12 @@ def test_engine_error_reaches_own_caller(database: Sqlite) -> None:
         await tx.execute("INSERT INTO nowhere VALUES (1)")
 
     async def together() -> Any:
-        return await asyncio.gather(database.write(wrong), database.write(add("a")), return_exceptions=True)
+        return await asyncio.gather(database.write(wrong), database.write(add_counter("a")), return_exceptions=True)
 
     failed, done = asyncio.run(together())
     assert isinstance(failed, apsw.SQLError)
     assert done == 0
-    assert names(database) == {"a"}
+    assert counter_names(database) == {"a"}
 
 
 def test_callers_share_commits(database: Sqlite) -> None:
@@ -87,22 +89,22 @@ def test_callers_share_commits(database: Sqlite) -> None:
     run_sync(database.write(hook))
 
     async def together() -> None:
-        await asyncio.gather(*(database.write(add(f"n{i}")) for i in range(200)))
+        await asyncio.gather(*(database.write(add_counter(f"n{i}")) for i in range(200)))
 
     asyncio.run(together())
-    assert len(names(database)) == 200
+    assert len(counter_names(database)) == 200
     assert len(commits) < 100
 
 
 def test_work_that_waits_is_refused(database: Sqlite) -> None:
     async def nested(tx: Any) -> None:
-        await database.write(add("inner"))
+        await database.write(add_counter("inner"))
 
     with pytest.raises(RuntimeError, match="may wait only for its transaction"):
         run_sync(database.write(nested))
-    assert "outer" not in names(database)
-    run_sync(database.write(add("after")))
-    assert "after" in names(database)
+    assert "outer" not in counter_names(database)
+    run_sync(database.write(add_counter("after")))
+    assert "after" in counter_names(database)
 
 
 def test_full_disk_fails_only_large_write(database: Sqlite) -> None:
@@ -116,42 +118,42 @@ def test_full_disk_fails_only_large_write(database: Sqlite) -> None:
     run_sync(database.write(limit))
 
     async def together() -> list[Any]:
-        jobs = [database.write(add("small")), database.write(large), database.write(add("smaller"))]
+        jobs = [database.write(add_counter("small")), database.write(large), database.write(add_counter("smaller"))]
         return await asyncio.gather(*jobs, return_exceptions=True)
 
     small, failed, smaller = asyncio.run(together())
     assert (small, smaller) == (0, 0)
     assert isinstance(failed, Unavailable)
     assert "disk is full" in str(failed)
-    assert names(database) == {"small", "smaller"}
+    assert counter_names(database) == {"small", "smaller"}
 
 
 def test_deferred_work_is_done_on_close(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "a.db")
 
     async def quiet(tx: Any) -> None:
-        await add("later")(tx)
+        await add_counter("later")(tx)
 
     database.defer_write(quiet)
     database.close()
     again = Sqlite(tmp_path / "a.db")
-    assert names(again) == {"later"}
+    assert counter_names(again) == {"later"}
     again.close()
 
 
 def test_deferred_work_does_not_block_writes(database: Sqlite) -> None:
     async def quiet(tx: Any) -> None:
-        await add("later")(tx)
+        await add_counter("later")(tx)
 
     database.defer_write(quiet)
-    run_sync(database.write(add("now")))
-    assert names(database) == {"now"}
+    run_sync(database.write(add_counter("now")))
+    assert counter_names(database) == {"now"}
 
     def came() -> bool:
-        run_sync(database.write(add(f"and then {time.monotonic()}")))  # however many write meanwhile
-        return "later" in names(database)
+        run_sync(database.write(add_counter(f"and then {time.monotonic()}")))  # however many others write meanwhile
+        return "later" in counter_names(database)
 
-    until(came)
+    wait_until(came)
 
 
 def test_single_caller_writes_on_own_thread(database: Sqlite) -> None:
@@ -163,32 +165,36 @@ def test_single_caller_writes_on_own_thread(database: Sqlite) -> None:
 
 def test_interrupted_write_rolls_back(database: Sqlite) -> None:
     async def interrupted(tx: Any) -> None:
-        await add("half")(tx)
+        await add_counter("half")(tx)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_sync(database.write(interrupted))
-    assert names(database) == set()
-    others = [threading.Thread(target=lambda i=i: run_sync(database.write(add(f"other {i}")))) for i in range(8)]
+    assert counter_names(database) == set()
+    others = [
+        threading.Thread(target=lambda i=i: run_sync(database.write(add_counter(f"other {i}")))) for i in range(8)
+    ]
     for other in others:
         other.start()
     for other in others:
         other.join(LONG)
-    assert run_sync(database.write(add("after"))) == 0
-    assert len(names(database)) == 9
+    assert run_sync(database.write(add_counter("after"))) == 0
+    assert len(counter_names(database)) == 9
 
 
 def test_closed_store_raises_error(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "a.db")
     database.close()
     with pytest.raises(Unavailable, match="closed"):
-        run_sync(database.write(add("x")))
+        run_sync(database.write(add_counter("x")))
 
 
 def test_files_are_private_to_owner(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "deep" / "er" / "athena.db")
-    run_sync(database.write(add("x")))
-    for file in (tmp_path / "deep" / "er").iterdir():
+    run_sync(database.write(add_counter("x")))
+    files = list((tmp_path / "deep" / "er").iterdir())
+    assert files
+    for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     assert stat.S_IMODE((tmp_path / "deep" / "er").stat().st_mode) == 0o700
     database.close()
@@ -218,8 +224,8 @@ def test_concurrent_creation_succeeds(tmp_path: Path) -> None:
         thread.join()
     assert len(made) == 8
     for i, database in enumerate(made):
-        run_sync(database.write(add(f"n{i}")))
-    assert len(names(made[0])) == 8
+        run_sync(database.write(add_counter(f"n{i}")))
+    assert len(counter_names(made[0])) == 8
     for database in made:
         database.close()
 
@@ -234,7 +240,7 @@ def test_newer_store_is_refused_unchanged(tmp_path: Path) -> None:
 
 
 def test_readers_see_snapshot_during_writes(database: Sqlite) -> None:
-    run_sync(database.write(add("a")))
+    run_sync(database.write(add_counter("a")))
     inside, go_on = threading.Event(), threading.Event()
 
     async def look_twice(tx: Any) -> tuple[int, int]:
@@ -248,11 +254,11 @@ def test_readers_see_snapshot_during_writes(database: Sqlite) -> None:
     reader = threading.Thread(target=lambda: seen.append(run_sync(database.read(look_twice))))
     reader.start()
     inside.wait(LONG)
-    run_sync(database.write(add("b")))
+    run_sync(database.write(add_counter("b")))
     go_on.set()
     reader.join()
     assert seen[0][0] == seen[0][1]
-    assert names(database) == {"a", "b"}
+    assert counter_names(database) == {"a", "b"}
 
 
 def test_failed_creation_names_path(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The vectors in memory agree with the store, whoever writes, and find what an exact scan finds."""
+"""The vector cache agrees with the store after any write, and finds what an exact scan finds."""
 
 import multiprocessing
 from collections.abc import Sequence
@@ -29,15 +29,15 @@ def _topic(number: int) -> NDArray[np.float32]:
 
 
 class Scattered:
-    """Vectors that depend on nothing but the text."""
+    """An embedder whose vectors depend only on the text."""
 
     name, dimensions = "scattered/1", SIZE
 
     def load(self) -> None: ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        made = np.array([_topic(crc32(text.encode()) % 40) + 0.5 * _topic(crc32(text.encode())) for text in texts])
-        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        vectors = np.array([_topic(crc32(text.encode()) % 40) + 0.5 * _topic(crc32(text.encode())) for text in texts])
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
 
@@ -108,7 +108,11 @@ def test_changes_by_other_process_are_seen(tmp_path: Path) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["add", "forget", "restore", "update"]), st.integers(0, 30)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "forget", "restore", "update"]), st.integers(0, 30)), min_size=1, max_size=40
+    )
+)
 def test_incremental_cache_equals_full_load(steps: list[tuple[str, int]]) -> None:
     app = App(Sqlite(IN_MEMORY_PATH), Scattered())
     context = app.create_context("p", "test")
@@ -118,6 +122,7 @@ def test_incremental_cache_equals_full_load(steps: list[tuple[str, int]]) -> Non
         return run_sync(app.catalog.get_operation(name)(context, **arguments))
 
     numbers = remember(app, ["first", "second"])
+    assert steps
     for i, (action, pick) in enumerate(steps):
         number = numbers[pick % len(numbers)]
         if action == "add":

@@ -1,4 +1,4 @@
-"""Claude Code: a plugin with hooks, MCP server and skill, by its own command, else in a folder that it looks into."""
+"""Claude Code: a plugin with hooks, MCP server and skill, installed by `claude plugin`, else in its skills folder."""
 
 import json
 import os
@@ -8,39 +8,39 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from athena.cli.clients import files, json_edit, plugin
-from athena.cli.clients.files import BackupRecord, Change
+from athena.cli.clients.files import BackupRecord, FileChange
 from athena.cli.clients.hook_entries import is_athena, is_ours
 from athena.cli.clients.setup import (
     ENTRY_NAME,
     Client,
+    ClientCommand,
     OwnedFolder,
     SetupStep,
     SetupTarget,
-    Told,
     parse_config,
     run_client_command,
 )
 from athena.errors import AthenaError, Conflict
 
 PLUGIN_ID = f"{ENTRY_NAME}@{ENTRY_NAME}"
-PLUGIN_FOLDER_PARTS = ("plugins", "claude-code")  # in Athena's home
+PLUGIN_FOLDER_PARTS = ("plugins", "claude-code")  # below the data folder
 MCP_FILE = ".mcp.json"
 SETTINGS_PATHS = (("enabledPlugins", PLUGIN_ID), ("extraKnownMarketplaces", ENTRY_NAME))
 
 
-def _config_folder(place: SetupTarget) -> Path:
-    return Path(place.environ.get("CLAUDE_CONFIG_DIR") or place.user_home / ".claude")
+def _config_folder(target: SetupTarget) -> Path:
+    return Path(target.environ.get("CLAUDE_CONFIG_DIR") or target.user_home / ".claude")
 
 
-def _find_claude(place: SetupTarget) -> str | None:
-    if found := place.find_program("claude"):
-        return found
-    usual = (place.user_home / ".local" / "bin" / "claude", _config_folder(place) / "local" / "claude")
+def _find_claude(target: SetupTarget) -> str | None:
+    if program := target.find_program("claude"):
+        return program
+    usual = (target.user_home / ".local" / "bin" / "claude", _config_folder(target) / "local" / "claude")
     return next((str(path) for path in usual if path.is_file()), None)
 
 
 class PluginInstall(NamedTuple):
-    """The plugin from a marketplace that is a folder in Athena's home."""
+    """Install the plugin from a marketplace that is a folder in the data folder."""
 
     target: SetupTarget
     program: str
@@ -48,59 +48,55 @@ class PluginInstall(NamedTuple):
 
     @property
     def settings_path(self) -> Path:
-        if self.target.project is not None:  # the one that is not shared: our paths are of this machine
+        if self.target.project is not None:  # the file that is not shared: our paths exist on this machine only
             return self.target.project / ".claude" / "settings.local.json"
         return _config_folder(self.target) / "settings.json"
 
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
         text = files.read_config(self.settings_path)
         try:
-            here = parse_config(text, json_edit.parse)
+            settings = parse_config(text, json_edit.parse)
         except AthenaError as error:
             raise type(error)(f"{self.settings_path}: {error}", hint="repair it; nothing was changed") from None
-        enabled, known = (json_edit.get_value(here, path) for path in SETTINGS_PATHS)
-        source = json_edit.get_value(known, ("source", "path"))
-        ours = source == str(self.source.path)
-        if known is not None and not _is_own_marketplace(source):
+        enabled, marketplace = (json_edit.get_value(settings, path) for path in SETTINGS_PATHS)
+        source = json_edit.get_value(marketplace, ("source", "path"))
+        if marketplace is not None and not _is_own_marketplace(source):
             if remove:
                 return []
             hint = f"claude plugin marketplace remove {ENTRY_NAME}; nothing was changed"
             raise Conflict(f"{self.settings_path}: it has a marketplace {ENTRY_NAME} from elsewhere", hint=hint)
-        copied = self._find_copy()
-        leave = [self._plugin_argv("uninstall", PLUGIN_ID)] if copied is not None else []
+        installed = self._find_copy()
+        commands = [] if installed is None else [self._plugin_argv("uninstall", PLUGIN_ID)]
         if remove:
-            return [Told(words, self.settings_path) for words in [*leave, *self._forget_commands()]]
-        if enabled is True and ours and copied is not None and self._is_same_copy(copied):
-            return []
-        leave += (
-            [self._plugin_argv("marketplace", "remove", ENTRY_NAME)]
-            if known is not None and not _other_installations(self.target)
-            else []
-        )
-        add = [self._plugin_argv("marketplace", "add", str(self.source.path)), self._plugin_argv("install", PLUGIN_ID)]
-        return [Told(words, self.settings_path) for words in [*leave, *add]]
+            commands += self._forget_commands()
+        else:
+            is_ours = source == str(self.source.path)
+            if enabled is True and is_ours and installed is not None and self._is_same_copy(installed):
+                return []
+            if marketplace is not None and not _other_installations(self.target):
+                commands.append(self._plugin_argv("marketplace", "remove", ENTRY_NAME))
+            commands.append(self._plugin_argv("marketplace", "add", str(self.source.path)))
+            commands.append(self._plugin_argv("install", PLUGIN_ID))
+        return [ClientCommand(argv, self.settings_path) for argv in commands]
 
     def _forget_commands(self) -> list[list[str]]:
-        """Return how the client forgets our folder; that would uninstall the plugin in every other project, too."""
-        known = _read_json(_config_folder(self.target) / "plugins" / "known_marketplaces.json")
-        ours = _is_own_marketplace(json_edit.get_value(known, (ENTRY_NAME, "source", "path")))
-        # Not for a scope: then it would keep a folder that is gone.
-        return (
-            [[self.program, "plugin", "marketplace", "remove", ENTRY_NAME]]
-            if ours and not _other_installations(self.target)
-            else []
-        )
+        """Return the command that removes our marketplace, unless another project would lose the plugin."""
+        marketplaces = _read_json(_config_folder(self.target) / "plugins" / "known_marketplaces.json")
+        source = json_edit.get_value(marketplaces, (ENTRY_NAME, "source", "path"))
+        if not _is_own_marketplace(source) or _other_installations(self.target):
+            return []
+        # without --scope: with it, the client would keep a folder that no longer exists
+        return [[self.program, "plugin", "marketplace", "remove", ENTRY_NAME]]
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
         planned = self.plan_changes(record, remove)
         before = files.read_config(self.settings_path)
         if not remove and planned and not record.is_untouched(self.settings_path, before):
-            record.save_original(
-                self.settings_path, self._strip_entries(before, record.original_text(self.settings_path)), None
-            )
-        for told in planned:
-            assert isinstance(told, Told)
-            run_client_command(told.argv, self.target)
+            original = self._strip_entries(before, record.original_text(self.settings_path))
+            record.save_original(self.settings_path, original, None)
+        for command in planned:
+            assert isinstance(command, ClientCommand)
+            run_client_command(command.argv, self.target)
         if remove:
             self._restore_settings(record)
         elif planned:
@@ -111,30 +107,32 @@ class PluginInstall(NamedTuple):
         return planned
 
     def _restore_order(self, before: str | None) -> None:
-        """Undo the client's own sorting of what others wrote, as long as that says the same."""
-        now = files.read_config(self.settings_path)
+        """Undo the client's sorting of keys, if the values are the same."""
+        current = files.read_config(self.settings_path)
         wanted = before or ""
         for path in SETTINGS_PATHS:
-            wanted = json_edit.set_value(wanted, path, json_edit.get_value(parse_config(now, json_edit.parse), path))
-        if wanted != now and parse_config(wanted, json_edit.parse) == parse_config(now, json_edit.parse):
-            files.write_change(Change(self.settings_path, now, wanted))
+            wanted = json_edit.set_value(
+                wanted, path, json_edit.get_value(parse_config(current, json_edit.parse), path)
+            )
+        if wanted != current and parse_config(wanted, json_edit.parse) == parse_config(current, json_edit.parse):
+            files.write_change(FileChange(self.settings_path, current, wanted))
 
     def _restore_settings(self, record: BackupRecord) -> None:
-        """Leave the settings as they were, byte for byte where nobody else has changed them."""
-        known, now = record.original_text(self.settings_path), files.read_config(self.settings_path)
-        source = json_edit.get_value(parse_config(now, json_edit.parse), (*SETTINGS_PATHS[1], "source", "path"))
+        """Restore the settings, byte for byte if nobody else has changed them."""
+        original, current = record.original_text(self.settings_path), files.read_config(self.settings_path)
+        source = json_edit.get_value(parse_config(current, json_edit.parse), (*SETTINGS_PATHS[1], "source", "path"))
         if not record.has_file(self.settings_path) and not _is_own_marketplace(source):
             return
-        left = self._strip_entries(now, known)
-        if parse_config(left, json_edit.parse) == parse_config(known, json_edit.parse):
-            left = known
-        if left != now:
-            files.write_change(Change(self.settings_path, now, left))
+        stripped = self._strip_entries(current, original)
+        if parse_config(stripped, json_edit.parse) == parse_config(original, json_edit.parse):
+            stripped = original
+        if stripped != current:
+            files.write_change(FileChange(self.settings_path, current, stripped))
         record.forget_file(self.settings_path)
 
-    def _strip_entries(self, text: str | None, known: str | None) -> str | None:
-        """Return settings without our entries, and without what is left empty and was not there before."""
-        keep = parse_config(known, json_edit.parse)
+    def _strip_entries(self, text: str | None, original_text: str | None) -> str | None:
+        """Return settings without our entries, and without empty objects that the original did not have."""
+        keep = parse_config(original_text, json_edit.parse)
         for path in SETTINGS_PATHS:
             if text is None:
                 break
@@ -143,55 +141,56 @@ class PluginInstall(NamedTuple):
                 text = json_edit.remove_value(text, path[:1], lambda value: value == {}, keep)
         return text
 
-    def _plugin_argv(self, *words: str) -> list[str]:
+    def _plugin_argv(self, *args: str) -> list[str]:
         scope = "local" if self.target.project is not None else "user"
-        return [self.program, "plugin", *words, "--scope", scope]
+        return [self.program, "plugin", *args, "--scope", scope]
 
     def _find_copy(self) -> Path | None:
-        """Return where the client has its own copy."""
-        mine = [one for one in list_installations(self.target) if one[:2] == _installation_scope(self.target)]
-        return Path(mine[0][2]) if mine else None
+        """Return the folder of the client's own copy of the plugin, if it is installed in this scope."""
+        scope = _installation_scope(self.target)
+        copies = [path for *installed_scope, path in list_installations(self.target) if tuple(installed_scope) == scope]
+        return Path(copies[0]) if copies else None
 
     def is_modified(self) -> bool:
-        return False  # the client's own copy is to be as what it was made from
+        return False  # people change the source, not the client's copy of it
 
-    def _is_same_copy(self, copied: Path) -> bool:
-        return all(files.read_config(copied / name) == text for name, text in self.source.texts.items())
+    def _is_same_copy(self, copy: Path) -> bool:
+        return all(files.read_config(copy / name) == text for name, text in self.source.texts.items())
 
 
-def list_installations(place: SetupTarget) -> list[tuple[str, str, str]]:
-    """Return for whom the client has our plugin: scope, project, and where its copy is."""
-    text = files.read_config(_config_folder(place) / "plugins" / "installed_plugins.json")
+def list_installations(target: SetupTarget) -> list[tuple[str, str, str]]:
+    """Return scope, project and folder of each installation of our plugin in the client."""
+    text = files.read_config(_config_folder(target) / "plugins" / "installed_plugins.json")
     try:
-        found = json_edit.get_value(json.loads(text or "{}"), ("plugins", PLUGIN_ID)) or []
-        return [(one["scope"], one.get("projectPath") or "", one["installPath"]) for one in found]
+        installations = json_edit.get_value(json.loads(text or "{}"), ("plugins", PLUGIN_ID)) or []
+        return [(row["scope"], row.get("projectPath") or "", row["installPath"]) for row in installations]
     except (ValueError, AttributeError, KeyError, TypeError):
-        return []  # it is the client's own file, in a form that we do not know
+        return []  # the client's own file, in an unknown format
 
 
 def _is_own_marketplace(source: object) -> bool:
-    """Tell whether a marketplace is a folder of ours, maybe of a home that has moved since."""
+    """Return whether a marketplace is a folder of Athena, maybe in a data folder that has moved since."""
     return str(source).endswith(os.path.join(*PLUGIN_FOLDER_PARTS))
 
 
-def _other_installations(place: SetupTarget) -> list[tuple[str, str, str]]:
-    return [one for one in list_installations(place) if one[:2] != _installation_scope(place)]
+def _other_installations(target: SetupTarget) -> list[tuple[str, str, str]]:
+    return [row for row in list_installations(target) if row[:2] != _installation_scope(target)]
 
 
-def _installation_scope(place: SetupTarget) -> tuple[str, str]:
-    return ("user", "") if place.project is None else ("local", str(place.project))
+def _installation_scope(target: SetupTarget) -> tuple[str, str]:
+    return ("user", "") if target.project is None else ("local", str(target.project))
 
 
 class PluginSource(NamedTuple):
-    """The folder that the client reads the plugin from: for all projects, so the last one takes it away."""
+    """The folder that the client copies the plugin from; it is shared, so the last installation removes it."""
 
     target: SetupTarget
     folder: OwnedFolder
 
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         return [] if remove and _other_installations(self.target) else self.folder.plan_changes(record, remove)
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         return self.folder.apply_changes(record, remove) if self.plan_changes(record, remove) else []
 
     def is_modified(self) -> bool:
@@ -199,14 +198,14 @@ class PluginSource(NamedTuple):
 
 
 class FolderRemoval(NamedTuple):
-    """A folder that is not to be there, whichever way the client is set up."""
+    """Remove a folder: the plugin in the skills folder, which the marketplace replaces."""
 
     folder: OwnedFolder
 
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         return self.folder.plan_changes(record, True)
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         return self.folder.apply_changes(record, True)
 
     def is_modified(self) -> bool:
@@ -214,69 +213,73 @@ class FolderRemoval(NamedTuple):
 
 
 def _create_plugin_folder(
-    place: SetupTarget, path: Path, texts: dict[str, str], ours: Collection[str] = ()
+    target: SetupTarget, path: Path, texts: dict[str, str], owned_files: Collection[str] = ()
 ) -> OwnedFolder:
-    """Return the plugin in a folder, with what somebody has changed there in how the server is started."""
-    there, way = files.read_config(path / MCP_FILE) or "", ("mcpServers", ENTRY_NAME)
+    """Return the plugin in a folder; changes that somebody made to the server's entry there are kept."""
+    existing, entry_path = files.read_config(path / MCP_FILE) or "", ("mcpServers", ENTRY_NAME)
     try:
-        found = parse_config(there, json_edit.parse)
-        if not is_ours(json_edit.get_value(found, (*way, "command"))):
-            return OwnedFolder(path, texts, False, ours)
+        config = parse_config(existing, json_edit.parse)
+        if not is_ours(json_edit.get_value(config, (*entry_path, "command"))):
+            return OwnedFolder(path, texts, False, owned_files)
     except AthenaError:
-        return OwnedFolder(path, texts, False, ours)
-    kept = json_edit.set_value(there, (*way, "command"), place.mcp_path)
-    changed = json_edit.parse(kept) != json_edit.parse(texts[MCP_FILE])
-    more = [*found, *found[way[0]]] != [*way]
-    left = {MCP_FILE: json_edit.remove_value(there, way, is_ours)} if more else {}
-    return OwnedFolder(path, texts | {MCP_FILE: kept}, changed, {*ours, MCP_FILE}, left)
+        return OwnedFolder(path, texts, False, owned_files)
+    text = json_edit.set_value(existing, (*entry_path, "command"), target.mcp_path)
+    changed = json_edit.parse(text) != json_edit.parse(texts[MCP_FILE])
+    has_more = [*config, *config[entry_path[0]]] != [*entry_path]
+    remaining = {MCP_FILE: json_edit.remove_value(existing, entry_path, is_ours)} if has_more else {}
+    return OwnedFolder(path, texts | {MCP_FILE: text}, changed, {*owned_files, MCP_FILE}, remaining)
 
 
-def _claude_steps(place: SetupTarget) -> Sequence[SetupStep]:
-    texts = plugin.render_files(place.hook_path, place.mcp_path, [])
-    above = place.project / ".claude" if place.project is not None else _config_folder(place)
-    alone = {name: texts[name] for name in texts if "marketplace" not in name}
-    loose = _create_plugin_folder(place, above / "skills" / ENTRY_NAME, alone)
-    program = _find_claude(place)
+def _claude_steps(target: SetupTarget) -> Sequence[SetupStep]:
+    texts = plugin.render_files(target.hook_path, target.mcp_path, [])
+    config_folder = target.project / ".claude" if target.project is not None else _config_folder(target)
+    skill_texts = {name: texts[name] for name in texts if "marketplace" not in name}
+    skill_folder = _create_plugin_folder(target, config_folder / "skills" / ENTRY_NAME, skill_texts)
+    program = _find_claude(target)
     if program is None:
-        return [loose]
-    source = _create_plugin_folder(place, Path(place.home).joinpath(*PLUGIN_FOLDER_PARTS), texts, texts)
-    return [PluginSource(place, source), PluginInstall(place, program, source), FolderRemoval(loose)]
+        return [skill_folder]
+    source = _create_plugin_folder(target, Path(target.home).joinpath(*PLUGIN_FOLDER_PARTS), texts, texts)
+    return [PluginSource(target, source), PluginInstall(target, program, source), FolderRemoval(skill_folder)]
 
 
-def _duplicate_server_notes(place: SetupTarget) -> list[str]:
-    """Say which servers of the user's own are Athena as well, so that its tools would come twice."""
-    above = place.environ.get("CLAUDE_CONFIG_DIR") or place.user_home
-    said = _read_json(Path(above) / ".claude.json")
-    found: list[tuple[str, str, Any]] = [("user", "", said)]
-    projects = said.get("projects")
+def _duplicate_server_notes(target: SetupTarget) -> list[str]:
+    """Return a note for each server that the user added and that is Athena too: its tools would appear twice."""
+    folder = target.environ.get("CLAUDE_CONFIG_DIR") or target.user_home
+    user_config = _read_json(Path(folder) / ".claude.json")
+    configs: list[tuple[str, str, Any]] = [("user", "", user_config)]
+    projects = user_config.get("projects")
     if isinstance(projects, dict):
-        found += [("local", name, one) for name, one in projects.items() if place.project in (None, Path(name))]
-    if place.project is not None:
-        found.append(("project", str(place.project), _read_json(place.project / MCP_FILE)))
-    made = []
-    for scope, folder, holder in found:
-        servers = json_edit.get_value(holder, ("mcpServers",))
+        configs += [
+            ("local", name, config) for name, config in projects.items() if target.project in (None, Path(name))
+        ]
+    if target.project is not None:
+        configs.append(("project", str(target.project), _read_json(target.project / MCP_FILE)))
+    notes = []
+    for scope, project, config in configs:
+        servers = json_edit.get_value(config, ("mcpServers",))
         for name in [key for key in servers if is_athena(servers[key])] if isinstance(servers, dict) else []:
-            words = shlex.join(["claude", "mcp", "remove", name, "--scope", scope])
-            there = f"cd {shlex.quote(folder)} && " if folder else ""
-            made.append(f"the server {name!r} that you added is Athena too, so its tools come twice: {there}{words}")
-    return made
+            command = shlex.join(["claude", "mcp", "remove", name, "--scope", scope])
+            prefix = f"cd {shlex.quote(project)} && " if project else ""
+            notes.append(
+                f"the server {name!r} that you added is Athena too, so its tools come twice: {prefix}{command}"
+            )
+    return notes
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return what a file of the client's says, as far as it can be read."""
+    """Return the object in a file of the client, an empty one if it cannot be read."""
     try:
-        said = json.loads(files.read_config(path) or "{}")
+        value = json.loads(files.read_config(path) or "{}")
     except (ValueError, AthenaError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 CLAUDE_CODE = Client(
     "claude-code",
     "Claude Code",
     "a plugin: session hooks, the MCP server and a skill",
-    lambda place: _find_claude(place) is not None or _config_folder(place).is_dir(),
+    lambda target: _find_claude(target) is not None or _config_folder(target).is_dir(),
     _claude_steps,
     "start claude; /plugin, /hooks and /mcp list what it has",
     hooks=True,

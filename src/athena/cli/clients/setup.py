@@ -1,5 +1,6 @@
-"""What setting up a client consists of: parts of files, folders of our own, and words to the client's own command."""
+"""The steps of setting up a client: entries in its files, folders of our own, and calls of the client's command."""
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -9,16 +10,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from athena.cli.clients import files, hook_entries, json_edit
-from athena.cli.clients.files import BackupRecord, Change
+from athena.cli.clients.files import BackupRecord, FileChange
 from athena.cli.clients.hook_entries import is_athena, is_manual_entry, is_ours
 from athena.errors import AthenaError, Conflict, Unavailable
 from athena.hooks.launcher import BIN_FOLDER, HOOK_LAUNCHER, MCP_LAUNCHER
 
-COMMAND_TIMEOUT_S = 60  # seconds for a client's own command
+COMMAND_TIMEOUT_S = 60  # for a client's own command
+ENTRY_NAME = "athena"  # of our server in a client's configuration
 
 
 class SetupTarget(NamedTuple):
-    """Where to set up: Athena's own home, that of the user, the project if it is for that alone."""
+    """Where to set up: Athena's data folder, the user's home, and the project, or None for all projects."""
 
     home: str
     user_home: Path
@@ -38,33 +40,33 @@ class SetupTarget(NamedTuple):
         return self.project or self.user_home
 
     def find_program(self, name: str) -> str | None:
-        """Find a client's own command."""
+        """Return the path of a client's own command, if it is installed."""
         return shutil.which(name, path=self.environ.get("PATH", os.defpath))
 
 
-class Told(NamedTuple):
-    """Something that is said to the client's own command."""
+class ClientCommand(NamedTuple):
+    """A call of the client's own command."""
 
     argv: list[str]
-    config_path: Path  # the configuration that it changes
+    config_path: Path  # the file that it changes
 
     def format_diff(self) -> str:
         return f"$ {shlex.join(self.argv)}  # writes {self.config_path}\n"
 
 
 class SetupStep(Protocol):
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
-        """Say what would be done; nothing where it is so already."""
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
+        """Return the changes to make; none if the client is set up already."""
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
-        """Do it, and say what was done."""
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
+        """Make the changes and return them."""
 
     def is_modified(self) -> bool:
-        """Tell whether somebody has changed what we put there; that is kept."""
+        """Return whether somebody has changed our entries, which are then kept."""
 
 
 class TextFormat(Protocol):
-    """How a kind of file is read and changed."""
+    """Functions that read and edit a file format."""
 
     def parse(self, text: str) -> Any: ...
     def set_value(self, text: str, path: Sequence[str], value: Any) -> str: ...
@@ -72,8 +74,8 @@ class TextFormat(Protocol):
     def restore_value(self, text: str, path: Sequence[str], known: str) -> str: ...
 
 
-class Entry(NamedTuple):
-    """Something of ours in a file: a value at the end of a path, or a group in the list of hooks there."""
+class ConfigEntry(NamedTuple):
+    """An entry of ours in a file: a value at a path, or a group in the list of hooks there."""
 
     path: tuple[str, ...]
     value: Any
@@ -81,21 +83,21 @@ class Entry(NamedTuple):
 
 
 class FileEdit(NamedTuple):
-    """Our entries in a file of somebody else's."""
+    """Our entries in a file of the client."""
 
     path: Path
-    entries: Sequence[Entry]
+    entries: Sequence[ConfigEntry]
     text_format: TextFormat = json_edit
 
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         before = files.read_config(self.path)
         try:
             after = self.remove_entries(record, before) if remove else self._add_entries(before)
         except AthenaError as error:
             raise type(error)(f"{self.path}: {error}", hint=error.hint or "repair it; nothing was changed") from None
-        return [] if after == before else [Change(self.path, before, after)]
+        return [] if after == before else [FileChange(self.path, before, after)]
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         changes = self.plan_changes(record, remove)
         for change in changes:
             if not remove:
@@ -107,101 +109,101 @@ class FileEdit(NamedTuple):
 
     def _add_entries(self, before: str | None) -> str:
         text = before or ""
-        found = parse_config(text, self.text_format.parse)
+        config = parse_config(text, self.text_format.parse)
         for entry in self.entries:
-            there = json_edit.get_value(found, entry.path)
+            existing = json_edit.get_value(config, entry.path)
             if entry.is_hook_group:
                 text = hook_entries.add_hook_group(text, entry.path, entry.value)
-            elif there is None:
+            elif existing is None:
                 text = self.text_format.set_value(text, entry.path, entry.value)
-            elif is_athena(there):
-                text = self._renew_entry(text, entry, there)
+            elif is_athena(existing):
+                text = self._renew_entry(text, entry, existing)
             else:
                 hint = "it runs something else: rename or remove it; nothing was changed"
                 raise Conflict(f"{'.'.join(entry.path)} is not ours", hint=hint)
         return text
 
-    def _renew_entry(self, text: str, entry: Entry, there: Any) -> str:
-        """Change how an entry that is there starts us; all else that somebody wrote into it stays."""
+    def _renew_entry(self, text: str, entry: ConfigEntry, existing: Any) -> str:
+        """Update the command of an existing entry; keep all else that somebody wrote into it."""
         command, args = (*entry.path, "command"), (*entry.path, "args")
-        if is_ours(there):
+        if is_ours(existing):
             return self.text_format.set_value(text, command, entry.value["command"])
-        if not is_manual_entry(there):
-            return text  # somebody has put a command of their own around ours
-        words = there["args"][there["args"].index("mcp") + 1 :]
+        if not is_manual_entry(existing):
+            return text  # somebody wrapped our launcher in a command of their own
+        more_args = existing["args"][existing["args"].index("mcp") + 1 :]
         text = self.text_format.set_value(text, command, entry.value["command"])
-        return self.text_format.set_value(text, args, [*entry.value.get("args", []), *words])
+        return self.text_format.set_value(text, args, [*entry.value.get("args", []), *more_args])
 
     def is_modified(self) -> bool:
-        """Tell whether somebody has changed our entries; another path is no such change."""
-        found = parse_config(files.read_config(self.path), self.text_format.parse)
-        for entry in self.entries:
-            there = json_edit.get_value(found, entry.path)
-            if entry.is_hook_group and hook_entries.has_modified_hooks(there, entry.value):
-                return True
-            if (
-                not entry.is_hook_group
-                and is_athena(there)
-                and there | {"command": entry.value["command"]} != entry.value
-            ):
-                return True
-        return False
+        """Return whether somebody has changed our entries; another path of the launcher does not count."""
+        config = parse_config(files.read_config(self.path), self.text_format.parse)
+        return any(_is_entry_modified(entry, json_edit.get_value(config, entry.path)) for entry in self.entries)
 
-    def find_preexisting(self, record: BackupRecord) -> list[Entry]:
-        """Return the entries that were there before us, and that are to come back."""
-        keep = parse_config(record.original_text(self.path), self.text_format.parse)
+    def find_preexisting(self, record: BackupRecord) -> list[ConfigEntry]:
+        """Return the entries that the file had before the first set-up, which removal restores."""
+        original = parse_config(record.original_text(self.path), self.text_format.parse)
         return [
-            one for one in self.entries if not one.is_hook_group and json_edit.get_value(keep, one.path) is not None
+            entry
+            for entry in self.entries
+            if not entry.is_hook_group and json_edit.get_value(original, entry.path) is not None
         ]
 
     def remove_entries(self, record: BackupRecord, before: str | None) -> str | None:
-        """Return what a file is without us: as it was, if nobody has changed it since."""
+        """Return a file's text without our entries: the original, if nobody has changed the file since."""
         if before is None:
             return None
-        known = record.original_text(self.path)
+        original_text = record.original_text(self.path)
         if record.is_untouched(self.path, before):
-            return known
-        keep, comes_back = parse_config(known, self.text_format.parse), self.find_preexisting(record)
+            return original_text
+        original = parse_config(original_text, self.text_format.parse)
+        preexisting = self.find_preexisting(record)
         after = before
         for entry in self.entries:
             if entry.is_hook_group:
-                after = hook_entries.remove_hooks(after, entry.path, keep)
-            elif entry in comes_back:
-                there = json_edit.get_value(parse_config(after, self.text_format.parse), entry.path)
-                after = self.text_format.restore_value(after, entry.path, known or "") if is_ours(there) else after
-            else:
-                after = self.text_format.remove_value(after, entry.path, is_ours, keep)
-        made = record.has_file(self.path) and known is None
-        return None if made and not parse_config(after, self.text_format.parse) else after
+                after = hook_entries.remove_hooks(after, entry.path, original)
+            elif entry not in preexisting:
+                after = self.text_format.remove_value(after, entry.path, is_ours, original)
+            elif is_ours(json_edit.get_value(parse_config(after, self.text_format.parse), entry.path)):
+                after = self.text_format.restore_value(after, entry.path, original_text or "")
+        created = record.has_file(self.path) and original_text is None
+        return None if created and not parse_config(after, self.text_format.parse) else after
+
+
+def _is_entry_modified(entry: ConfigEntry, existing: Any) -> bool:
+    if entry.is_hook_group:
+        return hook_entries.has_modified_hooks(existing, entry.value)
+    return is_athena(existing) and bool(existing | {"command": entry.value["command"]} != entry.value)
 
 
 class OwnedFolder(NamedTuple):
-    """A folder with files of ours; what somebody else put there, or wrote into ours, stays."""
+    """A folder with files of ours; files and changes of others in it stay."""
 
     path: Path
     texts: Mapping[str, str]
-    changed: bool = False  # the texts have words of somebody else, which are kept
-    owned_files: Collection[str] = ()  # files that are ours, whatever the record says
-    remaining_texts: Mapping[str, str] | None = None  # what is left of files that have more than ours
+    changed: bool = False  # the texts include changes that somebody made
+    owned_files: Collection[str] = ()  # may be replaced whatever the record says
+    remaining_texts: Mapping[str, str] | None = None  # what removal leaves of files that have more than our part
 
     def is_modified(self) -> bool:
         return self.changed
 
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
-        mine: list[Change] = []
-        theirs: list[Change] = []
-        left = self.remaining_texts or {}
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
+        ours: list[FileChange] = []
+        theirs: list[FileChange] = []
+        remaining = self.remaining_texts or {}
         for name, text in self.texts.items():
             path = self.path / name
-            change = Change(path, files.read_config(path), left.get(name) if remove else text)
-            ours = name in self.owned_files or change.before in (None, text) or record.is_untouched(path, change.before)
+            change = FileChange(path, files.read_config(path), remaining.get(name) if remove else text)
+            may_change = (
+                name in self.owned_files or change.before in (None, text) or record.is_untouched(path, change.before)
+            )
             if change.before != change.after:
-                (mine if ours else theirs).append(change)
+                (ours if may_change else theirs).append(change)
         if theirs and not remove:
             raise Conflict(f"{theirs[0].path} is not ours, or was changed", hint="move it away; nothing was changed")
-        return mine
+        return ours
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         changes = self.plan_changes(record, remove)
         for change in changes:
             files.write_change(change, 0o755 if (change.after or "").startswith("#!") else 0o644)
@@ -211,7 +213,7 @@ class OwnedFolder(NamedTuple):
         return changes
 
     def _record_files(self, record: BackupRecord, remove: bool) -> None:
-        """Remember which files are as we wrote them: these may be written anew and removed."""
+        """Record the files that Athena wrote: it may replace and remove these."""
         for name, text in self.texts.items():
             path = self.path / name
             if remove:
@@ -220,23 +222,20 @@ class OwnedFolder(NamedTuple):
                 record.save_original(path, None, text)
 
     def _remove_empty_folders(self) -> None:
-        """Remove the folders that are left empty."""
-        inside = {Path(name).parent for name in self.texts} | {Path()}
-        inside |= {above for one in set(inside) for above in one.parents}
-        for one in sorted(inside, key=lambda one: len(one.parts), reverse=True):
-            try:
-                (self.path / one).rmdir()
-            except OSError:
-                continue  # somebody put something there, or it was never made
+        folders = {Path(name).parent for name in self.texts} | {Path()}
+        folders |= {parent for folder in set(folders) for parent in folder.parents}
+        for folder in sorted(folders, key=lambda path: len(path.parts), reverse=True):
+            with contextlib.suppress(OSError):  # it has other files, or was never created
+                (self.path / folder).rmdir()
 
 
-def run_client_command(words: list[str], place: SetupTarget) -> str:
-    """Say something to a client's own command, and return what it answers."""
+def run_client_command(argv: list[str], target: SetupTarget) -> str:
+    """Run a client's own command and return its output."""
     try:
-        done = subprocess.run(
-            words,
-            cwd=place.base_folder,
-            env=dict(place.environ),
+        completed = subprocess.run(
+            argv,
+            cwd=target.base_folder,
+            env=dict(target.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -245,33 +244,33 @@ def run_client_command(words: list[str], place: SetupTarget) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{shlex.join(words)}: {type(error).__name__}", hint="run it by hand to see why") from None
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip())[-500:]
-        raise Unavailable(f"{shlex.join(words)} failed: {said}", hint="run it by hand to see why")
-    return done.stdout
+        raise Unavailable(f"{shlex.join(argv)}: {type(error).__name__}", hint="run it by hand to see why") from None
+    if completed.returncode:
+        message = (completed.stderr.strip() or completed.stdout.strip())[-500:]
+        raise Unavailable(f"{shlex.join(argv)} failed: {message}", hint="run it by hand to see why")
+    return completed.stdout
 
 
-def parse_config(text: str | None, read: Callable[[str], Any]) -> Any:
-    """Return what a configuration says; nothing is an empty one."""
-    return read(text) if text and text.strip() else {}
+def parse_config(text: str | None, parse: Callable[[str], Any]) -> Any:
+    """Parse a configuration; no file and a blank one are an empty configuration."""
+    return parse(text) if text and text.strip() else {}
 
 
 class CommandStep(NamedTuple):
-    """What to say, and the same as an edit: it tells whether that is so already, and helps where it was not done."""
+    """Calls of the client's command, and the same as an edit: it shows what is missing, and does it if they fail."""
 
     target: SetupTarget
     add_commands: list[list[str]]
     remove_commands: list[list[str]]
     edit: FileEdit
 
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
         changes = self.edit.plan_changes(record, remove)
         if not changes or self._must_edit_file(record, remove):
             return changes
-        return [Told(words, self.edit.path) for words in (self.remove_commands if remove else self.add_commands)]
+        return [ClientCommand(argv, self.edit.path) for argv in (self.remove_commands if remove else self.add_commands)]
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
         if self._must_edit_file(record, remove):
             return self.edit.apply_changes(record, remove)
         planned = self.plan_changes(record, remove)
@@ -281,38 +280,36 @@ class CommandStep(NamedTuple):
         wanted = self.edit.plan_changes(record, remove)[0].after
         if not remove:
             record.save_original(path, self.edit.remove_entries(record, before), None)
-        for told in planned:
-            assert isinstance(told, Told)
-            run_client_command(told.argv, self.target)
-        now = files.read_config(path)
+        for command in planned:
+            assert isinstance(command, ClientCommand)
+            run_client_command(command.argv, self.target)
+        current = files.read_config(path)
         if remove:
-            # Its command took ours out; where it says the same as before, the bytes shall be the same too.
-            if self._is_same_config(now, wanted):
-                files.write_change(Change(path, now, wanted))
+            # the client's command may have reformatted the file: restore the bytes if the values are the same
+            if self._is_same_config(current, wanted):
+                files.write_change(FileChange(path, current, wanted))
                 record.forget_file(path)
                 return planned
             return [*planned, *self.edit.apply_changes(record, remove)]
-        if now != wanted and self._is_same_config(now, wanted):
-            files.write_change(Change(path, now, wanted))  # commands tidy up what others wrote, too
-            now = wanted
-        record.save_original(path, record.original_text(path), now)
-        # Some commands only hand it to a window that is open, or have nobody to hand it to.
+        if current != wanted and self._is_same_config(current, wanted):
+            files.write_change(FileChange(path, current, wanted))  # undo the command's reformatting
+            current = wanted
+        record.save_original(path, record.original_text(path), current)
+        # some commands only notify an open window, and do nothing if there is none
         return [*planned, *(self.edit.apply_changes(record, remove) if self.edit.plan_changes(record, remove) else [])]
 
     def is_modified(self) -> bool:
         return self.edit.is_modified()
 
     def _must_edit_file(self, record: BackupRecord, remove: bool) -> bool:
-        """Tell whether we change the file: there is no command for it, or it would undo somebody's changes."""
-        return (
-            bool(not self.remove_commands or self.edit.find_preexisting(record)) if remove else self.edit.is_modified()
-        )
+        """Return whether to edit the file: there is no command for it, or it would undo somebody's changes."""
+        if remove:
+            return bool(not self.remove_commands or self.edit.find_preexisting(record))
+        return self.edit.is_modified()
 
-    def _is_same_config(self, one: str | None, other: str | None) -> bool:
-        return bool(parse_config(one, self.edit.text_format.parse) == parse_config(other, self.edit.text_format.parse))
-
-
-ENTRY_NAME = "athena"  # under which clients know us
+    def _is_same_config(self, text: str | None, other: str | None) -> bool:
+        parse = self.edit.text_format.parse
+        return bool(parse_config(text, parse) == parse_config(other, parse))
 
 
 class Client(NamedTuple):
@@ -320,36 +317,30 @@ class Client(NamedTuple):
 
     name: str
     title: str
-    features: str  # what it is given
-    is_installed: Callable[[SetupTarget], bool]  # is it on this machine
+    features: str  # what the set-up adds
+    is_installed: Callable[[SetupTarget], bool]
     steps: Callable[[SetupTarget], Sequence[SetupStep]]
-    next_step: str  # what to do then
+    next_step: str  # for the user, after the set-up
     per_project: bool = True  # it can be set up for a single project
-    hooks: bool = False  # it tells us what happens in sessions
-    runs_user_hooks: bool = False  # it runs the hooks of a project and those of all projects
-    notes: Callable[[SetupTarget], list[str]] = lambda _: []  # what there is to know about this machine's
+    hooks: bool = False  # it has session hooks
+    runs_user_hooks: bool = False  # in a project it runs the hooks of the project and those of the user
+    notes: Callable[[SetupTarget], list[str]] = lambda _: []
 
 
-def create_server_entry(place: SetupTarget, *, folder: str | None = None) -> dict[str, Any]:
-    """Return how a client starts the MCP server, in the usual form; `folder` is its word for the one that is open."""
-    return {"command": place.mcp_path, "args": [] if folder is None else ["--folder", folder]}
+def create_server_entry(target: SetupTarget, *, folder: str | None = None) -> dict[str, Any]:
+    """Return the usual entry that starts the MCP server; `folder` is the client's variable for the open folder."""
+    return {"command": target.mcp_path, "args": [] if folder is None else ["--folder", folder]}
 
 
 def create_hook_entries(
-    place: SetupTarget, events: dict[str, str], *, seconds: float, unit: int = 1, named: bool = False
-) -> list[Entry]:
-    """Return the hooks of a client that has them as Claude Code does: lists in an object `hooks`."""
+    target: SetupTarget, events: dict[str, str], *, timeout: int, named: bool = False
+) -> list[ConfigEntry]:
+    """Return the hook entries of a client with Claude Code's format; `timeout` is in the client's unit."""
     entries = []
-    for event, ours in events.items():
-        command: dict[str, Any] = {"type": "command", "command": f"{_shell_quote(place.hook_path)} {ours}"}
+    for event, athena_event in events.items():
+        command: dict[str, Any] = {"type": "command", "command": f"{shlex.quote(target.hook_path)} {athena_event}"}
         if named:
-            command = {"name": f"{ENTRY_NAME}-{ours}", **command}
-        group = {"hooks": [command | {"timeout": round(seconds * unit)}]}
-        entries.append(Entry(("hooks", event), group, is_hook_group=True))
+            command = {"name": f"{ENTRY_NAME}-{athena_event}", **command}
+        group = {"hooks": [command | {"timeout": timeout}]}
+        entries.append(ConfigEntry(("hooks", event), group, is_hook_group=True))
     return entries
-
-
-def _shell_quote(path: str) -> str:
-    import shlex  # only where there are hooks
-
-    return shlex.quote(path)

@@ -1,4 +1,4 @@
-"""Changing a TOML file of somebody else's: one table of ours goes in and out, every other byte stays."""
+"""Edit a TOML text in place: add or remove one table, and keep every other byte."""
 
 import json
 import re
@@ -10,12 +10,12 @@ from athena.errors import Conflict, InvalidInput
 
 TRAILING_COMMENTS_PATTERN = re.compile(r"(?:^[ \t\r]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
 VALUE_PATTERN = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\[[^\[\]]*\])"""  # a string, or a list of them
-BLANK_LINE_PATTERN = re.compile(r"(?<=\n)\r?\n\Z")  # the line that we put before a table
+BLANK_LINE_PATTERN = re.compile(r"(?<=\n)\r?\n\Z")  # the line before our table
 TABLE_HEADER_PATTERN = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return what a text says; one that is no TOML is refused."""
+    """Return the values of a TOML text; raise InvalidInput if it is not TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -23,93 +23,92 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def set_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return a text with a table of ours at its end, or in the place of the one there; or with a word in it."""
+    """Set the table at a path of two names, at the end of the text, or the value at a path of three names."""
     if len(path) == 3:
         return _replace_value(text, path, value)
-    before = parse(text)
-    holder = before.get(path[0], {})
-    if isinstance(holder, dict) and holder.get(path[1]) == value:
+    parent = parse(text).get(path[0], {})
+    if isinstance(parent, dict) and parent.get(path[1]) == value:
         return text
     rest = _remove_table(text, path)
     gap = "" if not rest.strip() else "\n" if rest.endswith("\n") else "\n\n"
     lines = [f"{name} = {json.dumps(item, ensure_ascii=False)}" for name, item in value.items()]
-    ours = gap + f"[{path[0]}.{path[1]}]\n" + "\n".join(lines) + "\n"
-    made = rest + (ours.replace("\n", "\r\n") if "\r\n" in rest else ours)
-    _check_result(made, _merge_table(parse(rest), path, value))
-    return made
+    table = gap + f"[{path[0]}.{path[1]}]\n" + "\n".join(lines) + "\n"
+    result = rest + (table.replace("\n", "\r\n") if "\r\n" in rest else table)
+    _check_result(result, _merge_table(parse(rest), path, value))
+    return result
 
 
 def remove_value(text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any = None) -> str:
-    """Return a text without a table and those inside of it, if it is ours."""
-    holder = parse(text).get(path[0])
-    return _remove_table(text, path) if isinstance(holder, dict) and ours(holder.get(path[1])) else text
+    """Remove a table with its subtables if `ours` accepts it; `keep` is not used, as no empty parent stays in TOML."""
+    parent = parse(text).get(path[0])
+    return _remove_table(text, path) if isinstance(parent, dict) and ours(parent.get(path[1])) else text
 
 
 def _replace_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return a text with another string or list in a table that is there."""
+    """Replace a string or a list in an existing table."""
     table = parse(text)[path[0]][path[1]]
     if table.get(path[2]) == value:
         return text
     match = _table_pattern(path).search(text)
     line = re.compile(rf"^([ \t]*{re.escape(path[2])}[ \t]*=[ \t]*){VALUE_PATTERN}", re.MULTILINE)
-    found = line.search(text, match.end()) if match else None
-    made = text[: found.end(1)] + json.dumps(value, ensure_ascii=False) + text[found.end() :] if found else text
-    _check_result(made, _merge_table(parse(text), path[:2], table | {path[2]: value}))
-    return made
+    old = line.search(text, match.end()) if match else None
+    result = text[: old.end(1)] + json.dumps(value, ensure_ascii=False) + text[old.end() :] if old else text
+    _check_result(result, _merge_table(parse(text), path[:2], table | {path[2]: value}))
+    return result
 
 
 def _table_pattern(path: Sequence[str]) -> re.Pattern[str]:
-    """Return how the beginning of a table is written, or of one inside of it."""
-    one, two = (rf"(?:{re.escape(name)}|\"{re.escape(name)}\")" for name in path[:2])
-    return re.compile(rf"^[ \t]*\[\s*{one}\s*\.\s*{two}\s*(?:\.[^\]\n]*)?\][^\n]*(?:\n|\Z)", re.MULTILINE)
+    """Match the header of a table or of one of its subtables."""
+    first, second = (rf"(?:{re.escape(name)}|\"{re.escape(name)}\")" for name in path[:2])
+    return re.compile(rf"^[ \t]*\[\s*{first}\s*\.\s*{second}\s*(?:\.[^\]\n]*)?\][^\n]*(?:\n|\Z)", re.MULTILINE)
 
 
-def restore_value(text: str, path: Sequence[str], known: str) -> str:
-    """Return a text with a table and those inside of it as another text has them, in the place of ours."""
-    old = [known[start:end] for start, end in _find_spans(known, path)]
-    new, made = _find_spans(text, path), text
-    if len(old) != len(new):  # somebody has put another one in, or taken one out
-        old = ["\n\n".join(one.strip("\n") for one in old) + "\n", *[""] * (len(new) - 1)]
-    for (start, end), one in reversed(list(zip(new, old, strict=True))):
-        made = made[:start] + one + made[end:]
-    _check_result(made, _merge_table(parse(text), path, parse(known)[path[0]][path[1]]))
-    return made
+def restore_value(text: str, path: Sequence[str], original: str) -> str:
+    """Write a table and its subtables exactly as the original text has them."""
+    old = [original[start:end] for start, end in _find_spans(original, path)]
+    spans, result = _find_spans(text, path), text
+    if len(old) != len(spans):  # somebody has added or removed a subtable
+        old = ["\n\n".join(table.strip("\n") for table in old) + "\n", *[""] * (len(spans) - 1)]
+    for (start, end), table in reversed(list(zip(spans, old, strict=True))):
+        result = result[:start] + table + result[end:]
+    _check_result(result, _merge_table(parse(text), path, parse(original)[path[0]][path[1]]))
+    return result
 
 
 def _find_spans(text: str, path: Sequence[str]) -> list[tuple[int, int]]:
-    """Find where a table and those inside of it are written."""
-    found = []
+    """Return the spans of a table and its subtables."""
+    spans = []
     for match in _table_pattern(path).finditer(text):
         following = TABLE_HEADER_PATTERN.search(text, match.end())
         end = following.start() if following else len(text)
-        after = TRAILING_COMMENTS_PATTERN.search(text, match.end(), end)
-        found.append((match.start(), after.start() if after else end))  # what is said about the next one stays
-    return found
+        comments = TRAILING_COMMENTS_PATTERN.search(text, match.end(), end)  # they belong to the next table
+        spans.append((match.start(), comments.start() if comments else end))
+    return spans
 
 
 def _remove_table(text: str, path: Sequence[str]) -> str:
     before = parse(text)
-    holder = before.get(path[0])
-    if not isinstance(holder, dict) or path[1] not in holder:
+    parent = before.get(path[0])
+    if not isinstance(parent, dict) or path[1] not in parent:
         return text
-    made = text
+    result = text
     for start, end in reversed(_find_spans(text, path)):
-        made = BLANK_LINE_PATTERN.sub("", made[:start]) + made[end:]
-    left = {key: item for key, item in holder.items() if key != path[1]}
+        result = BLANK_LINE_PATTERN.sub("", result[:start]) + result[end:]
+    siblings = {key: item for key, item in parent.items() if key != path[1]}
     rest = {key: item for key, item in before.items() if key != path[0]}
-    _check_result(made, rest | ({path[0]: left} if left else {}), rest | {path[0]: left})
-    return made
+    _check_result(result, rest | ({path[0]: siblings} if siblings else {}), rest | {path[0]: siblings})
+    return result
 
 
 def _merge_table(before: dict[str, Any], path: Sequence[str], value: dict[str, Any]) -> dict[str, Any]:
     return before | {path[0]: before.get(path[0], {}) | {path[1]: value}}
 
 
-def _check_result(made: str, *wanted: dict[str, Any]) -> None:
-    """Refuse a result that does not say what it should: the file is written in a way that we do not know."""
+def _check_result(result: str, *expected: dict[str, Any]) -> None:
+    """Raise Conflict if a result does not have the expected values: the file is written in a way we cannot edit."""
     try:
-        good = tomllib.loads(made) in wanted
+        is_expected = tomllib.loads(result) in expected
     except tomllib.TOMLDecodeError:
-        good = False
-    if not good:
+        is_expected = False
+    if not is_expected:
         raise Conflict("our part of it cannot be told from the rest", hint="change it by hand; see docs/clients")

@@ -1,7 +1,6 @@
-"""The right to serve a home, and who has it. Standard library only: every client asks."""
+"""The server lock of a data folder: take it, release it, see who holds it. Standard library only."""
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -10,39 +9,36 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from athena.core.files import FileLock
 from athena.core.home import sockets
 from athena.core.home.paths import socket_path
 from athena.errors import Conflict
 
 LOCK_FILE = "server.json"
-CONNECT_TIMEOUT_S = 1.0  # seconds in which a server that lives takes a connection
-NOTIFY_AFTER_S = 1.0  # seconds that somebody waits without being told
-POLL_INTERVAL_S = 0.02  # seconds between two looks
+CONNECT_TIMEOUT_S = 1.0
+NOTIFY_AFTER_S = 1.0
+POLL_INTERVAL_S = 0.02
 
 
 class ServerLock:
-    """The right to serve a home, for as long as this process lives."""
+    """The exclusive right to serve a data folder; the system releases it when this process ends."""
 
     def __init__(self, home: str) -> None:
-        os.makedirs(home, mode=0o700, exist_ok=True)
-        self.path = os.path.join(home, LOCK_FILE)
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        self._lock = FileLock(os.path.join(home, LOCK_FILE))
+        self.path, self._file = self._lock.path, self._lock.descriptor
+        if not self._lock.acquire(timeout_s=0):
             holder = _read_server_info(self.path)
-            os.close(self._file)
-            raise Conflict(
-                f"this home is served already: {_format_holder(holder)}", hint="stop that server first"
-            ) from None
-        os.ftruncate(self._file, 0)  # what a process that was killed said of itself
+            self._lock.close()
+            raise Conflict(f"this home is served already: {_format_holder(holder)}", hint="stop that server first")
+        os.ftruncate(self._file, 0)  # a killed process leaves its information behind
 
     def write_info(self, **facts: Any) -> None:
+        """Store in the lock file how clients reach this server."""
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps({"pid": os.getpid(), **facts}).encode(), 0)
 
     def is_still_held(self) -> bool:
-        """Tell whether the home is still there, with our lock in it."""
+        """Return whether the data folder still exists and holds our lock file."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._file))
         except OSError:
@@ -50,47 +46,47 @@ class ServerLock:
 
     def release(self) -> None:
         os.ftruncate(self._file, 0)
-        os.close(self._file)
+        self._lock.close()
 
 
-def acquire_server_lock(home: str, patience: float, told: Callable[[int], None] = lambda _: None) -> ServerLock:
-    """Take the right to serve a home, from its daemon if that has it; any other server keeps it.
+def acquire_server_lock(home: str, timeout_s: float, on_wait: Callable[[int], None] = lambda _: None) -> ServerLock:
+    """Take the lock of a data folder; stop its daemon if that holds it, but no server that a person started.
 
-    `told` is given the process that is waited for, where that takes a while.
+    `on_wait` gets the id of the process that we wait for, if that takes longer than NOTIFY_AFTER_S.
     """
     while True:
         try:
             return ServerLock(home)
         except Conflict:
-            found = find_server(home)
-            if found is None:  # it starts or ends just now
-                if (patience := patience - POLL_INTERVAL_S) < 0:
+            server = find_server(home)
+            if server is None:  # the holder is starting or ending
+                if (timeout_s := timeout_s - POLL_INTERVAL_S) < 0:
                     raise
                 time.sleep(POLL_INTERVAL_S)
-            elif not found.get("daemon") or not stop_server(home, found, patience, told):
+            elif not server.get("daemon") or not stop_server(home, server, timeout_s, on_wait):
                 raise
 
 
 def stop_server(
-    home: str, facts: dict[str, Any], patience: float, told: Callable[[int], None] = lambda _: None
+    home: str, server: dict[str, Any], timeout_s: float, on_wait: Callable[[int], None] = lambda _: None
 ) -> bool:
-    """End a server: it answers what it has begun, but not for ever. Tell whether it is gone."""
-    for how, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, CONNECT_TIMEOUT_S)):
+    """Ask a server to finish its calls and exit; kill it after the timeout. Return whether it is gone."""
+    for signal_number, seconds in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, CONNECT_TIMEOUT_S)):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(facts["pid"], how)
-        began, silent = time.monotonic(), True
+            os.kill(server["pid"], signal_number)
+        began, notified = time.monotonic(), False
         while time.monotonic() < began + seconds:
-            if silent and how is signal.SIGTERM and time.monotonic() > began + NOTIFY_AFTER_S:
-                told(facts["pid"])
-                silent = False
-            if is_home_free(home) or ((now := find_server(home)) and now["pid"] != facts["pid"]):
+            if not notified and signal_number is signal.SIGTERM and time.monotonic() > began + NOTIFY_AFTER_S:
+                on_wait(server["pid"])
+                notified = True
+            if is_home_free(home) or ((current := find_server(home)) and current["pid"] != server["pid"]):
                 return True
             time.sleep(POLL_INTERVAL_S)
     return False
 
 
 def is_home_free(home: str) -> bool:
-    """Tell whether no process has the right to serve a home: one that waits for its parent has lost it."""
+    """Return whether no process holds the lock; a zombie holds it no more."""
     if not os.path.exists(os.path.join(home, LOCK_FILE)):
         return True
     try:
@@ -101,20 +97,20 @@ def is_home_free(home: str) -> bool:
 
 
 def read_holder(home: str) -> dict[str, Any] | None:
-    """Return what the last server of a home said of itself; it may be gone."""
+    """Return what the last server of a data folder wrote about itself; it may have ended."""
     return _read_server_info(os.path.join(home, LOCK_FILE))
 
 
 def find_server(home: str) -> dict[str, Any] | None:
-    """Return what the server of a home says of itself, if one of this user's answers there."""
+    """Return the information of the running server, if it accepts connections and belongs to this user."""
     facts = read_holder(home)
     if facts is None:
         return None
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
-            knocking.settimeout(CONNECT_TIMEOUT_S)
-            knocking.connect(facts.get("socket") or socket_path(home))
-            if sockets.get_peer_uid(knocking) != os.getuid() or sockets.get_peer_pid(knocking) not in (0, facts["pid"]):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(CONNECT_TIMEOUT_S)
+            client.connect(facts.get("socket") or socket_path(home))
+            if sockets.get_peer_uid(client) != os.getuid() or sockets.get_peer_pid(client) not in (0, facts["pid"]):
                 return None
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Where this machine keeps Athena's data. Standard library only: every client needs it, fast."""
+"""Paths and names of the data folder: token, sockets, project. Standard library only: every client loads it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from athena.errors import Misconfigured
 
-TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
+TYPE_CHECKING = False  # importing typing is too slow for `athena mcp`
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -16,28 +16,29 @@ DEFAULT_PROJECT = "default"
 TOKEN_FILE = "token"
 HTTP_SOCKET = "athena.sock"
 MCP_SOCKET = "mcp.sock"
+HOOK_GREETING = b"A"  # a working daemon's first byte on the hook socket; the hook client has its own copy
 HOOK_SOCKET = "hook.sock"
-MAX_SOCKET_PATH_BYTES = 100  # bytes of a socket's path: systems allow 103 to 107
+MAX_SOCKET_PATH_BYTES = 100  # systems allow 103 to 107
 SANDBOX_KEY_FILE = "sandbox.key"
 
 
 def home_folder(environment: Mapping[str, str] = os.environ) -> str:
     """Return the data folder: `ATHENA_HOME`, else the platform's user data folder."""
-    if chosen := environment.get("ATHENA_HOME"):
-        return os.path.abspath(os.path.expanduser(chosen))
+    if path := environment.get("ATHENA_HOME"):
+        return os.path.abspath(os.path.expanduser(path))
     if sys.platform == "darwin":
         return os.path.expanduser("~/Library/Application Support/athena")
     base = environment.get("XDG_DATA_HOME") or ""
-    # The XDG specification: a relative path is to be ignored.
+    # the XDG specification says to ignore a relative path
     return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "athena")
 
 
 def read_token(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the token that this machine's server asks for: `ATHENA_TOKEN`, else the one in the data folder."""
-    if chosen := environment.get("ATHENA_TOKEN", "").strip():
-        if not (chosen.isascii() and chosen.isprintable()):
-            raise Misconfigured("ATHENA_TOKEN is no token", hint="printable ASCII characters, without line breaks")
-        return chosen
+    """Return the token of this machine's server: `ATHENA_TOKEN`, else the one in the data folder."""
+    if token := environment.get("ATHENA_TOKEN", "").strip():
+        if not (token.isascii() and token.isprintable()):
+            raise Misconfigured("ATHENA_TOKEN is no token", hint="use printable ASCII characters, without line breaks")
+        return token
     try:
         with open(os.path.join(home_folder(environment), TOKEN_FILE), encoding="ascii") as file:
             return file.read().strip() or None
@@ -46,14 +47,14 @@ def read_token(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def ensure_token(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the token, making one that only its owner can read if there is none."""
+    """Return the token; if there is none, create one that only its owner can read."""
     return read_token(environment) or _create_secret_file(
         home_folder(environment), TOKEN_FILE, lambda: read_token(environment)
     )
 
 
 def ensure_sandbox_key(folder: str) -> bytes:
-    """Return what seals the variables of programs, making one that only its owner can read if there is none."""
+    """Return the key that seals the variables of programs; if there is none, create it for its owner alone."""
 
     def read_key() -> str | None:
         try:
@@ -67,85 +68,79 @@ def ensure_sandbox_key(folder: str) -> bytes:
 
 
 def _create_secret_file(folder: str, name: str, read: Callable[[], str | None]) -> str:
-    """Write 32 random bytes that only their owner can read, unless somebody else was first."""
+    """Write 32 random bytes for the owner alone and return them, or what another process wrote first."""
+    from athena.core import files  # needed once in the life of a data folder
+
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    made = os.urandom(32).hex()
     path = os.path.join(folder, name)
-    part = f"{path}.{os.urandom(6).hex()}"
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, made.encode() + b"\n")
-        os.fsync(file)
-        try:
-            os.link(part, path)  # whoever is first wins, and nobody sees half of it
-        except FileExistsError:
-            if first := read():
-                return first
-            os.replace(part, path)  # there is a file, but nothing of use in it
-    finally:
-        os.close(file)
-        if os.path.lexists(part):
-            os.unlink(part)
-    return made
+    secret = os.urandom(32).hex()
+    data = secret.encode() + b"\n"
+    if not files.create_file_atomically(path, data):
+        if existing := read():
+            return existing
+        files.write_file_atomically(path, data)  # the file that is there holds nothing usable
+    return secret
 
 
 def socket_path(home: str, name: str = HTTP_SOCKET) -> str:
-    """Return where a Unix socket of a home is: in it, or where its path is short enough."""
+    """Return the path of a Unix socket: in the data folder, or elsewhere if that path would be too long."""
     if len(os.fsencode(path := os.path.join(home, name))) <= MAX_SOCKET_PATH_BYTES:
         return path
-    import hashlib  # most homes have short paths
+    import hashlib  # few data folders have such long paths
 
     short = f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:24]}-{name}"
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         path = os.path.join(runtime, "athena", short)
-    # Else right below /tmp, where nobody can rename what is ours.
+    # directly below /tmp, where other users cannot rename our folder
     return path if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES else f"/tmp/athena-{os.getuid()}/{short}"
 
 
 def current_project(environment: Mapping[str, str] = os.environ, folder: str | None = None) -> str:
     """Return the project: `ATHENA_PROJECT`, else the git root of the working folder, else `default`."""
-    if chosen := environment.get("ATHENA_PROJECT", "").strip():
-        return chosen
+    if project := environment.get("ATHENA_PROJECT", "").strip():
+        return project
     try:
         root = find_git_root(folder or os.getcwd())
     except OSError:  # the working folder is gone
         return DEFAULT_PROJECT
     if root is None:
         return DEFAULT_PROJECT
-    mark = os.path.join(root, ".git")
-    root = root if os.path.isdir(mark) else _find_main_repository(root, mark)
-    root = root.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are no text
+    git_path = os.path.join(root, ".git")
+    root = root if os.path.isdir(git_path) else _find_main_repository(root, git_path)
+    root = root.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are not UTF-8
     return root if root == root.strip() else root + os.sep  # names are stripped, and "shop " is not "shop"
 
 
 def find_git_root(folder: str) -> str | None:
-    """Return the folder at or above one that holds a repository or a work tree of one."""
-    here = os.path.realpath(folder)
-    while not os.path.exists(os.path.join(here, ".git")):
-        above = os.path.dirname(here)
-        if above == here:
+    """Return the folder, or the nearest above it, that holds a git repository or work tree."""
+    path = os.path.realpath(folder)
+    while not os.path.exists(os.path.join(path, ".git")):
+        parent = os.path.dirname(path)
+        if parent == path:
             return None
-        here = above
-    return here
+        path = parent
+    return path
 
 
-def _find_main_repository(here: str, mark: str) -> str:
-    """Return the repository that a work tree apart belongs to; a submodule is one of its own."""
+def _find_main_repository(root: str, git_file: str) -> str:
+    """Return the repository of a linked work tree; a submodule is its own repository."""
     try:
-        own = os.path.realpath(os.path.join(here, read_first_line(mark).removeprefix("gitdir:").strip()))
-        shared = os.path.realpath(os.path.join(own, read_first_line(os.path.join(own, "commondir"))))
-        back = os.path.join(own, read_first_line(os.path.join(own, "gitdir")))
+        git_folder = os.path.realpath(os.path.join(root, read_first_line(git_file).removeprefix("gitdir:").strip()))
+        common = os.path.realpath(os.path.join(git_folder, read_first_line(os.path.join(git_folder, "commondir"))))
+        back = os.path.join(git_folder, read_first_line(os.path.join(git_folder, "gitdir")))
     except (OSError, ValueError):
-        return here
-    # The repository must know of it too, or any folder could say that it belongs to any.
-    if os.path.dirname(own) != os.path.join(shared, "worktrees") or os.path.realpath(back) != os.path.realpath(mark):
-        return here
-    return os.path.dirname(shared) if os.path.basename(shared) == ".git" else shared
+        return root
+    # the repository must list the work tree too, or any folder could claim any project
+    if os.path.dirname(git_folder) != os.path.join(common, "worktrees"):
+        return root
+    if os.path.realpath(back) != os.path.realpath(git_file):
+        return root
+    return os.path.dirname(common) if os.path.basename(common) == ".git" else common
 
 
 def read_first_line(path: str) -> str:
     """Return the first line of a small file."""
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name holds nobody up
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name must not block
     try:
         return os.read(file, 4_096).decode("utf-8", "surrogateescape").partition("\n")[0].rstrip("\r")
     finally:

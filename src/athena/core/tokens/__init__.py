@@ -1,21 +1,47 @@
-"""Counting tokens as o200k does, offline. It is an estimate for models with another vocabulary.
+"""Count the tokens of texts: by an estimate everywhere, exactly only where somebody is shown what was saved.
 
-The table of ranks takes half a second to load, so only long-running processes load it (`load`); until then `count`
-estimates from the text.
+The exact count is that of o200k, from a bundled table that costs half a second and 90 MB to load; models with another
+vocabulary differ from it anyway. The estimate needs no table. docs/decisions/0021-token-estimate.md has its errors.
 """
 
 import hashlib
 import os
 import re
-import threading
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-RANKS_PATH = os.path.join(os.path.dirname(__file__), "o200k.tiktoken.xz")
-RANKS_SHA256 = (
-    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"  # of the table, as its makers publish it
+BUDGET_FRACTION = 0.88  # of a budget that an estimate may fill, so that the exact count stays within the budget
+ESTIMATE_SAMPLE_CHARS = 8_000
+LIST_SAMPLE_ITEMS = 100
+MAX_CACHED_CHARS = 40
+MAX_TOKEN_BYTES = 128
+
+# Words, numbers, line breaks with indentation, runs of spaces and marks, as o200k separates them, more or less.
+PART_PATTERN = re.compile(
+    r"[A-Z]?[a-z]+|[A-Z]+|[0-9]{1,3}|'(?:s|t|re|ve|m|ll|d)\b| (?=[0-9])|[\r\n]+[ \t]*| {2,}|\t+"
+    r"|[!-/:-@\[-`{-~]+|[^\x00-\x7f]+|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
+# Letters that no English word has beside each other: keys, hashes and other random text take more tokens.
+RANDOM_LETTERS_PATTERN = re.compile(
+    r"[bcdfghjklmnpqrstvwxz]{5}|[aeiou]{4}|[jqxz][bcdfghjklmnpqrstvwxz]|[bcdfghjklmnpqrstvwx]q", re.IGNORECASE
+)
+RANDOM_SHORT_PATTERN = re.compile(r"[A-Z][b-df-hj-np-tv-xz]{1,2}")
+WORD_COSTS = (0.0, 1.0, 1.0, 1.0, 1.0, 1.03, 1.1, 1.1, 1.2, 1.28, 1.28, 1.3, 1.6)  # by length, means over docs and code
+# Ranges of characters beyond ASCII: first character after the range, tokens of a character among its like, script.
+SYMBOLS_SCRIPT = 10
+CHARACTER_RANGES = (
+    (0x250, 0.4, 1), (0x370, 1.5, 2), (0x400, 0.6, 3), (0x530, 0.32, 4), (0x590, 1.0, 5), (0x700, 0.42, 6),
+    (0x900, 2.0, 7), (0xE80, 0.5, 8), (0x1E00, 2.0, 9), (0x2000, 1.5, 1), (0x2070, 0.9, SYMBOLS_SCRIPT),
+    (0x2800, 1.5, SYMBOLS_SCRIPT), (0x3000, 2.8, 11), (0x3100, 0.72, 12), (0x4E00, 2.6, 12), (0xA000, 0.85, 12),
+    (0xAC00, 2.8, 13), (0xD7B0, 0.62, 12), (0xFF00, 2.8, 14), (0x10000, 1.0, 12), (0x1F300, 4.0, 15),
+    (0x1FB00, 1.7, 16), (0x110000, 4.0, 17),
+)  # fmt: skip
+RANGE_ENDS = [end for end, _, _ in CHARACTER_RANGES]
+
+RANKS_PATH = os.path.join(os.path.dirname(__file__), "o200k.tiktoken.xz")
+RANKS_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"  # as the makers publish it
 CONTRACTION_PATTERN = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 UPPERCASE_PATTERN, LOWERCASE_PATTERN = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 O200K_PATTERN = "|".join(
@@ -29,84 +55,39 @@ O200K_PATTERN = "|".join(
         r"\s+",
     )
 )
-MAX_TOKEN_BYTES = 128  # bytes of a token
-COUNT_CHUNK_CHARS = 20_000  # characters counted at once: the time of one long word grows with its square
-
-ESTIMATE_PART_PATTERN = re.compile(r"[A-Za-z]+|\d+|\n|[^\w\s]+")
-ESTIMATE_SAMPLE_CHARS = 4_000  # characters of a text that an estimate looks at
-MAX_CACHED_CHARS = 40  # characters of a text that is likely to come again, such as a field's name
-
-_guard = threading.Lock()
-_encoding: Any = None
-
-
-def load_encoding() -> None:
-    """Make counts exact from now on."""
-    global _encoding
-    with _guard:
-        if _encoding is None:
-            _encoding = _read_encoding()
+COUNT_CHUNK_CHARS = 20_000  # the time of one long word grows with its square
 
 
 def count_tokens(text: str) -> int:
-    """Count the tokens of a text: exactly where the table is loaded, else about."""
-    if _encoding is None:
-        return _estimate_cached(text) if len(text) <= MAX_CACHED_CHARS else estimate_tokens(text)
-    pieces = (text[at : at + COUNT_CHUNK_CHARS] for at in range(0, len(text), COUNT_CHUNK_CHARS))
-    return sum(len(_encoding.encode_ordinary(piece)) for piece in pieces)
+    """Estimate the tokens of a text from its words, numbers and marks; of a long one, from its beginning."""
+    if len(text) <= MAX_CACHED_CHARS:
+        return _count_cached(text)
+    sample = text[:ESTIMATE_SAMPLE_CHARS]
+    return round(_estimate(sample) * len(text) / len(sample)) or 1
 
 
-def fits_token_limit(text: str, most: int) -> bool:
-    """Tell whether a text has at most so many tokens."""
-    if len(text) > most * MAX_TOKEN_BYTES:
-        return False  # without a look at all of it
-    return len(text) * 4 <= most or count_tokens(text) <= most  # a token has at least one byte
+def reduce_budget(budget: int) -> int:
+    """Return how many estimated tokens fit a budget of exact ones."""
+    return int(budget * BUDGET_FRACTION)
 
 
-def truncate_to_tokens(text: str, most: int) -> str:
-    """Return the beginning of a text, as much as has at most so many tokens."""
-    text = text[: max(most, 0) * MAX_TOKEN_BYTES]
-    while text and not fits_token_limit(text, most):
-        text = text[: min(len(text) - 1, len(text) * max(most, 0) // count_tokens(text))]
+def fits_token_limit(text: str, limit: int) -> bool:
+    """Return whether a text has at most so many tokens."""
+    if len(text) > limit * MAX_TOKEN_BYTES:
+        return False  # without reading all of it
+    return len(text) * 4 <= limit or count_tokens(text) <= limit  # a character has at most four bytes, so tokens
+
+
+def truncate_to_tokens(text: str, limit: int) -> str:
+    """Return as much of the beginning of a text as has at most so many tokens."""
+    text = text[: max(limit, 0) * MAX_TOKEN_BYTES]
+    while text and not fits_token_limit(text, limit):
+        text = text[: min(len(text) - 1, len(text) * max(limit, 0) // count_tokens(text))]
     return text
 
 
-def is_exact() -> bool:
-    """Tell whether counts are exact, or estimates."""
-    return _encoding is not None
-
-
-def count_tokens_exactly(text: str) -> int:
-    """Count the tokens of a text, loading the table if need be."""
-    load_encoding()
-    return count_tokens(text)
-
-
-def estimate_tokens(text: str) -> int:
-    """Guess from the words, numbers and marks of a text, or of its beginning: within a twelfth for nine of ten."""
-    some = text[:ESTIMATE_SAMPLE_CHARS]
-    guess = (len(some.encode("utf-8", "replace")) - len(some)) * 0.3
-    for part in ESTIMATE_PART_PATTERN.findall(some):
-        first = part[0]
-        if first.isalpha():
-            guess += 0.81 + 0.057 * len(part)
-        elif first.isdigit():
-            guess += 1.04 + 0.39 * len(part)
-        else:
-            guess += 0.45 if first == "\n" else 0.91
-    return round(guess * len(text) / len(some)) or 1 if some else 0
-
-
-@lru_cache(maxsize=4_096)
-def _estimate_cached(text: str) -> int:
-    return estimate_tokens(text)
-
-
-LIST_SAMPLE_ITEMS = 100  # items of a long list that are counted; the others are taken to be like them
-
-
 def estimate_json_tokens(value: Any) -> int:
-    """Count the tokens of a value as JSON would write it, about."""
+    """Estimate the tokens of a value as JSON would write it; of a long list, from its first items."""
     kind = type(value)
     if kind is str:
         return count_tokens(value) + 2
@@ -128,7 +109,8 @@ def estimate_json_tokens(value: Any) -> int:
     return 1 + (part if len(items) <= LIST_SAMPLE_ITEMS else round(part * len(items) / LIST_SAMPLE_ITEMS))
 
 
-def _read_encoding() -> Any:
+def load_exact_counter() -> Callable[[str], int]:
+    """Load the table and return a function that counts exactly; the memory is free again when the caller drops it."""
     import base64
     import lzma
 
@@ -140,4 +122,76 @@ def _read_encoding() -> Any:
         raise RuntimeError(f"{RANKS_PATH} is damaged")
     pairs = (line.split() for line in table.splitlines())
     ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
-    return tiktoken.Encoding("o200k", pat_str=O200K_PATTERN, mergeable_ranks=ranks, special_tokens={})
+    encoding = tiktoken.Encoding("o200k", pat_str=O200K_PATTERN, mergeable_ranks=ranks, special_tokens={})
+
+    def count_exactly(text: str) -> int:
+        chunks = (text[at : at + COUNT_CHUNK_CHARS] for at in range(0, len(text), COUNT_CHUNK_CHARS))
+        return sum(len(encoding.encode_ordinary(chunk)) for chunk in chunks)
+
+    return count_exactly
+
+
+def count_tokens_exactly(text: str) -> int:
+    """Count the tokens of a text with a table that stays loaded: for tests and benchmarks."""
+    return _get_exact_counter()(text)
+
+
+_get_exact_counter = lru_cache(maxsize=1)(load_exact_counter)
+
+
+def _estimate(text: str) -> float:
+    total = 0.0
+    for part in PART_PATTERN.findall(text):
+        total += _estimate_part(part) if len(part) <= MAX_CACHED_CHARS else _estimate_part.__wrapped__(part)
+    return total
+
+
+@lru_cache(maxsize=4_096)
+def _count_cached(text: str) -> int:
+    return round(_estimate(text)) or (1 if text else 0)
+
+
+@lru_cache(maxsize=8_192)
+def _estimate_part(part: str) -> float:
+    """Estimate the tokens of a run of characters of one class."""
+    size, first = len(part), part[0]
+    if first > "\x7f":
+        return _estimate_other_script(part)
+    if first.isalpha():
+        return _estimate_word(part)
+    if first.isdigit() or part == " ":  # up to three digits; a space before them is a token of its own
+        return 1.0
+    if first in "\r\n":
+        return 0.5 + (0.35 if size > 1 else 0.0) + 0.01 * size
+    if first in " \t":
+        return 0.9 + 0.02 * size
+    if first == "'" and part[1:].isalpha():
+        return 0.3  # "don't" is mostly one token
+    if first < " " or first == "\x7f":
+        return 1.0
+    if size <= 2:
+        return 0.85
+    return 1.0 + size / 16 if len(set(part)) == 1 else 0.52 * size
+
+
+def _estimate_word(word: str) -> float:
+    size = len(word)
+    if size > 1 and word[1].isupper():
+        cost = 1.0 if size < 3 else 0.55 + 0.2 * size
+    else:
+        cost = WORD_COSTS[size] if size < len(WORD_COSTS) else WORD_COSTS[-1] + 0.35 * (size - len(WORD_COSTS) + 1)
+    if size > 3:
+        return max(cost, 0.52 * size) if RANDOM_LETTERS_PATTERN.search(word) else cost
+    return 1.7 if RANDOM_SHORT_PATTERN.fullmatch(word) else cost
+
+
+def _estimate_other_script(part: str) -> float:
+    total, previous = 0.0, 0
+    for char in part:
+        code = ord(char)
+        _, cost, script = CHARACTER_RANGES[bisect_right(RANGE_ENDS, code)]
+        if previous not in (0, script, SYMBOLS_SCRIPT) and script != SYMBOLS_SCRIPT:
+            cost = max(cost, 2.0 if code < 0x800 else 2.6 if code < 0x10000 else 3.4)  # among strangers: its bytes
+        total += cost
+        previous = script
+    return total

@@ -1,4 +1,4 @@
-"""What a text mentions: entities known by name, code, files, addresses, @people, #topics. No model is asked.
+"""Find what a text mentions, without a model: known entities, code, files, URLs, @people and #topics.
 
 A mention is a key and the memory that holds it. An entity's row mentions its own name, so one index serves both.
 """
@@ -17,18 +17,18 @@ from athena.storage import scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
-MAX_MENTION_TEXT_CHARS = 20_000  # characters of a text
-MAX_MENTIONS = 100  # mentions of one memory
-MAX_SCANNED_WORDS = 400  # words of a text that are compared with names
-MAX_NAME_WORDS = 4  # words
-MAX_KEY_CHARS = 200  # characters
-MAX_SEARCHED_NAMES = 5  # of an entity that was merged from others, under which memories are looked for
+MAX_MENTION_TEXT_CHARS = 20_000
+MAX_MENTIONS = 100  # of one memory
+MAX_SCANNED_WORDS = 400  # of a text, that are compared with names of entities
+MAX_NAME_WORDS = 4
+MAX_KEY_CHARS = 200
+MAX_SEARCHED_NAMES = 5  # of a merged entity, that a search for mentions looks for
 NAME_WORD_PATTERN = re.compile(r"\w+(?:[+#]+(?!\w))?")  # C++ and C# are not C
-# Scripts that put no space between words: names are looked for inside of what looks like one.
+# Scripts without spaces between words: names are searched inside of each run of characters.
 UNSPACED_PATTERN = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]{2,}")
-MAX_UNSPACED_NAME_CHARS = 10  # characters of a name in such a script
-MAX_UNSPACED_PARTS = 3_000  # parts of a text that are compared with such names
-# Words of every text: one of them is a name only where it is written as the name is.
+MAX_UNSPACED_NAME_CHARS = 10
+MAX_UNSPACED_PARTS = 3_000  # of a text, that are compared with such names
+# Common words: one of them matches a name only if it is written in the same case.
 COMMON_WORDS = frozenset(
     """a able about after again all also am an and any are as ask at august back bash be bear been but by call can
     case change chase check chip claim clear close code come could dart data day do does done down drive drop each
@@ -40,7 +40,7 @@ COMMON_WORDS = frozenset(
     she should show side sky slack small so some spark spring square start state step still stone stop such summer
     swift take task team tell test than that the their them then there these they thing think this those time to today
     too tool two under up us use user very via view want was way we week well went were what when where which while
-    who why will win wish with word work would write yes you your""".split()  # noqa: SIM905  # a list of so many would fill a page
+    who why will win wish with word work would write yes you your""".split()  # noqa: SIM905  # as a list it would fill a page
 )
 MENTION_PATTERN = re.compile(
     r"""(?<![\w@\#/.~-])(?:
@@ -58,7 +58,7 @@ CODE_PATTERN = re.compile(r"\w_\w|[a-z0-9][A-Z]|\(\)$|\..*\.")
 
 
 def fold_name(name: str) -> str:
-    """Return a name as mentions are compared: its words, whatever their case; a common word alone keeps its case."""
+    """Return the key of a name: its words in lower case; a common word alone keeps its case."""
     return _join_key(NAME_WORD_PATTERN.findall(name))[:MAX_KEY_CHARS]
 
 
@@ -69,68 +69,69 @@ def _join_key(words: list[str]) -> str:
 
 
 def find_forms(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what a text mentions by its form alone: of which form it is (url, tag, path, file, code), and its words."""
+    """Yield what a text mentions by its form alone, as (form, token); forms are url, tag, path, file and code."""
     for match in MENTION_PATTERN.finditer(text, 0, MAX_MENTION_TEXT_CHARS):
-        kind, token = str(match.lastgroup), match[0].rstrip(".,;:!?-/")
-        if kind == "quoted":
-            inside = list(find_forms(match[0][1:-1]))
-            yield from inside or [("code", match[0][1:-1])]
+        form, token = str(match.lastgroup), match[0].rstrip(".,;:!?-/")
+        if form == "quoted":
+            quoted = match[0][1:-1]
+            yield from list(find_forms(quoted)) or [("code", quoted)]
             continue
-        if kind == "code" and not CODE_PATTERN.search(token):
+        if form == "code" and not CODE_PATTERN.search(token):
             continue
-        if kind == "path" and not (token[:1] in "/~." or token.count("/") > 1 or "." in token.rpartition("/")[2]):
+        if form == "path" and not (token[:1] in "/~." or token.count("/") > 1 or "." in token.rpartition("/")[2]):
             continue  # and/or, he/she
         if 1 < len(token) <= MAX_KEY_CHARS:
-            yield kind, token
+            yield form, token
 
 
 def find_form_keys(text: str) -> set[str]:
     """Return the keys of what a text mentions by its form alone."""
-    found: set[str] = set()
+    keys: set[str] = set()
     for _, token in find_forms(text):
-        found.add(to_form_key(token))
-        if len(found) >= MAX_MENTIONS:
+        keys.add(to_form_key(token))
+        if len(keys) >= MAX_MENTIONS:
             break
-    return found
+    return keys
 
 
 def to_form_key(token: str) -> str:
-    """Return the key of something that has a form of its own."""
+    """Return the key of a token that is mentioned by its form."""
     return f":{token.removesuffix('()').casefold()}"
 
 
-def list_alias_keys(name: str, digest: str) -> set[str]:
-    """Return the keys of a name by which an entity of another name is found: as a text has it, and exactly."""
-    return {key for key in (fold_name(name), to_form_key(name)[:MAX_KEY_CHARS], to_exact_key(digest)) if key}
-
-
 def to_exact_key(digest: str) -> str:
+    """Return the key of an entity's exact name, from the digest of the name."""
     return f"={digest}"
 
 
-async def write_mentions(tx: Transaction, scope: int, memory: int, text: str, *, anew: bool = False) -> None:
-    """Write down what a memory mentions."""
+def list_alias_keys(name: str, digest: str) -> set[str]:
+    """Return the keys by which a merged entity is found under another name."""
+    return {key for key in (fold_name(name), to_form_key(name)[:MAX_KEY_CHARS], to_exact_key(digest)) if key}
+
+
+async def write_mentions(tx: Transaction, scope: int, memory: int, text: str, *, replace: bool = False) -> None:
+    """Store what the text of a memory mentions."""
     keys = find_form_keys(text)
-    where = await graph_rows.list_entity_scope_ids(tx, scope)
-    if where:
-        keys |= await _find_entity_names(tx, where, text)
-    await graph_rows.insert_mentions(tx, scope, memory, keys, anew=anew)
+    entity_scope_ids = await graph_rows.list_entity_scope_ids(tx, scope)
+    if entity_scope_ids:
+        keys |= await _find_entity_names(tx, entity_scope_ids, text)
+    await graph_rows.insert_mentions(tx, scope, memory, keys, replace=replace)
 
 
-async def _find_entity_names(tx: Transaction, graphs: list[int], text: str) -> set[str]:
-    """Return the names of entities in a text, the longest where one is a part of another."""
+async def _find_entity_names(tx: Transaction, scope_ids: list[int], text: str) -> set[str]:
+    """Return the names of entities in a text; of two that overlap, the one that starts first, and the longest."""
     words = NAME_WORD_PATTERN.findall(text[:MAX_MENTION_TEXT_CHARS])[:MAX_SCANNED_WORDS]
-    dense = UNSPACED_PATTERN.findall(text[:MAX_MENTION_TEXT_CHARS])
-    runs = _list_word_runs(words) | {part for _, part in _list_unspaced_parts(dense)}
-    known = await graph_rows.find_entity_names(tx, graphs, [run for run in runs if len(run) <= MAX_KEY_CHARS])
-    found: set[str] = set()
-    at = 0
-    while known and at < len(words):
-        fitting = [n for n in range(MAX_NAME_WORDS, 0, -1) if _join_key(words[at : at + n]) in known]
-        if fitting:
-            found.add(_join_key(words[at : at + fitting[0]]))
-        at += fitting[0] if fitting else 1
-    return found | _find_unspaced_names(dense, known)
+    unspaced = UNSPACED_PATTERN.findall(text[:MAX_MENTION_TEXT_CHARS])
+    candidates = _list_word_runs(words) | {part for _, part in _list_unspaced_parts(unspaced)}
+    known = await graph_rows.find_entity_names(tx, scope_ids, [key for key in candidates if len(key) <= MAX_KEY_CHARS])
+    names: set[str] = set()
+    position = 0
+    while known and position < len(words):
+        sizes = [n for n in range(MAX_NAME_WORDS, 0, -1) if _join_key(words[position : position + n]) in known]
+        if sizes:
+            names.add(_join_key(words[position : position + sizes[0]]))
+        position += sizes[0] if sizes else 1
+    return names | _find_unspaced_names(unspaced, known)
 
 
 def _list_word_runs(words: list[str]) -> set[str]:
@@ -138,61 +139,60 @@ def _list_word_runs(words: list[str]) -> set[str]:
     return {_join_key(words[i : i + n]) for n in range(1, MAX_NAME_WORDS + 1) for i in range(len(words) + 1 - n)}
 
 
-def _list_unspaced_parts(dense: list[str]) -> Iterator[tuple[tuple[int, int], str]]:
-    """Return every part of texts without spaces that could be a name, and where each begins, longer ones first."""
+def _list_unspaced_parts(texts: list[str]) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield every part of texts without spaces that could be a name, after its position, longer parts first."""
     parts = (
-        ((which, at), text[at : at + size])
-        for which, text in enumerate(dense)
-        for at in range(len(text) - 1)
-        for size in range(min(MAX_UNSPACED_NAME_CHARS, len(text) - at), 1, -1)
+        ((index, start), text[start : start + size])
+        for index, text in enumerate(texts)
+        for start in range(len(text) - 1)
+        for size in range(min(MAX_UNSPACED_NAME_CHARS, len(text) - start), 1, -1)
     )
     return islice(parts, MAX_UNSPACED_PARTS)
 
 
-def _find_unspaced_names(dense: list[str], known: set[str]) -> set[str]:
-    """Return the known names in texts without spaces, going on behind each."""
-    found: set[str] = set()
-    behind = (0, 0)
-    for (which, at), part in _list_unspaced_parts(dense):
-        if part in known and (which, at) >= behind:
-            found.add(part)
-            behind = which, at + len(part)
-    return found
+def _find_unspaced_names(texts: list[str], known: set[str]) -> set[str]:
+    """Return the known names in texts without spaces; each search goes on after the end of the last name."""
+    names: set[str] = set()
+    next_position = (0, 0)
+    for (index, start), part in _list_unspaced_parts(texts):
+        if part in known and (index, start) >= next_position:
+            names.add(part)
+            next_position = index, start + len(part)
+    return names
 
 
-def has_name(said: str, text: str) -> bool:
-    """Tell whether a text has a name, as it is compared, among its words."""
+def has_name(key: str, text: str) -> bool:
+    """Return whether a text holds the name of a key."""
     words = NAME_WORD_PATTERN.findall(text)
-    count = said.count(" ") + 1
-    if any(_join_key(words[i : i + count]) == said for i in range(len(words) + 1 - count)):
+    count = key.count(" ") + 1
+    if any(_join_key(words[i : i + count]) == key for i in range(len(words) + 1 - count)):
         return True
-    return UNSPACED_PATTERN.fullmatch(said) is not None and said in text
-
-
-async def _list_name_keys(tx: Transaction, scope: Scope, name: str) -> list[str]:
-    """Return the keys of a name, and of the others that the entity of this name has had."""
-    keys = {key: None for key in (fold_name(name), to_form_key(name)) if key}
-    for number in await scopes.fetch_visible_ids(tx, scope.with_kind("entity")):
-        rows = await graph_rows.fetch_entities_by_id(
-            tx, [number], await graph_rows.list_mentioning_ids(tx, [number], list(keys))
-        )
-        for row in rows:
-            keys |= dict.fromkeys(await graph_rows.list_mention_keys(tx, number, row.id))
-    return list(keys)
+    return UNSPACED_PATTERN.fullmatch(key) is not None and key in text
 
 
 async def find_mentioning(store: Store, name: str, limit: int, offset: int, scope: Scope) -> Page[Memory]:
-    """Return the memories that mention a name, the newest first; also those kept before there was such an entity."""
+    """Return the memories that mention a name, the newest first, also those stored before the entity existed."""
     keys = await store.database.read(lambda tx: _list_name_keys(tx, scope, name))
-    also: list[int] = []
-    for said in [key for key in keys if key[:1] not in (":", "=", "")][:MAX_SEARCHED_NAMES]:
-        older = await recall(store, Query(said, Filter(scope), 100), used=False)  # to look is not to recall
-        also += [hit.id for hit in older if has_name(said, hit.content)]
+    older_ids: list[int] = []
+    for key in [key for key in keys if key[:1] not in (":", "=", "")][:MAX_SEARCHED_NAMES]:
+        hits = await recall(store, Query(key, Filter(scope), 100), used=False)  # must not count as a recall
+        older_ids += [hit.id for hit in hits if has_name(key, hit.content)]
 
     async def read_page(tx: Transaction) -> Page[Memory]:
-        numbers = await scopes.fetch_visible_ids(tx, scope)
-        every = {*await graph_rows.list_mentioning_ids(tx, numbers, keys), *also}
-        found = sorted((await memory_rows.fetch_memories(tx, numbers, every)).values(), key=lambda m: (m.created, m.id))
-        return Page(found[::-1][offset : offset + limit], len(found))
+        visible = await scopes.fetch_visible_ids(tx, scope)
+        ids = {*await graph_rows.list_mentioning_ids(tx, visible, keys), *older_ids}
+        memories = list((await memory_rows.fetch_memories(tx, visible, ids)).values())
+        memories.sort(key=lambda memory: (memory.created, memory.id), reverse=True)
+        return Page(memories[offset : offset + limit], len(memories))
 
     return await store.database.read(read_page)
+
+
+async def _list_name_keys(tx: Transaction, scope: Scope, name: str) -> list[str]:
+    """Return the keys of a name, and of all other names of its entity."""
+    keys = {key: None for key in (fold_name(name), to_form_key(name)) if key}
+    for scope_id in await scopes.fetch_visible_ids(tx, scope.with_kind("entity")):
+        ids = await graph_rows.list_mentioning_ids(tx, [scope_id], list(keys))
+        for entity in await graph_rows.fetch_entities_by_id(tx, [scope_id], ids):
+            keys |= dict.fromkeys(await graph_rows.list_mention_keys(tx, scope_id, entity.id))
+    return list(keys)

@@ -1,4 +1,4 @@
-"""Relations between entities: making and removing them, and taking either back."""
+"""Create and delete relations between entities, and give an entity the names of another."""
 
 from collections.abc import Sequence
 
@@ -6,164 +6,119 @@ from athena.core import redaction
 from athena.core.values import Call
 from athena.errors import InvalidInput
 from athena.memory import history_rows
-from athena.memory.graph import mentions as graph_mentions
-from athena.memory.graph import rows
+from athena.memory.graph import rows as graph_rows
 from athena.memory.graph.entities import change_graph, get_triple, normalize_text, to_entity_key, to_relation
+from athena.memory.graph.mentions import list_alias_keys
 from athena.memory.graph.rows import EntityRow, RelationRow
-from athena.memory.graph.values import (
-    ENTITY_SERIAL,
-    Named,
-    NewRelation,
-    Relation,
-    clean_graph_type,
-    clean_label,
-    entity_key,
-)
-from athena.memory.history_rows import ChangeRow
+from athena.memory.graph.values import Named, NewRelation, Relation, clean_graph_type, clean_label, entity_key
 from athena.memory.inputs import check_time_range, parse_time
-from athena.memory.rows import Kept
 from athena.memory.store import Store
-from athena.memory.values import SERIAL_KEY
 from athena.storage import scopes
 from athena.storage.database import Transaction
 
-LINKED, UNLINKED = "linked", "unlinked"  # in history, with the relation's number as `before`
-ALIASED = "aliased"  # in history, with the keys that an entity is also found by as `before`
+LINKED, UNLINKED = "linked", "unlinked"  # actions of history, whose `before` holds the relation's id
+ALIASED = "aliased"  # an action of history, whose `before` holds the keys that an entity got
 
 
-async def create_relations(store: Store, given: Sequence[NewRelation], call: Call) -> list[Relation]:
-    """Relate entities by name and return what is new; a known relation may be told anew when it held true."""
+async def create_relations(store: Store, relations: Sequence[NewRelation], call: Call) -> list[Relation]:
+    """Relate entities by name and return the new relations; a known one may get another period."""
     now = store.clock()
-    wanted = [_create_edge(one, position, now) for position, one in enumerate(given)]
+    edges = [_create_edge(relation, position, now) for position, relation in enumerate(relations)]
 
-    async def write_relations(tx: Transaction, number: int) -> list[int]:
+    async def write_relations(tx: Transaction, call_id: int) -> list[int]:
         scope = await scopes.ensure_scope(tx, call.scope)
-        made: dict[int, None] = {}
-        for edge in wanted:
-            known = await rows.find_relations(tx, [scope], *get_triple(edge))
-            times = {(None, None), *((one.began, one.ended) for one in known)}
-            if known and (edge.began, edge.ended) in times:
+        created: dict[int, None] = {}
+        for edge in edges:
+            known = await graph_rows.find_relations(tx, [scope], *get_triple(edge))
+            periods = {(None, None), *((other.began, other.ended) for other in known)}
+            if known and (edge.began, edge.ended) in periods:
                 continue
-            told_anew = _find_restated(edge, known)  # what held at another time stays beside it
-            for one in told_anew:
-                await unlink_edge(tx, one, number, now)
-                made.pop(one.id, None)
-            made[await link_edge(tx, scope, _fill_period(edge, told_anew), number, now)] = None
-        return list(made)
+            restated = _find_restated(edge, known)  # those of another period stay
+            for old in restated:
+                await unlink_edge(tx, old, call_id, now)
+                created.pop(old.id, None)
+            created[await link_edge(tx, scope, _fill_period(edge, restated), call_id, now)] = None
+        return list(created)
 
-    async def fetch_relations(tx: Transaction, made: list[int]) -> list[Relation]:
-        numbers = await scopes.fetch_own_ids(tx, call.scope)
-        found = [await rows.fetch_relation(tx, scope, one) for one in made for scope in numbers]
-        return [to_relation(one[0]) for one in found if one is not None]
+    async def fetch_relations(tx: Transaction, created: list[int]) -> list[Relation]:
+        own = await scopes.fetch_own_ids(tx, call.scope)
+        matches = [await graph_rows.fetch_relation(tx, scope, relation_id) for relation_id in created for scope in own]
+        return [to_relation(match[0]) for match in matches if match is not None]
 
     result: list[Relation] = await change_graph(store, call, write_relations, fetch_relations)
     return result
 
 
+def _create_edge(relation: NewRelation, position: int, now: float) -> RelationRow:
+    where = f"relations[{position}]."
+    source = clean_entity_name(relation["from"], f"{where}from")
+    target = clean_entity_name(relation["to"], f"{where}to")
+    relation_type = redaction.redact(clean_graph_type(relation["relationType"], f"{where}relationType")).text
+    began = check_time_range(parse_time(relation.get("since"), f"{where}since", now, end=False), f"{where}since")
+    ended = check_time_range(parse_time(relation.get("until"), f"{where}until", now, end=True), f"{where}until")
+    if began is not None and ended is not None and ended <= began:
+        raise InvalidInput(f"{where}until must be after since")
+    return RelationRow(0, 0, entity_key(source), entity_key(target), source, target, relation_type, began, ended)
+
+
+def clean_entity_name(text: str, field: str) -> str:
+    return redaction.redact(clean_label(text, field)).text
+
+
 def _find_restated(edge: RelationRow, known: Sequence[RelationRow]) -> list[RelationRow]:
-    """Return the known relations that one speaks of: those of its time, of which an end alone ends the last."""
-    found = sorted(
-        (one for one in known if one.overlaps(edge)), key=lambda one: (one.began is not None, one.began or 0)
-    )
-    return found[-1:] if edge.began is None else found
+    """Return the known relations that `edge` replaces: those that overlap, or without a start only the last of them."""
+    overlapping = [other for other in known if other.overlaps(edge)]
+    overlapping.sort(key=lambda other: (other.began is not None, other.began or 0))
+    return overlapping[-1:] if edge.began is None else overlapping
 
 
-def _fill_period(edge: RelationRow, known: Sequence[RelationRow]) -> RelationRow:
-    """Return a relation with what it does not say of its time as it was known."""
-    begins = [one.began for one in known if one.began is not None]
-    ends = [one.ended for one in known if one.ended is not None]
-    if edge.began is None and len(begins) == len(known):
+def _fill_period(edge: RelationRow, replaced: Sequence[RelationRow]) -> RelationRow:
+    """Return a relation whose missing start or end is taken from the relations that it replaces."""
+    begins = [old.began for old in replaced if old.began is not None]
+    ends = [old.ended for old in replaced if old.ended is not None]
+    if edge.began is None and len(begins) == len(replaced):
         edge = edge._replace(began=min(begins, default=None))
-    if edge.ended is None and len(ends) == len(known):
+    if edge.ended is None and len(ends) == len(replaced):
         edge = edge._replace(ended=max(ends, default=None))
     return edge
 
 
-async def delete_relations(store: Store, given: Sequence[Named], call: Call) -> None:
+async def delete_relations(store: Store, relations: Sequence[Named], call: Call) -> None:
     """Delete relations of the project."""
     now = store.clock()
 
-    async def remove_relations(tx: Transaction, number: int) -> None:
-        numbers = await scopes.fetch_own_ids(tx, call.scope)
-        for one in given:
-            wanted = to_entity_key(one["from"]), to_entity_key(one["to"]), normalize_text(one["relationType"])
-            for edge in await rows.find_relations(tx, numbers, *wanted):
-                await unlink_edge(tx, edge, number, now)
+    async def remove_relations(tx: Transaction, call_id: int) -> None:
+        own = await scopes.fetch_own_ids(tx, call.scope)
+        for relation in relations:
+            source, target = to_entity_key(relation["from"]), to_entity_key(relation["to"])
+            relation_type = normalize_text(relation["relationType"])
+            for edge in await graph_rows.find_relations(tx, own, source, target, relation_type):
+                await unlink_edge(tx, edge, call_id, now)
 
     await change_graph(store, call, remove_relations, None)
 
 
-async def link_edge(tx: Transaction, scope: int, edge: RelationRow, call: int, now: float) -> int:
-    number = await rows.insert_relation(tx, scope, edge, now)
-    await history_rows.insert_change(tx, scope, 0, call, now, LINKED, {"relation": number})
-    return number
+async def link_edge(tx: Transaction, scope: int, edge: RelationRow, call_id: int, now: float) -> int:
+    """Insert a relation, record it in history, and return its id."""
+    relation_id = await graph_rows.insert_relation(tx, scope, edge, now)
+    await history_rows.insert_change(tx, scope, 0, call_id, now, LINKED, {"relation": relation_id})
+    return relation_id
 
 
-async def unlink_edge(tx: Transaction, edge: RelationRow, call: int, now: float) -> None:
-    await rows.set_relation_removed(tx, edge.scope, edge.id, now)
-    await history_rows.insert_change(tx, edge.scope, 0, call, now, UNLINKED, {"relation": edge.id})
+async def unlink_edge(tx: Transaction, edge: RelationRow, call_id: int, now: float) -> None:
+    """Mark a relation as removed and record that in history."""
+    await graph_rows.set_relation_removed(tx, edge.scope, edge.id, now)
+    await history_rows.insert_change(tx, edge.scope, 0, call_id, now, UNLINKED, {"relation": edge.id})
 
 
-async def undo_relation(tx: Transaction, step: ChangeRow, now: float) -> tuple[bool, str]:
-    """Undo the making or removing of a relation unless it was made anew since, and return it in words."""
-    found = await rows.fetch_relation(tx, step.scope, (step.before or {})["relation"])
-    if found is None:
-        return True, ""
-    edge, removed = found
-    if step.action == LINKED:
-        await rows.set_relation_removed(tx, step.scope, edge.id, now if removed is None else removed)
-    else:
-        if any(one.overlaps(edge) for one in await rows.find_relations(tx, [step.scope], *get_triple(edge))):
-            return False, format_edge(edge)
-        await rows.set_relation_removed(tx, step.scope, edge.id, None)
-    return True, format_edge(edge)
-
-
-async def add_aliases(tx: Transaction, one: EntityRow, other: EntityRow, call: int, now: float) -> None:
-    """Let an entity be found by the names of another that becomes a part of it."""
-    theirs = {
-        *await rows.list_mention_keys(tx, one.scope, one.id),
-        *graph_mentions.list_alias_keys(one.name, one.key),
-    }
-    new = theirs - {*await rows.list_mention_keys(tx, other.scope, other.id)}
-    await rows.insert_mentions(tx, other.scope, other.id, new)
-    await history_rows.insert_change(tx, other.scope, other.id, call, now, ALIASED, {"keys": sorted(new)})
-
-
-async def forget_aliases(tx: Transaction, kept: Kept) -> None:
-    """Let no other entity keep the name of one that is removed for good."""
-    if kept.memory.metadata.get(SERIAL_KEY) != ENTITY_SERIAL:
-        return
-    keys = graph_mentions.list_alias_keys(kept.memory.content, kept.digest)
-    for scope in await rows.list_entity_scope_ids(tx, kept.scope):
-        for other in await rows.list_mentioning_ids(tx, [scope], [graph_mentions.to_exact_key(kept.digest)]):
-            await rows.delete_mentions(tx, scope, other, keys)
-            await history_rows.delete_changes_with_word(
-                tx, scope, other, ALIASED, graph_mentions.to_exact_key(kept.digest)
-            )
-
-
-async def undo_aliases(tx: Transaction, step: ChangeRow) -> None:
-    await rows.delete_mentions(tx, step.scope, step.memory, (step.before or {})["keys"])
-    await history_rows.mark_change_undone(tx, step)
+async def add_aliases(tx: Transaction, source: EntityRow, target: EntityRow, call_id: int, now: float) -> None:
+    """Let the target of a merge also be found by the names of its source."""
+    source_keys = await graph_rows.list_mention_keys(tx, source.scope, source.id)
+    target_keys = await graph_rows.list_mention_keys(tx, target.scope, target.id)
+    new_keys = {*source_keys, *list_alias_keys(source.name, source.key)} - {*target_keys}
+    await graph_rows.insert_mentions(tx, target.scope, target.id, new_keys)
+    await history_rows.insert_change(tx, target.scope, target.id, call_id, now, ALIASED, {"keys": sorted(new_keys)})
 
 
 def format_edge(edge: RelationRow) -> str:
     return f"{edge.source_name} {edge.relation} {edge.target_name}"
-
-
-def clean_entity_name(text: str, what: str) -> str:
-    return redaction.redact(clean_label(text, what)).text
-
-
-def _create_edge(one: NewRelation, position: int, now: float) -> RelationRow:
-    where = f"relations[{position}]."
-    source, target = (
-        clean_entity_name(text, f"{where}{end}") for end, text in (("from", one["from"]), ("to", one["to"]))
-    )
-    relation = redaction.redact(clean_graph_type(one["relationType"], f"{where}relationType")).text
-    began = check_time_range(parse_time(one.get("since"), f"{where}since", now, end=False), f"{where}since")
-    ended = check_time_range(parse_time(one.get("until"), f"{where}until", now, end=True), f"{where}until")
-    if began is not None and ended is not None and ended <= began:
-        raise InvalidInput(f"{where}until must be after since")
-    return RelationRow(0, 0, entity_key(source), entity_key(target), source, target, relation, began, ended)

@@ -1,17 +1,23 @@
-"""Entities and their observations: rows of the kind entity. An observation's session is the number of its entity."""
+"""SQL of the graph: entities, observations, relations and mentions.
+
+Entities and observations are rows of `memories` with the kind `entity`. The session of an observation is the id of its
+entity; an entity has no session.
+"""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from athena.core.home.paths import USER_PROJECT
+from athena.memory.rows import join_ids
+from athena.storage.database import Transaction
 from athena.storage.filters import bind_list, split_batches
 
 ENTITY_COLUMNS = "id, scope, content, memory_type, digest"
+RELATION_COLUMNS = "id, scope, source, target, source_name, target_name, relation, began, ended"
+PADDED_KEY_COUNTS = (16, 32, 64, 128, 256, 500)
 
 
 class EntityRow(NamedTuple):
-    """An entity's row."""
-
     id: int
     scope: int
     name: str
@@ -19,125 +25,8 @@ class EntityRow(NamedTuple):
     key: str
 
 
-async def fetch_entities_by_key(tx: Any, numbers: list[int], keys: list[str]) -> list[EntityRow]:
-    """Return the live entities of these names, in the order they were made."""
-    found: list[EntityRow] = []
-    for piece in split_batches(keys):
-        names, bound = bind_list("key", piece)
-        rows = await tx.fetch(
-            f"""SELECT {ENTITY_COLUMNS} FROM memories WHERE scope IN ({_format_scope_ids(numbers)}) AND digest IN ({names})
-                AND deleted IS NULL""",
-            **bound,
-        )
-        found += [EntityRow(*row) for row in rows]
-    return sorted(found)
-
-
-async def fetch_entities_by_id(tx: Any, numbers: list[int], ids: list[int]) -> list[EntityRow]:
-    """Return the live entities of these numbers, in the order they were made."""
-    found: list[EntityRow] = []
-    for piece in split_batches(ids):
-        names, bound = bind_list("id", piece)
-        rows = await tx.fetch(
-            f"""SELECT {ENTITY_COLUMNS} FROM memories WHERE scope IN ({_format_scope_ids(numbers)}) AND id IN ({names})
-                AND session IS NULL AND deleted IS NULL""",
-            **bound,
-        )
-        found += [EntityRow(*row) for row in rows]
-    return sorted(found)
-
-
-async def lock_entity(tx: Any, node: EntityRow) -> bool:
-    """Let nobody delete an entity until this transaction ends; only for engines where several write at once."""
-    row = await tx.fetch_one(
-        "SELECT 1 FROM memories WHERE scope = :scope AND id = :id AND deleted IS NULL FOR SHARE",
-        scope=node.scope,
-        id=node.id,
-    )
-    return row is not None
-
-
-async def fetch_observations(tx: Any, numbers: list[int], ids: list[int]) -> dict[int, list[str]]:
-    """Return what was observed of entities, in the order it was."""
-    found: dict[int, list[str]] = {number: [] for number in ids}
-    for piece in split_batches(ids):
-        names, bound = bind_list("session", map(str, piece))
-        rows = await tx.fetch(
-            f"""SELECT session, content FROM memories WHERE scope IN ({_format_scope_ids(numbers)}) AND session IN ({names})
-                AND deleted IS NULL ORDER BY id""",
-            **bound,
-        )
-        for session, content in rows:
-            found[int(session)].append(content)
-    return found
-
-
-async def list_observation_ids(tx: Any, scope: int, entity: int) -> list[int]:
-    """Return the numbers of all that was ever observed of an entity."""
-    rows = await tx.fetch(
-        "SELECT id FROM memories WHERE scope = :scope AND session = :session ORDER BY id",
-        scope=scope,
-        session=str(entity),
-    )
-    return [row[0] for row in rows]
-
-
-async def fetch_all_entities(tx: Any, numbers: list[int]) -> tuple[list[EntityRow], dict[int, list[str]]]:
-    """Return all entities and all observations, in the order they were made."""
-    rows = await tx.fetch(
-        f"""SELECT session, {ENTITY_COLUMNS} FROM memories WHERE scope IN ({_format_scope_ids(numbers)}) AND deleted IS NULL
-            ORDER BY id"""
-    )
-    nodes = [EntityRow(*row[1:]) for row in rows if row[0] is None]
-    seen: dict[int, list[str]] = {node.id: [] for node in nodes}
-    for session, _, _, content, *_ in rows:
-        if session is not None and int(session) in seen:
-            seen[int(session)].append(content)
-    return nodes, seen
-
-
-async def find_entities_containing(tx: Any, numbers: list[int], text: str) -> set[int]:
-    """Return the entities whose name, type or observations hold a text, whatever its case."""
-    wanted = text.lower()
-    condition, values = "", {}
-    if wanted.isascii():  # the engines agree on the case of these letters only
-        escaped = wanted.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-        condition = "AND (lower(content) LIKE :text ESCAPE '!' OR lower(memory_type) LIKE :text ESCAPE '!')"
-        values["text"] = f"%{escaped}%"
-    rows = await tx.fetch(
-        f"""SELECT id, session, content, memory_type FROM memories
-            WHERE scope IN ({_format_scope_ids(numbers)}) AND deleted IS NULL {condition}""",
-        **values,
-    )
-    return {
-        number if session is None else int(session)
-        for number, session, content, kind in rows
-        if wanted in content.lower() or (session is None and wanted in kind.lower())
-    }
-
-
-async def fetch_owner_ids(tx: Any, numbers: list[int], ids: list[int]) -> dict[int, int]:
-    """Return the entity that each row belongs to: itself, or that of which it is an observation."""
-    found: dict[int, int] = {}
-    for piece in split_batches(ids):
-        names, bound = bind_list("id", piece)
-        rows = await tx.fetch(
-            f"SELECT id, session FROM memories WHERE scope IN ({_format_scope_ids(numbers)}) AND id IN ({names})",
-            **bound,
-        )
-        found |= {number: number if session is None else int(session) for number, session in rows}
-    return found
-
-
-def _format_scope_ids(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers)) or "NULL"
-
-
-RELATION_COLUMNS = "id, scope, source, target, source_name, target_name, relation, began, ended"
-
-
 class RelationRow(NamedTuple):
-    """A relation as it stands in the store; source and target are digests of the names."""
+    """A relation; source and target are digests of the names."""
 
     id: int
     scope: int
@@ -150,34 +39,148 @@ class RelationRow(NamedTuple):
     ended: float | None
 
     def holds_at(self, at: float | None) -> bool:
-        """Tell whether it held true at a moment; without one, it does not matter when."""
+        """Return whether it held true at a time; None stands for any time."""
         if at is None:
             return True
         return (self.began is None or self.began <= at) and (self.ended is None or at < self.ended)
 
     def overlaps(self, other: "RelationRow") -> bool:
-        """Tell whether there is a moment at which both held true."""
+        """Return whether there is a time at which both held true."""
         begins = max((edge.began for edge in (self, other) if edge.began is not None), default=None)
         ends = min((edge.ended for edge in (self, other) if edge.ended is not None), default=None)
         return begins is None or ends is None or begins < ends
 
 
-async def insert_relation(tx: Any, scope: int, edge: RelationRow, now: float) -> int:
-    """Write a new relation and return its number."""
+async def fetch_entities_by_key(tx: Transaction, scope_ids: list[int], keys: list[str]) -> list[EntityRow]:
+    """Return the live entities with these keys, in the order they were created."""
+    entities: list[EntityRow] = []
+    for batch in split_batches(keys):
+        names, bound = bind_list("key", batch)
+        rows = await tx.fetch(
+            f"""SELECT {ENTITY_COLUMNS} FROM memories
+                WHERE scope IN ({join_ids(scope_ids)}) AND digest IN ({names}) AND deleted IS NULL""",
+            **bound,
+        )
+        entities += [EntityRow(*row) for row in rows]
+    return sorted(entities)
+
+
+async def fetch_entities_by_id(tx: Transaction, scope_ids: list[int], ids: list[int]) -> list[EntityRow]:
+    """Return the live entities with these ids, in the order they were created."""
+    entities: list[EntityRow] = []
+    for batch in split_batches(ids):
+        names, bound = bind_list("id", batch)
+        rows = await tx.fetch(
+            f"""SELECT {ENTITY_COLUMNS} FROM memories
+                WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names}) AND session IS NULL AND deleted IS NULL""",
+            **bound,
+        )
+        entities += [EntityRow(*row) for row in rows]
+    return sorted(entities)
+
+
+async def lock_entity(tx: Transaction, entity: EntityRow) -> bool:
+    """Keep others from deleting an entity until this transaction ends; return False if it is deleted.
+
+    Only for PostgreSQL, where several transactions write at once.
+    """
     row = await tx.fetch_one(
+        "SELECT 1 FROM memories WHERE scope = :scope AND id = :id AND deleted IS NULL FOR SHARE",
+        scope=entity.scope,
+        id=entity.id,
+    )
+    return row is not None
+
+
+async def fetch_observations(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, list[str]]:
+    """Return the live observations of entities, in the order they were added."""
+    observations: dict[int, list[str]] = {entity_id: [] for entity_id in ids}
+    for batch in split_batches(ids):
+        names, bound = bind_list("session", map(str, batch))
+        rows = await tx.fetch(
+            f"""SELECT session, content FROM memories
+                WHERE scope IN ({join_ids(scope_ids)}) AND session IN ({names}) AND deleted IS NULL ORDER BY id""",
+            **bound,
+        )
+        for session, content in rows:
+            observations[int(session)].append(content)
+    return observations
+
+
+async def list_observation_ids(tx: Transaction, scope: int, entity: int) -> list[int]:
+    """Return the ids of all observations of an entity, deleted ones too."""
+    rows = await tx.fetch(
+        "SELECT id FROM memories WHERE scope = :scope AND session = :session ORDER BY id",
+        scope=scope,
+        session=str(entity),
+    )
+    return [row[0] for row in rows]
+
+
+async def fetch_all_entities(tx: Transaction, scope_ids: list[int]) -> tuple[list[EntityRow], dict[int, list[str]]]:
+    """Return all entities and all observations, in the order they were created."""
+    rows = await tx.fetch(
+        f"""SELECT session, {ENTITY_COLUMNS} FROM memories
+            WHERE scope IN ({join_ids(scope_ids)}) AND deleted IS NULL ORDER BY id"""
+    )
+    entities = [EntityRow(*entity) for session, *entity in rows if session is None]
+    observations: dict[int, list[str]] = {entity.id: [] for entity in entities}
+    for session, _, _, content, *_ in rows:
+        if session is not None and int(session) in observations:
+            observations[int(session)].append(content)
+    return entities, observations
+
+
+async def find_entities_containing(tx: Transaction, scope_ids: list[int], text: str) -> set[int]:
+    """Return the entities whose name, type or observations contain a text, ignoring case."""
+    wanted = text.lower()
+    condition, values = "", {}
+    if wanted.isascii():  # SQLite and PostgreSQL agree on the case of ASCII letters only
+        escaped = wanted.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        condition = "AND (lower(content) LIKE :text ESCAPE '!' OR lower(memory_type) LIKE :text ESCAPE '!')"
+        values["text"] = f"%{escaped}%"
+    rows = await tx.fetch(
+        f"""SELECT id, session, content, memory_type FROM memories
+            WHERE scope IN ({join_ids(scope_ids)}) AND deleted IS NULL {condition}""",
+        **values,
+    )
+    return {
+        row_id if session is None else int(session)
+        for row_id, session, content, entity_type in rows
+        if wanted in content.lower() or (session is None and wanted in entity_type.lower())
+    }
+
+
+async def fetch_owner_ids(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, int]:
+    """Return the entity that each row belongs to: itself, or the one that it observes."""
+    owners: dict[int, int] = {}
+    for batch in split_batches(ids):
+        names, bound = bind_list("id", batch)
+        rows = await tx.fetch(
+            f"SELECT id, session FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names})", **bound
+        )
+        owners |= {row_id: row_id if session is None else int(session) for row_id, session in rows}
+    return owners
+
+
+async def insert_relation(tx: Transaction, scope: int, edge: RelationRow, now: float) -> int:
+    """Insert a relation and return its id."""
+    [(relation_id,)] = await tx.fetch(
         """INSERT INTO relations (scope, source, target, source_name, target_name, relation, began, ended, created)
            VALUES (:scope, :source, :target, :source_name, :target_name, :relation, :began, :ended, :now)
            RETURNING id""",
         **{**edge._asdict(), "scope": scope},
         now=now,
     )
-    return int(row[0])
+    return int(relation_id)
 
 
-async def find_relations(tx: Any, numbers: list[int], source: str, target: str, relation: str) -> list[RelationRow]:
-    """Return the live relations of this kind from one name to another; in each scope, one for each time they held."""
+async def find_relations(
+    tx: Transaction, scope_ids: list[int], source: str, target: str, relation: str
+) -> list[RelationRow]:
+    """Return the live relations of one type between two names: in each scope, one for each period they held."""
     rows = await tx.fetch(
-        f"""SELECT {RELATION_COLUMNS} FROM relations WHERE scope IN ({_format_relation_scope_ids(numbers)}) AND source = :source
+        f"""SELECT {RELATION_COLUMNS} FROM relations WHERE scope IN ({join_ids(scope_ids)}) AND source = :source
             AND target = :target AND relation = :relation AND removed IS NULL""",
         source=source,
         target=target,
@@ -187,63 +190,62 @@ async def find_relations(tx: Any, numbers: list[int], source: str, target: str, 
 
 
 async def list_relations_touching(
-    tx: Any, numbers: list[int], keys: list[str], sides: tuple[str, ...] = ("source", "target")
-) -> Any:
-    """Return the live relations that begin or end at any of these names, in the order they were made."""
-    found: dict[int, RelationRow] = {}
-    for piece in split_batches(keys):
-        names, bound = bind_list("key", piece)
+    tx: Transaction, scope_ids: list[int], keys: list[str], sides: tuple[str, ...] = ("source", "target")
+) -> list[RelationRow]:
+    """Return the live relations that start or end at any of these names, in the order they were created."""
+    relations: dict[int, RelationRow] = {}
+    for batch in split_batches(keys):
+        names, bound = bind_list("key", batch)
         parts = [
-            f"SELECT {RELATION_COLUMNS} FROM relations WHERE scope IN ({_format_relation_scope_ids(numbers)}) AND {side} IN ({names}) "
-            "AND removed IS NULL"
+            f"""SELECT {RELATION_COLUMNS} FROM relations
+                WHERE scope IN ({join_ids(scope_ids)}) AND {side} IN ({names}) AND removed IS NULL"""
             for side in sides
         ]
         for row in await tx.fetch(" UNION ALL ".join(parts), **bound):
-            found[row[0]] = RelationRow(*row)
-    return [found[number] for number in sorted(found)]
+            relations[row[0]] = RelationRow(*row)
+    return [relations[relation_id] for relation_id in sorted(relations)]
 
 
-async def list_relations(tx: Any, numbers: list[int]) -> list[RelationRow]:
+async def list_relations(tx: Transaction, scope_ids: list[int]) -> list[RelationRow]:
+    """Return all live relations, in the order they were created."""
     rows = await tx.fetch(
-        f"SELECT {RELATION_COLUMNS} FROM relations WHERE scope IN ({_format_relation_scope_ids(numbers)}) AND removed IS NULL ORDER BY id"
+        f"""SELECT {RELATION_COLUMNS} FROM relations
+            WHERE scope IN ({join_ids(scope_ids)}) AND removed IS NULL ORDER BY id"""
     )
     return [RelationRow(*row) for row in rows]
 
 
-async def fetch_relation(tx: Any, scope: int, number: int) -> tuple[RelationRow, float | None] | None:
-    """Return a relation and when it was removed, whether or not it was."""
+async def fetch_relation(tx: Transaction, scope: int, relation_id: int) -> tuple[RelationRow, float | None] | None:
+    """Return a relation and when it was removed, or None for a live one."""
     row = await tx.fetch_one(
-        f"SELECT {RELATION_COLUMNS}, removed FROM relations WHERE scope = :scope AND id = :id", scope=scope, id=number
+        f"SELECT {RELATION_COLUMNS}, removed FROM relations WHERE scope = :scope AND id = :id",
+        scope=scope,
+        id=relation_id,
     )
     return None if row is None else (RelationRow(*row[:-1]), row[-1])
 
 
-async def set_relation_removed(tx: Any, scope: int, number: int, at: float | None) -> None:
-    """Take a relation out of the graph, or put it back."""
+async def set_relation_removed(tx: Transaction, scope: int, relation_id: int, at: float | None) -> None:
+    """Remove a relation from the graph, or with None put it back."""
     await tx.execute(
-        "UPDATE relations SET removed = :at WHERE scope = :scope AND id = :id", scope=scope, id=number, at=at
+        "UPDATE relations SET removed = :at WHERE scope = :scope AND id = :id", scope=scope, id=relation_id, at=at
     )
 
 
-async def purge_relations(tx: Any, numbers: list[int], key: str | None = None) -> None:
-    """Let go of removed relations for good: all, or those of one name."""
-    only = "" if key is None else "AND (source = :key OR target = :key)"
+async def purge_relations(tx: Transaction, scope_ids: list[int], key: str | None = None) -> None:
+    """Delete removed relations for good: all, or those of one name."""
+    condition = "" if key is None else "AND (source = :key OR target = :key)"
     await tx.execute(
-        f"DELETE FROM relations WHERE scope IN ({_format_relation_scope_ids(numbers)}) AND removed IS NOT NULL {only}",
+        f"DELETE FROM relations WHERE scope IN ({join_ids(scope_ids)}) AND removed IS NOT NULL {condition}",
         **({} if key is None else {"key": key}),
     )
 
 
-def _format_relation_scope_ids(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers)) or "NULL"
-
-
-PADDED_KEY_COUNTS = (16, 32, 64, 128, 256, 500)
-
-
-async def insert_mentions(tx: Any, scope: int, memory: int, keys: Iterable[str], *, anew: bool = False) -> None:
-    """Write down what a memory mentions, instead of what it did before where told."""
-    if anew:
+async def insert_mentions(
+    tx: Transaction, scope: int, memory: int, keys: Iterable[str], *, replace: bool = False
+) -> None:
+    """Store the keys that a memory mentions, with `replace` instead of the old ones."""
+    if replace:
         await tx.execute("DELETE FROM mentions WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
     for key in sorted(keys):
         await tx.execute(
@@ -254,8 +256,7 @@ async def insert_mentions(tx: Any, scope: int, memory: int, keys: Iterable[str],
         )
 
 
-async def delete_mentions(tx: Any, scope: int, memory: int, keys: Iterable[str]) -> None:
-    """Let go of some of what a memory mentions."""
+async def delete_mentions(tx: Transaction, scope: int, memory: int, keys: Iterable[str]) -> None:
     for key in keys:
         await tx.execute(
             "DELETE FROM mentions WHERE scope = :scope AND key = :key AND memory = :memory",
@@ -265,15 +266,15 @@ async def delete_mentions(tx: Any, scope: int, memory: int, keys: Iterable[str])
         )
 
 
-async def list_mention_keys(tx: Any, scope: int, memory: int) -> list[str]:
-    """Return what a memory mentions; of an entity's row, the names it has."""
+async def list_mention_keys(tx: Transaction, scope: int, memory: int) -> list[str]:
+    """Return the keys that a memory mentions; for an entity, the names it has."""
     rows = await tx.fetch(
         "SELECT key FROM mentions WHERE scope = :scope AND memory = :memory ORDER BY key", scope=scope, memory=memory
     )
     return [row[0] for row in rows]
 
 
-async def list_entity_scope_ids(tx: Any, scope: int) -> list[int]:
+async def list_entity_scope_ids(tx: Transaction, scope: int) -> list[int]:
     """Return the scopes with the entities that a memory of this scope may mention."""
     rows = await tx.fetch(
         """SELECT e.id FROM scopes m JOIN scopes e ON e.kind = 'entity' AND e.name IN (m.name, :everywhere)
@@ -284,27 +285,26 @@ async def list_entity_scope_ids(tx: Any, scope: int) -> list[int]:
     return [row[0] for row in rows]
 
 
-async def find_entity_names(tx: Any, numbers: list[int], keys: list[str]) -> set[str]:
-    """Return which of these are names of live entities."""
-    found: set[str] = set()
-    for piece in split_batches(keys):
-        # Padded, so that the engine meets few lengths of this statement and has them all prepared.
-        size = next(size for size in PADDED_KEY_COUNTS if size >= len(piece))
-        names, bound = bind_list("key", piece + [""] * (size - len(piece)))
+async def find_entity_names(tx: Transaction, scope_ids: list[int], keys: list[str]) -> set[str]:
+    """Return which of these keys are names of live entities."""
+    known: set[str] = set()
+    for batch in split_batches(keys):
+        # Padded to few different lengths, so that the engine reuses its prepared statements.
+        size = next(size for size in PADDED_KEY_COUNTS if size >= len(batch))
+        names, bound = bind_list("key", batch + [""] * (size - len(batch)))
         rows = await tx.fetch(
             f"""SELECT n.key FROM mentions n JOIN memories m ON m.scope = n.scope AND m.id = n.memory
-                WHERE n.scope IN ({", ".join(map(str, numbers))}) AND n.key IN ({names}) AND m.deleted IS NULL""",
+                WHERE n.scope IN ({join_ids(scope_ids)}) AND n.key IN ({names}) AND m.deleted IS NULL""",
             **bound,
         )
-        found |= {row[0] for row in rows}
-    return found
+        known |= {row[0] for row in rows}
+    return known
 
 
-async def list_mentioning_ids(tx: Any, numbers: list[int], keys: list[str]) -> list[int]:
+async def list_mentioning_ids(tx: Transaction, scope_ids: list[int], keys: list[str]) -> list[int]:
+    """Return the memories that mention one of these keys."""
     names, bound = bind_list("key", keys)
     rows = await tx.fetch(
-        f"""SELECT DISTINCT memory FROM mentions
-            WHERE scope IN ({", ".join(map(str, numbers)) or "NULL"}) AND key IN ({names})""",
-        **bound,
+        f"SELECT DISTINCT memory FROM mentions WHERE scope IN ({join_ids(scope_ids)}) AND key IN ({names})", **bound
     )
     return [row[0] for row in rows]

@@ -1,6 +1,6 @@
-"""The knowledge graph: entities, what was observed of them, and how they relate.
+"""Values of the knowledge graph: entities, observations and relations.
 
-The names of the fields are those that users of knowledge-graph servers know.
+The fields have the names of the MCP reference server for knowledge graphs, which agents know.
 """
 
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -12,8 +12,8 @@ from athena.memory.values import SERIAL_KEY, clean_text
 
 MAX_ENTITY_NAME_CHARS = 1_000
 MAX_GRAPH_TYPE_CHARS = 200
-ENTITY_SERIAL = "entity"  # what tells an entity's row from an observation of the same text
-ENTITY_METADATA_KEY = "athena:about"  # in an entity's metadata: what its makers gave with it
+ENTITY_SERIAL = "entity"  # distinguishes an entity's row from an observation of the same text
+ENTITY_METADATA_KEY = "athena:about"  # in an entity's metadata: the metadata that callers gave
 OBSERVATION_TYPE = "observation"  # the memory_type of an observation's row
 
 
@@ -112,26 +112,26 @@ class Path(TypedDict):
 
 
 def entity_key(name: str) -> str:
-    """Return the digest by which an entity's row, and relations to its name, are found."""
+    """Return the digest by which the row of an entity and the relations to its name are found."""
     return hash_text(name, ENTITY_SERIAL)
 
 
 def entity_metadata(entity_type: str) -> dict[str, str]:
-    """Return what an entity's row is told apart by, and its type as words to find it by."""
+    """Return the metadata of an entity's row: its serial, and its type as a source that full text finds."""
     return {SERIAL_KEY: ENTITY_SERIAL, "source": entity_type} if entity_type.strip() else {SERIAL_KEY: ENTITY_SERIAL}
 
 
-def clean_label(text: str, what: str) -> str:
-    """Return an entity's name as it is, if it can be stored."""
-    return _check_length(clean_text(text, what), what, MAX_ENTITY_NAME_CHARS)
+def clean_label(text: str, field: str) -> str:
+    """Return an entity's name, if it can be stored; errors call it `field`."""
+    return _check_length(clean_text(text, field), field, MAX_ENTITY_NAME_CHARS)
 
 
-def clean_graph_type(text: str, what: str) -> str:
-    """Return the type of an entity or a relation as it is; it may be empty."""
-    return _check_length(make_storable(text), what, MAX_GRAPH_TYPE_CHARS)
+def clean_graph_type(text: str, field: str) -> str:
+    """Return the type of an entity or a relation, which may be empty; errors call it `field`."""
+    return _check_length(make_storable(text), field, MAX_GRAPH_TYPE_CHARS)
 
 
-def _check_length(text: str, what: str, longest: int) -> str:
-    if len(text) > longest:
-        raise InvalidInput(f"{what} has {len(text):,} characters; at most {longest:,} are kept")
+def _check_length(text: str, field: str, max_chars: int) -> str:
+    if len(text) > max_chars:
+        raise InvalidInput(f"{field} has {len(text):,} characters; at most {max_chars:,} are kept")
     return text

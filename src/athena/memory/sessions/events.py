@@ -167,9 +167,9 @@ async def find_events(store: Store, query: str | None, event_filter: Filter, lim
             lambda tx: _extract_session(tx, inputs.clean_query(query), event_filter)
         )
         question = recall.extract_time(Query(text, event_filter, limit, offset), store.clock())
-        text, event_filter = _extract_outcome(question.text, question.only)
+        text, event_filter = _extract_outcome(question.text, question.criteria)
         if text:
-            return _to_events(await recall.recall(store, question._replace(text=text, only=event_filter)))
+            return _to_events(await recall.recall(store, question._replace(text=text, criteria=event_filter)))
     return _to_events(await lookup.list_newest(store, event_filter, limit, offset))
 
 

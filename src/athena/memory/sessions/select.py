@@ -20,7 +20,6 @@ MAX_GIST_CHARS = 240
 MAX_SCANNED_CHARS = 4_000
 MIN_SHARED_WORDS = 2  # specific words that a prompt and a memory must share
 MIN_SCORE_WITH_MODEL, MIN_SCORE_WORDS_ONLY = 0.62, 0.42  # recall's scores from which on a hit is relevant
-ESTIMATED_BUDGET_FRACTION = 0.88  # of the budget that is used when token counts are only estimates
 MAX_ITEM_OVERLAP = 0.6
 MIN_WORTH = 0.25
 SECTION_PENALTY = 0.15  # how much less each further item of a section is worth
@@ -138,7 +137,7 @@ def select_items(
     format_items: Callable[[Sequence[BriefingItem]], str],
 ) -> tuple[list[BriefingItem], str]:
     """Return the best items whose formatted text fits into the budget, and that text."""
-    max_tokens = budget if tokens.is_exact() else int(budget * ESTIMATED_BUDGET_FRACTION)
+    max_tokens = tokens.reduce_budget(budget)
     worthy = [item for item in items if item.worth >= MIN_WORTH]
     selected = _select_greedily(worthy, max_tokens - tokens.count_tokens(format_items([])))
     while selected:

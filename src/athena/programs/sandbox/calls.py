@@ -10,7 +10,7 @@ from athena.errors import AthenaError, InvalidInput
 from athena.programs.sandbox.json_values import ValueTooLarge, to_plain_json
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.names import Function, Namespace
-from athena.programs.sandbox.values import HostCall, Made, NeedsApproval
+from athena.programs.sandbox.values import HostCall, Made, NeedsApproval, PauseRequired
 
 MAX_NESTED_CALLS = 2  # calls of one program at once that run programs themselves
 MAX_PATH_CHARS = 300  # characters of a path
@@ -142,7 +142,7 @@ class RunCalls:
     def make_call(
         self, path: str, args: Sequence[Any], given: Mapping[str, Any], *, pausable: bool = False
     ) -> CallResult:
-        """Make a call and wait for it; raises NeedsApproval only where the run can be paused."""
+        """Make a call and wait for it; raises PauseRequired only where the run can be paused."""
         prepared = self._prepare_call(path, args, given)
         return prepared if isinstance(prepared, CallResult) else self._perform_call(*prepared, pausable=pausable)
 
@@ -175,6 +175,9 @@ class RunCalls:
             done(settled)
 
         self._crew.submit(run_call)
+
+    def run_in_background(self, work: Callable[[], None]) -> None:
+        self._crew.submit(work)
 
     def count_miss(self, path: str) -> tuple[str, str | None]:
         """Count a name that there is not, and say so; what was meant is looked for a few times only."""
@@ -233,9 +236,9 @@ class RunCalls:
                     self.root.total -= 1
                     if tally == [0, 0, 0]:
                         self._tallies.pop(function.path, None)
-                raise
-            how = 'call it outside of parallel() and await, in a program for engine="monty"'
-            trouble = CallError("ToolError", error.code, f"{error}; this program cannot wait for that", how)
+                raise PauseRequired(function.path, arguments, error.request) from None
+            message = f"{error}; this program cannot wait for that"
+            trouble = CallError("ToolError", error.code, message, "call it outside of parallel() and await")
         except AthenaError as error:
             hint = error.hint
             said = any(part in (hint or "") for part in ("parameters:", f"{function.path}("))  # how it is called

@@ -124,7 +124,7 @@ def find_problems(
 ) -> list[Failure]:
     """Return what is wrong, in the order of the lines.
 
-    `approvals` says whether the engine can wait for a person, `known` which variables there are, where that is known.
+    `approvals` says whether the run can wait for a person, `known` which variables there are, where that is known.
     """
     nothing = () if known is None else _check_unbound_names(source, names, known)
     every = chain(
@@ -158,12 +158,8 @@ def _check_calls(source: ProgramSource, names: Namespace, approvals: bool) -> It
                 yield create_failure("AttributeError", message, node.lineno, hint)
             continue
         if function.needs_approval and not approvals and not _is_dry_run(node):
-            message = (
-                f"{path} may have to wait for a person's approval, which this program cannot: {_NO_WAITING_REASON}"
-            )
-            yield create_failure(
-                "ApprovalNeeded", message, node.lineno, 'run it with engine="monty", in a program of its own'
-            )
+            message = f"{path} may have to wait for a person's approval, which a skill inside of a program cannot"
+            yield create_failure("ApprovalNeeded", message, node.lineno, "run the skill, or call it, outside")
         yield from _check_arguments(node, path, function)
 
 
@@ -191,9 +187,6 @@ def _check_parallel_calls(source: ProgramSource, names: Namespace) -> Iterator[F
 
 def _is_single_call(node: ast.expr, names: Namespace) -> bool:
     return isinstance(node, ast.Constant | ast.Lambda) or names.find(dotted_name(node) or "") is not None
-
-
-_NO_WAITING_REASON = "programs on CPython cannot wait, nor can skills inside of programs"
 
 
 def _is_dry_run(node: ast.Call) -> bool:

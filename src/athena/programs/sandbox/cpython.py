@@ -9,9 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,21 +19,25 @@ from typing import Any
 
 from athena.errors import Misconfigured, Unavailable
 from athena.programs.sandbox import jail
-from athena.programs.sandbox.calls import MAX_PATH_CHARS, CallResult, RunCalls, TooManyUnknownCalls
+from athena.programs.sandbox.calls import MAX_PATH_CHARS, CallError, CallResult, TooManyUnknownCalls
+from athena.programs.sandbox.journal import JOURNAL_FORMAT, CallJournal, JournalEntry, ReplayDiffers
 from athena.programs.sandbox.json_values import JsonBudget, ValueTooLarge, to_plain_json
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.names import RESERVED_NAMES
-from athena.programs.sandbox.run import ActiveRun, EngineResult
+from athena.programs.sandbox.run import ActiveRun, EngineResult, Output
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.spawner import ProcessHandle, Spawner
 from athena.programs.sandbox.state import (
     MAX_KNOWN_NAMES,
     NOT_PLAIN_REASON,
     TOO_LARGE_REASON,
+    CannotPause,
     State,
+    create_pause,
     keep_newest_sources,
+    pack_json,
 )
-from athena.programs.sandbox.values import Failure, create_failure
+from athena.programs.sandbox.values import DENIED_MESSAGE, Failure, PauseRequired, create_failure
 
 READY_WORKER_COUNT = 2  # workers that wait for a program
 _WORKER_PATH = Path(__file__).with_name("worker")
@@ -42,23 +46,39 @@ _MAX_SMALL_FRAME_BYTES = 256 << 10  # of a frame of any other kind than these
 _LARGE_FRAME_PREFIXES = (b'{"op": "call"', b'{"op": "done"')
 _LARGE_FRAME_BYTES_PER_S = 32 << 20  # bytes of such frames in a second
 _MAX_FRAME_CONTAINERS = 500_000  # containers in one frame: they cost far more memory than their text
+_REPLAY_HINT = (
+    "run the program again; time, random numbers and ids of its own differ from run to run, so keep them out of the "
+    "arguments of calls before one that waits"
+)
 
 
 class _WorkerBroken(Exception):
     """The worker ended, or sent what no worker of ours sends."""
 
 
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A paused run that goes on: its journal, and what a person decided about its last call."""
+
+    entries: list[JournalEntry]
+    approved: bool
+    refusal: str
+
+
 class PythonWorker:
     """One jailed process and its two pipes."""
 
     def __init__(self, words: list[str]) -> None:
+        # The launcher sets its own environment; this one is for a worker that starts without it (macOS).
+        environ = {"PYTHONHASHSEED": "0"}
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, bufsize=0
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, bufsize=0
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
         self._buffer = bytearray()
+        self.frame_bytes = b""  # the last frame, as it was read
         self._write_lock = threading.Lock()
         self._closed = False
         self.handle = ProcessHandle(self.process.pid)
@@ -83,6 +103,7 @@ class PythonWorker:
             raise _WorkerBroken("a frame cannot be read") from None
         if not isinstance(frame, dict):
             raise _WorkerBroken("a frame is not an object")
+        self.frame_bytes = data
         return frame
 
     def _read_bytes(self, length: int) -> bytes:
@@ -95,8 +116,7 @@ class PythonWorker:
         del self._buffer[:length]
         return taken
 
-    def write_frame(self, frame: dict[str, Any]) -> None:
-        data = json.dumps(frame).encode()
+    def write_frame(self, data: bytes) -> None:
         view = memoryview(struct.pack(">I", len(data)) + data)
         with self._write_lock:
             if self._closed:
@@ -162,7 +182,7 @@ class CPython:
     def _start_worker(self, layers: jail.Layers) -> PythonWorker:
         limits, files = self.limits, [str(_WORKER_PATH)]
         cell = jail.build_python_spec(
-            ["-I", "-S", "-B", "-X", "utf8", str(_WORKER_PATH)],
+            ["-P", "-s", "-S", "-B", "-X", "utf8", str(_WORKER_PATH)],  # not -I: it would ignore PYTHONHASHSEED
             cpu_s=int(limits.cpu_s) + 1,
             memory_mb=limits.python_memory_mb,
             files=files,
@@ -218,16 +238,35 @@ class CPython:
 
     # --- one program --------------------------------------------------------------------------------------------------
 
-    def run(self, source: ProgramSource, running: ActiveRun, state: State, key: bytes, owner: str) -> EngineResult:
+    def run(
+        self,
+        source: ProgramSource,
+        running: ActiveRun,
+        state: State,
+        key: bytes,
+        owner: str,
+        *,
+        inputs: Mapping[str, Any],
+        replay: Replay | None = None,
+    ) -> EngineResult:
+        """Run a program, or replay a paused one up to the call that waited and go on from there."""
         worker = self._acquire_worker()
         running.set_kill(worker.handle.kill)
         last: dict[str, Any] | None = None
+        may_pause = not running.calls.depth
+        journal = CallJournal(self.limits.journal_bytes if may_pause else 0, replay.entries if replay else ())
         try:
-            worker.write_frame(self._build_program_frame(source, running, state))
+            worker.write_frame(json.dumps(self._build_program_frame(source, running, state)).encode())
             self._spawner.submit_job(self._refill_ready)  # not before: starting a process takes some milliseconds
-            last = _answer_calls(worker, running)
+            last = _PythonCalls(worker, running, journal, replay, may_pause).answer_all()
         except _WorkerBroken:
             pass
+        except PauseRequired as required:
+            return self._create_paused_result(required, source, running, journal, key, owner, inputs)
+        except ReplayDiffers as differs:
+            message = f"the program made other calls than before it waited: {differs}; the approved call was not made"
+            error = create_failure("ReplayDiffers", message, hint=_REPLAY_HINT)
+            return EngineResult("python", error=error, state_unchanged=True)
         except TooManyUnknownCalls as error:
             return EngineResult(
                 "python", error=create_failure("LimitExceeded", str(error), limit="calls"), state_unchanged=True
@@ -242,6 +281,37 @@ class CPython:
         if last is None:
             return EngineResult("python", error=_describe_exit(code, spent, self.limits), worker_died=True)
         return self._create_result(last, source, running, state, key, owner)
+
+    def _create_paused_result(
+        self,
+        required: PauseRequired,
+        source: ProgramSource,
+        running: ActiveRun,
+        journal: CallJournal,
+        key: bytes,
+        owner: str,
+        inputs: Mapping[str, Any],
+    ) -> EngineResult:
+        if running.stop_reason:
+            return EngineResult("python", worker_died=True)
+        head = {
+            "engine": "python",
+            "wrote": JOURNAL_FORMAT,
+            "code": source.text,
+            "inputs": dict(inputs),
+            "output": running.output.text,
+            "count": running.calls.count,
+            "made": running.calls.counts_by_path,
+        }
+        try:
+            if journal.is_full:
+                size = f"{self.limits.journal_bytes >> 20} MB (limit journal_bytes)"
+                raise CannotPause(f"{required.path} waits for a person, and the calls before it returned over {size}")
+            body = pack_json(journal.to_json(), running.state_before or b"")
+            pause = create_pause(key, owner, head, body, required, self.limits.state_bytes)
+        except CannotPause as error:
+            return EngineResult("python", error=error.failure, state_unchanged=True)
+        return EngineResult("python", pause=pause)
 
     def _build_program_frame(self, source: ProgramSource, running: ActiveRun, state: State) -> dict[str, Any]:
         limits = self.limits
@@ -338,47 +408,76 @@ class _ReadyWorker(PythonWorker):
         return
 
 
-def _answer_calls(worker: PythonWorker, running: ActiveRun) -> dict[str, Any]:
-    """Answer the program's calls until it is done."""
-    calls: RunCalls = running.calls
-    while True:
-        frame = worker.read_frame()
-        kind = frame.get("op")
-        if kind == "call":
-            number, path = frame.get("id"), frame.get("path")
-            args, given = frame.get("args"), frame.get("given")
-            fits = isinstance(number, int) and isinstance(path, str) and isinstance(args, list)
-            if not fits or not isinstance(given, dict) or len(str(path)) > 300:
-                raise _WorkerBroken("a call cannot be read")
-            if frame.get("at_once") is True:
-                calls.start_call(str(path), args or [], given, partial(_send_result, worker, number))
+class _PythonCalls:
+    """Answers the calls of one program: from the journal as far as it is a replay, else by making them."""
+
+    def __init__(
+        self, worker: PythonWorker, running: ActiveRun, journal: CallJournal, replay: Replay | None, may_pause: bool
+    ) -> None:
+        self._worker, self._running, self._calls, self._journal = worker, running, running.calls, journal
+        self._replay, self._may_pause = replay, may_pause
+        self._replayed_output = Output(running.limits.output_chars)
+
+    def answer_all(self) -> dict[str, Any]:
+        """Answer every call until the program is done; return its last frame."""
+        while True:
+            frame = self._worker.read_frame()
+            kind = frame.get("op")
+            if kind == "call":
+                self._answer_call(frame)
+            elif kind == "out":
+                self._write_output(frame.get("text"))
+            elif kind == "done":
+                if self._journal.is_replaying:
+                    error = f" ({frame['error']}: {frame.get('message')})"[:300] if "error" in frame else ""
+                    raise ReplayDiffers(f"{self._journal.describe_missing()}{error}")
+                return frame
             else:
-                _send_result(worker, number, calls.make_call(str(path), args or [], given))
-        elif kind == "out":
-            text = frame.get("text")
-            if (
-                not isinstance(text, str)
-                or running.output.total_chars > 2 * running.limits.output_chars + _MAX_SMALL_FRAME_BYTES
-            ):
-                raise _WorkerBroken("it prints more than any worker of ours lets through")
-            running.output.write(text)
-        elif kind == "done":
-            return frame
+                raise _WorkerBroken("an unknown frame")
+
+    def _answer_call(self, frame: dict[str, Any]) -> None:
+        call_id, path = frame.get("id"), frame.get("path")
+        args, given = frame.get("args"), frame.get("given")
+        if not (isinstance(call_id, int) and isinstance(path, str) and isinstance(args, list)):
+            raise _WorkerBroken("a call cannot be read")
+        if not isinstance(given, dict) or len(path) > MAX_PATH_CHARS:
+            raise _WorkerBroken("a call cannot be read")
+        entry, has_waited = self._journal.begin_call(path, self._worker.frame_bytes)
+        deliver = partial(self._deliver_result, entry, call_id)
+        if entry.reply is not None:
+            reply = partial(self._send_reply, call_id, entry.reply)
+            # The worker goes on writing while its parallel calls run, so only another thread may wait for it to read.
+            self._calls.run_in_background(reply) if frame.get("at_once") is True else reply()
+        elif has_waited and self._replay is not None and not self._replay.approved:
+            refusal = self._replay.refusal or DENIED_MESSAGE
+            deliver(CallResult(error=CallError("ToolError", "denied", refusal)))
+        elif frame.get("at_once") is True:
+            self._calls.start_call(path, args, given, deliver)
         else:
-            raise _WorkerBroken("an unknown frame")
+            try:
+                deliver(self._calls.make_call(path, args, given, pausable=self._may_pause))
+            except PauseRequired:
+                self._journal.wait_for_replies(lambda: self._calls.is_closed)
+                raise
 
+    def _deliver_result(self, entry: JournalEntry, call_id: int, result: CallResult) -> None:
+        reply: dict[str, Any] = {"value": result.value}
+        if (error := result.error) is not None:
+            reply = {"error": error.text, "code": error.code, "kind": error.exception_type, "hint": error.hint}
+        data = json.dumps(reply).encode()
+        self._journal.record_reply(entry, data)
+        self._send_reply(call_id, data)
 
-def _send_result(worker: PythonWorker, number: Any, settled: CallResult) -> None:
-    frame: dict[str, Any] = {"id": number, "value": settled.value}
-    if (trouble := settled.error) is not None:
-        frame = {
-            "id": number,
-            "error": trouble.text,
-            "code": trouble.code,
-            "kind": trouble.exception_type,
-            "hint": trouble.hint,
-        }
-    worker.write_frame(frame)
+    def _send_reply(self, call_id: int, reply: bytes) -> None:
+        self._worker.write_frame(b'{"id": %d, "reply": %s}' % (call_id, reply))
+
+    def _write_output(self, text: Any) -> None:
+        # What the program printed before it paused has been shown already.
+        output = self._replayed_output if self._journal.is_replaying else self._running.output
+        max_chars = 2 * self._running.limits.output_chars + _MAX_SMALL_FRAME_BYTES
+        if not isinstance(text, str) or output.total_chars > max_chars:
+            raise _WorkerBroken("it prints more than any worker of ours lets through")
+        output.write(text)
 
 
 def _merge_distinct(*many: Iterable[str]) -> list[str]:

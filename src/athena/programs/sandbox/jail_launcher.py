@@ -368,7 +368,8 @@ def main(words: list[str]) -> None:
         os.close(descriptor)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     arguments = (ctypes.c_char_p * (len(worker) + 1))(*[word.encode() for word in worker], None)
-    environment = (ctypes.c_char_p * 3)(b"LANG=C.UTF-8", b"TZ=UTC", None)
+    # A fixed seed: sets have the same order when a paused program is replayed.
+    environment = (ctypes.c_char_p * 4)(b"LANG=C.UTF-8", b"TZ=UTC", b"PYTHONHASHSEED=0", None)
     execveat = ctypes.c_long(syscall_numbers()["execveat"])
     layer("seccomp", install_seccomp, given["profile"])
     if given["check"]:

@@ -24,6 +24,7 @@ class Limits:
     value_nodes: int = 200_000  # of a value, an argument or a call's result
     value_bytes: int = 4 << 20
     state_bytes: int = 16 << 20  # variables between runs
+    journal_bytes: int = 8 << 20  # replies to a CPython program's calls; with more it cannot wait for approval
     runs: int = field(default_factory=_default_run_count)  # at once in this process
     waiting: int = 200  # runs that wait for their turn
     depth: int = 3  # programs that call operations that run programs

@@ -14,8 +14,9 @@ from athena.errors import AthenaError, Conflict, InvalidInput, LimitExceeded, Mi
 from athena.programs.sandbox import routing
 from athena.programs.sandbox.calls import RunCalls, bind_current_calls, current_calls
 from athena.programs.sandbox.check import find_problems
-from athena.programs.sandbox.cpython import CPython
+from athena.programs.sandbox.cpython import CPython, Replay
 from athena.programs.sandbox.jail import NO_LAYERS, Layers, list_layer_choices
+from athena.programs.sandbox.journal import JOURNAL_FORMAT, parse_entries
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.monty import types
 from athena.programs.sandbox.monty.driver import MontyDriver
@@ -24,7 +25,7 @@ from athena.programs.sandbox.names import Namespace
 from athena.programs.sandbox.run import KILL_GRACE_S, ActiveRun, EngineResult, Output
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.spawner import Spawner
-from athena.programs.sandbox.state import State, read_pause
+from athena.programs.sandbox.state import State, read_pause, unpack_content
 from athena.programs.sandbox.timer import TimerThread
 from athena.programs.sandbox.values import (
     MAX_HINT_CHARS,
@@ -125,8 +126,10 @@ class Sandbox:
     def check_paused(self, snapshot: bytes, owner: str) -> None:
         """Refuse a paused run that cannot be gone on with here."""
         inside = self._open_process_state()
-        inside.monty.open()
-        if read_pause(self._key, owner, snapshot)[0]["wrote"] != inside.monty.dump_format:
+        head, _ = read_pause(self._key, owner, snapshot)
+        on_cpython = head.get("engine") == "python"
+        (inside.python if on_cpython else inside.monty).open()
+        if head["wrote"] != (JOURNAL_FORMAT if on_cpython else inside.monty.dump_format):
             message = "this paused run belongs to another version of the engine; nothing was run"
             raise Conflict(message, hint="run the program again from its start")
 
@@ -135,18 +138,26 @@ class Sandbox:
         timeout_s: float | None = None,
     ) -> ActiveRun:  # fmt: skip
         """Go on with a paused run: make the call that waits, if it is approved, and the rest of the program."""
-        head, content = read_pause(self._key, owner, snapshot)
-        running = self._create_active_run(names, call, bytes.fromhex(head["before"]) or None, timeout_s)
+        head, body = read_pause(self._key, owner, snapshot)
+        engine = head.get("engine", "monty")
+        journal, before = unpack_content(body) if engine == "python" else ([], bytes.fromhex(head["before"]))
+        running = self._create_active_run(names, call, before or None, timeout_s)
         running.output = Output(self.limits.output_chars, head["output"])
         running.calls.restore_counts(head["count"], head["made"])
-        running.engine, running.reason = "monty", "it was paused there"
+        running.engine, running.reason = engine, "it was paused there"
 
-        def run_resumed() -> EngineResult:
+        def resume_on_monty() -> EngineResult:
             inside = self._open_process_state()
-            drive = MontyDriver(inside.monty, running, inside.timer, self._key, owner)
-            return drive.resume(content, approved=approved, refusal=refusal)
+            driver = MontyDriver(inside.monty, running, inside.timer, self._key, owner)
+            return driver.resume(head, body, approved=approved, refusal=refusal)
 
-        self._submit_run(running, run_resumed)
+        def replay_on_cpython() -> EngineResult:
+            program = Program(head["code"], names, "python", before or None, None, owner, head["inputs"])
+            source = ProgramSource(program.code, self.limits.source_bytes)
+            replay = Replay(parse_entries(journal), approved, refusal)
+            return self._run_cpython(program, running, source, self._load_state(program), replay)
+
+        self._submit_run(running, replay_on_cpython if engine == "python" else resume_on_monty)
         return running
 
     def check_program(self, program: Program) -> list[Failure]:
@@ -155,8 +166,7 @@ class Sandbox:
             source = ProgramSource(program.code, self.limits.source_bytes)
         except ProgramRejected as rejected:
             return [rejected.failure]
-        engine = self._choose_engine(program, source, State())[0]
-        return find_problems(source, program.names, approvals=engine == "monty")
+        return find_problems(source, program.names)
 
     def check_types(self, code: str, names: Namespace) -> list[Failure]:
         """Say where a program's types certainly do not fit; nothing of it is run."""
@@ -288,8 +298,8 @@ class Sandbox:
         source = ProgramSource(program.code, self.limits.source_bytes)
         state = self._load_state(program)
         engine, running.reason = self._choose_engine(program, source, state)
-        waits = engine == "monty" and not running.calls.depth
-        if found := find_problems(source, program.names, approvals=waits, known=state.known_names):
+        may_wait = not running.calls.depth
+        if found := find_problems(source, program.names, approvals=may_wait, known=state.known_names):
             raise ProgramRejected(_merge_problems(found))
         running.engine = engine
         ended = self._run_on_engine(engine, program, running, source, state)
@@ -330,9 +340,15 @@ class Sandbox:
                 raise
             running.engine, running.reason = "python", str(error)
             try:
-                return self._open_process_state().python.run(source, running, state, self._key, program.owner)
+                return self._run_cpython(program, running, source, state)
             except Misconfigured:
                 raise error from None
+
+    def _run_cpython(
+        self, program: Program, running: ActiveRun, source: ProgramSource, state: State, replay: Replay | None = None
+    ) -> EngineResult:
+        python = self._open_process_state().python
+        return python.run(source, running, state, self._key, program.owner, inputs=program.inputs, replay=replay)
 
     def _choose_engine(self, program: Program, source: ProgramSource, state: State) -> tuple[str, str]:
         if program.engine not in ("auto", "monty", "python"):
@@ -353,7 +369,7 @@ class Sandbox:
         self, program: Program, running: ActiveRun, source: ProgramSource, state: State
     ) -> EngineResult:
         try:
-            return self._open_process_state().python.run(source, running, state, self._key, program.owner)
+            return self._run_cpython(program, running, source, state)
         except Misconfigured as error:
             if program.engine == "python":
                 raise
@@ -386,7 +402,7 @@ class Sandbox:
         printed, running.output = running.output, Output(self.limits.output_chars)
         state = self._load_state(program)
         try:
-            second = self._open_process_state().python.run(source, running, state, self._key, program.owner)
+            second = self._run_cpython(program, running, source, state)
         except Misconfigured:
             running.output = printed
             return first

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from athena.errors import InvalidInput
-from athena.programs.sandbox.values import Pause
+from athena.programs.sandbox.values import Failure, Pause, PauseRequired, create_failure
 
 _SEAL_HEADER = b"ATHENA1\n"
 
@@ -37,14 +37,16 @@ def _sign_content(key: bytes, kind: str, owner: str, content: bytes) -> bytes:
 
 
 def pack_content(head: Mapping[str, Any], body: bytes) -> bytes:
-    text = json.dumps(head, separators=(",", ":")).encode()
-    return struct.pack(">I", len(text)) + text + body
+    return pack_json(json.dumps(head, separators=(",", ":")).encode(), body)
 
 
-def unpack_content(content: bytes) -> tuple[dict[str, Any], bytes]:
+def pack_json(head: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(head)) + head + body
+
+
+def unpack_content(content: bytes) -> tuple[Any, bytes]:
     (length,) = struct.unpack_from(">I", content)
-    head: dict[str, Any] = json.loads(content[4 : 4 + length])
-    return head, content[4 + length :]
+    return json.loads(content[4 : 4 + length]), content[4 + length :]
 
 
 @dataclass(slots=True)
@@ -145,27 +147,33 @@ MAX_APPROVAL_BYTES = 64 << 10  # bytes of arguments that a person is asked about
 
 
 class CannotPause(Exception):
-    """A run that should wait, and cannot."""
+    """A run that should wait for approval, and cannot."""
+
+    @property
+    def failure(self) -> Failure:
+        return create_failure("LimitExceeded", str(self), hint="call it in a program of its own, with less")
 
 
 def create_pause(
-    key: bytes, owner: str, head: Mapping[str, Any], dump: bytes, request: Mapping[str, Any], most: int
+    key: bytes, owner: str, head: Mapping[str, Any], body: bytes, required: PauseRequired, max_state_bytes: int
 ) -> Pause:
-    """Write down a run where it stands, unless it holds too much."""
-    path, arguments, content = head["path"], head["arguments"], pack_content(head, dump)
+    """Seal a paused run, unless it holds too much."""
+    path, arguments = required.path, required.arguments
+    content = pack_content({**head, "path": path, "arguments": arguments}, body)
     if len(json.dumps(arguments)) > MAX_APPROVAL_BYTES:
         raise CannotPause(
             f"{path} waits for a person, who cannot look at more than {MAX_APPROVAL_BYTES:,} bytes of arguments"
         )
-    if len(content) > most * 2:  # with the variables as they were
-        raise CannotPause(f"{path} waits for a person, and the program holds more than {most >> 20} MB (state_bytes)")
-    return Pause(seal(key, "pause", owner, content), path, arguments, request)
+    if len(content) > max_state_bytes * 2:  # with the variables as they were
+        megabytes = max_state_bytes >> 20
+        raise CannotPause(f"{path} waits for a person, and the program holds more than {megabytes} MB (state_bytes)")
+    return Pause(seal(key, "pause", owner, content), path, arguments, required.request)
 
 
 def read_pause(key: bytes, owner: str, snapshot: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return what a paused run wrote down, and the whole of it for `Drive.resume`."""
+    """Return the head and the body of a paused run."""
     content = unseal(key, "pause", owner, snapshot)
     try:
-        return unpack_content(content)[0], content
+        return unpack_content(content)
     except (ValueError, KeyError) as error:
         raise InvalidInput(f"this paused run cannot be read: {error}") from None

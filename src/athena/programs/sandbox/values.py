@@ -80,6 +80,14 @@ class NeedsApproval(ApprovalNeeded):
         self.request = dict(request or {})
 
 
+class PauseRequired(Exception):
+    """A call of a program waits for a person's approval, and the run can pause there."""
+
+    def __init__(self, path: str, arguments: Mapping[str, Any], request: Mapping[str, Any]) -> None:
+        super().__init__(path)
+        self.path, self.arguments, self.request = path, arguments, request
+
+
 class ProgramRejected(Exception):
     """A program that does not run at all; nothing has happened."""
 
@@ -89,6 +97,7 @@ class ProgramRejected(Exception):
 
 
 MAX_HINT_CHARS = 2_000
+DENIED_MESSAGE = "a person refused this call"
 
 
 def create_failure(

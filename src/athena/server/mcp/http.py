@@ -1,4 +1,4 @@
-"""`/mcp`: the SDK's Streamable HTTP behind our guard, loaded with the first request."""
+"""The route /mcp: Streamable HTTP of the SDK behind our guard, imported at the first request."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -20,24 +20,27 @@ if TYPE_CHECKING:  # the SDK takes most of a second to import
     from athena.server.mcp.server import McpCallerFactory, McpPeer
 
 MAX_SESSIONS = 1_000
-SESSION_TIMEOUT_S = 1_800.0  # seconds
+SESSION_TIMEOUT_S = 1_800.0
 
 
 class McpEndpoint:
-    """One ASGI application. Host, Origin and token are the guard's, so the SDK's own check of them is off."""
+    """An ASGI application. The guard checks Host, Origin and token, so the SDK's own check is off."""
 
-    def __init__(self, calls: CallDispatcher, caller: "McpCallerFactory", seats: WorkspacePool, project: str) -> None:
-        self._dispatcher, self._caller_factory, self._workspaces, self._project = calls, caller, seats, project
+    def __init__(
+        self, dispatcher: CallDispatcher, create_context: "McpCallerFactory", workspaces: WorkspacePool, project: str
+    ) -> None:
+        self._dispatcher, self._create_context = dispatcher, create_context
+        self._workspaces, self._project = workspaces, project
         self._manager_lock = asyncio.Lock()
         self._manager: StreamableHTTPSessionManager | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop_event = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] not in ("POST", "DELETE"):  # we have nothing to say that nobody asked for
-            refused = MethodNotAllowed("this is a POST", hint="no stream is offered; an answer comes with its request")
-            refused.allow = "POST, DELETE"
-            raise refused
+        if scope["method"] not in ("POST", "DELETE"):  # a GET would open a stream for messages that we never send
+            refusal = MethodNotAllowed("this is a POST", hint="no stream is offered; an answer comes with its request")
+            refusal.allow = "POST, DELETE"
+            raise refusal
         request = Request(scope)
         get_project_header(request)
         get_tool_surface(request)
@@ -61,7 +64,7 @@ class McpEndpoint:
             return self._manager
 
     async def _run_manager(self, ready: asyncio.Event) -> None:
-        """Keep the SDK's sessions; it wants to be left by the task that entered it."""
+        """Run the session manager: the task that enters its context must also leave it."""
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
         from mcp.server.transport_security import TransportSecuritySettings
         from sse_starlette.sse import AppStatus
@@ -70,7 +73,7 @@ class McpEndpoint:
 
         AppStatus.enable_automatic_graceful_drain = False  # calls in flight are answered before the server stops
         manager = StreamableHTTPSessionManager(
-            McpHandlers(self._dispatcher, self._caller_factory, self._get_peer).create_server(),
+            McpHandlers(self._dispatcher, self._create_context, self._get_peer).create_server(),
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
             max_request_body_size=MAX_BODY_BYTES,
             session_idle_timeout=SESSION_TIMEOUT_S,
@@ -92,14 +95,14 @@ class McpEndpoint:
 
 
 def get_tool_surface(request: Request) -> str:
-    """Return which tools a request asks for."""
-    asked = request.query_params.get("tools", "default")
-    if asked not in TOOL_SURFACES:
-        raise MalformedRequest(f"there are no tools {asked!r:.40}", hint=f"/mcp?tools= {', '.join(TOOL_SURFACES)}")
-    return asked
+    """Return the tool surface that a request names."""
+    surface = request.query_params.get("tools", "default")
+    if surface not in TOOL_SURFACES:
+        raise MalformedRequest(f"there are no tools {surface!r:.40}", hint=f"/mcp?tools= {', '.join(TOOL_SURFACES)}")
+    return surface
 
 
 def import_mcp_server() -> None:
-    """Import the SDK, and what stands on it."""
+    """Import the SDK and our module that uses it."""
     server_connection.import_mcp_sdk()
     from athena.server.mcp import server  # noqa: F401

@@ -1,6 +1,6 @@
-"""MCP, by the official SDK: operations as tools, files of workspaces as resources, one prompt.
+"""The MCP server, with the official SDK: operations as tools, files of workspaces as resources, one prompt.
 
-The SDK takes most of a second to import, so this module is imported with the first connection, never at start.
+The SDK takes most of a second to import, so this module is imported with the first connection, not at start.
 """
 
 import asyncio
@@ -28,36 +28,37 @@ from athena.server.mcp import tools as mcp_tools
 McpContext = ServerRequestContext[Any, Any]
 McpCallerFactory = Callable[[str | None, str | None], Any]  # project and workspace to a caller
 
-PAGE_SIZE = 100  # tools or resources of one answer
-FIRST_PROGRESS_S, PROGRESS_INTERVAL_S = 0.5, 1.0  # seconds until a call is said to go on, and from then on
-CACHE_TTL_MS = 3_600_000  # milliseconds for which what never changes may be kept
+PAGE_SIZE = 100
+FIRST_PROGRESS_S, PROGRESS_INTERVAL_S = 0.5, 1.0
+CACHE_TTL_MS = 3_600_000  # of what never changes
 FILE_URI_PREFIX = "athena://workspace/"
-RESOURCE_NOT_FOUND = -32002  # the code that this error had until 2025-11-25
+RESOURCE_NOT_FOUND = -32002  # until protocol version 2025-11-25
 MIME_TYPES = {"json": "application/json", "csv": "text/csv", "md": "text/markdown", "html": "text/html"}
 PROMPT_NAME = "use_athena"
-_running_calls: set[asyncio.Task[Any]] = set()  # also those whose caller has gone, until they have ended
+_running_calls: set[asyncio.Task[Any]] = set()  # keeps tasks alive whose client has gone
 _log = logging.getLogger("athena.mcp")
 
 
 class McpPeer(NamedTuple):
-    """Who is at the other end."""
+    """The client of a connection or session."""
 
-    surface: str = "default"  # the surface
+    surface: str = "default"  # a key of TOOL_SURFACES
     project: str | None = None
     workspace: str | None = None
 
 
 class McpHandlers:
-    """Answers the requests of one connection, or of all that come over HTTP: `visit` tells whose."""
+    """Handles the requests of one connection, or of all HTTP sessions; `get_peer` returns the client of a request."""
 
     def __init__(
         self,
-        calls: CallDispatcher,
-        caller: McpCallerFactory,
-        visit: Callable[[McpContext], McpPeer],
-        page: int = PAGE_SIZE,
+        dispatcher: CallDispatcher,
+        create_context: McpCallerFactory,
+        get_peer: Callable[[McpContext], McpPeer],
+        page_size: int = PAGE_SIZE,
     ) -> None:
-        self._dispatcher, self._caller_factory, self._get_peer, self._page_size = calls, caller, visit, page
+        self._dispatcher, self._create_context = dispatcher, create_context
+        self._get_peer, self._page_size = get_peer, page_size
 
     def create_server(self) -> Server[Any]:
         return Server(
@@ -69,7 +70,7 @@ class McpHandlers:
                 "prompts/list": CacheHint(CACHE_TTL_MS, "public"),
                 "server/discover": CacheHint(CACHE_TTL_MS, "public"),
             },
-            get_tool_input_schema=lambda name: None,  # no argument of ours travels as a header
+            get_tool_input_schema=lambda name: None,  # none of our arguments is sent as a header
             on_list_tools=self.list_tools,
             on_call_tool=self.call_tool,
             on_list_resources=self.list_resources,
@@ -79,31 +80,30 @@ class McpHandlers:
             on_get_prompt=self.get_prompt,
         )
 
-    # --- tools --------------------------------------------------------------------------------------------------------
-
     async def list_tools(self, ctx: McpContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         surface = self._get_peer(ctx).surface
-        offered = mcp_tools.select_tools(self._dispatcher.catalog, surface)
-        by_name = {mcp_tools.get_tool_name(one): one for one in offered}
-        some, following = _select_page(list(by_name), params, self._page_size)
-        tools = [types.Tool.model_validate(mcp_tools.define_tool(by_name[name], surface)) for name in some]
-        steady = surface != "all"  # connected servers come and go there
+        offered = mcp_tools.select_tools(self._dispatcher.load_catalog(), surface)
+        by_name = {mcp_tools.get_tool_name(operation): operation for operation in offered}
+        names, next_cursor = _select_page(list(by_name), params, self._page_size)
+        tools = [types.Tool.model_validate(mcp_tools.define_tool(by_name[name], surface)) for name in names]
+        is_static = surface != "all"  # which includes the tools of connected servers
         return types.ListToolsResult(
             tools=tools,
-            next_cursor=following,
-            ttl_ms=CACHE_TTL_MS if steady else 0,
-            cache_scope="public" if steady else "private",
+            next_cursor=next_cursor,
+            ttl_ms=CACHE_TTL_MS if is_static else 0,
+            cache_scope="public" if is_static else "private",
         )
 
     async def call_tool(self, ctx: McpContext, params: types.CallToolRequestParams) -> types.CallToolResult:
-        visit, arguments = self._get_peer(ctx), params.arguments or {}
-        operation = self._find_tool(visit.surface, params.name)
-        more = mcp_tools.DEFAULT_ARGUMENTS.get(operation.name, {}) if visit.surface != "all" else {}
+        peer, arguments = self._get_peer(ctx), params.arguments or {}
+        operation = self._find_tool(peer.surface, params.name)
+        defaults = mcp_tools.DEFAULT_ARGUMENTS.get(operation.name, {}) if peer.surface != "all" else {}
         note = ""
         try:
-            result = await self._run_call(ctx, operation, more | arguments, visit)
-            if more.keys() - arguments.keys() and not result:  # a date may be what it is about, and not when it was
-                result = await self._run_call(ctx, operation, arguments, visit)
+            result = await self._run_call(ctx, operation, defaults | arguments, peer)
+            # a date in the question may be its subject, not the time of the memory: search again without the filter
+            if defaults.keys() - arguments.keys() and not result:
+                result = await self._run_call(ctx, operation, arguments, peer)
                 note = mcp_tools.ANY_TIME_NOTE if result else ""
         except AthenaError as error:
             return _create_tool_result(mcp_text.format_error(error), failed=True)
@@ -112,26 +112,27 @@ class McpHandlers:
         )
 
     def _find_tool(self, surface: str, name: str) -> AnyOperation:
-        for one in mcp_tools.select_tools(self._dispatcher.catalog, surface):
-            if mcp_tools.get_tool_name(one) == name:
-                return one
-        near = "it is an operation: call it in a program, with execute_code"
-        if name not in self._dispatcher.catalog:
-            near = "search_tools finds what there is"
-        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.80}; {near}", {"hint": near})
+        catalog = self._dispatcher.load_catalog()
+        for operation in mcp_tools.select_tools(catalog, surface):
+            if mcp_tools.get_tool_name(operation) == name:
+                return operation
+        hint = "it is an operation: call it in a program, with execute_code"
+        if name not in catalog:
+            hint = "search_tools finds what there is"
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.80}; {hint}", {"hint": hint})
 
     async def _run_call(
-        self, ctx: McpContext, operation: AnyOperation, arguments: Mapping[str, Any], visit: McpPeer
+        self, ctx: McpContext, operation: AnyOperation, arguments: Mapping[str, Any], peer: McpPeer
     ) -> Any:
-        """Make a call, and tell from time to time that it goes on.
+        """Run a call and report its progress.
 
-        It has a task of its own: the SDK cancels what awaits for as long as it awaits, but a program that is
-        stopped has a few things to write down.
+        The call has a task of its own: the SDK cancels its handler again and again until it ends, but a program that
+        is cancelled must still store its state.
         """
         if operation.approval:  # only a program can wait for a person
             arguments = {"code": f"{operation.path}(**{dict(arguments)!r})"}
-            operation = self._dispatcher.catalog.get_operation("execute_code")
-        caller = self._caller_factory(visit.project, visit.workspace)
+            operation = self._dispatcher.load_catalog().get_operation("execute_code")
+        caller = self._create_context(peer.project, peer.workspace)
         task = asyncio.create_task(self._dispatcher.dispatch(operation, arguments, caller))
         _running_calls.add(task)
         task.add_done_callback(_discard_task)
@@ -141,8 +142,8 @@ class McpHandlers:
         try:
             wait = FIRST_PROGRESS_S
             while not (await asyncio.wait({task}, timeout=wait))[0]:
-                gone = round(time.monotonic() - began, 1)
-                await ctx.session.report_progress(gone, total, f"{operation.name}: {gone:.0f} s")
+                elapsed_s = round(time.monotonic() - began, 1)
+                await ctx.session.report_progress(elapsed_s, total, f"{operation.name}: {elapsed_s:.0f} s")
                 wait = PROGRESS_INTERVAL_S
         except asyncio.CancelledError:
             task.cancel()
@@ -151,26 +152,24 @@ class McpHandlers:
             return task.result()
         except AthenaError:
             raise
-        except Exception:  # noqa: BLE001  # a bug of ours; the caller gets a number to report
-            number = secrets.token_hex(4)
-            _log.exception("call %s of %s", number, operation.name)
-            raise AthenaError(f"something went wrong here (call {number})") from None
-
-    # --- resources ----------------------------------------------------------------------------------------------------
+        except Exception:  # noqa: BLE001  # a bug of ours; the caller gets an id to report
+            call_id = secrets.token_hex(4)
+            _log.exception("call %s of %s", call_id, operation.name)
+            raise AthenaError(f"something went wrong here (call {call_id})") from None
 
     async def list_resources(
         self, ctx: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        visit = self._get_peer(ctx)
-        found: dict[str, types.Resource] = {}
-        for workspace in dict.fromkeys((visit.workspace or "default", "default")):
-            for file in await self._call_by_name("list_files", visit, workspace=workspace):
+        peer = self._get_peer(ctx)
+        resources: dict[str, types.Resource] = {}
+        for workspace in dict.fromkeys((peer.workspace or "default", "default")):
+            for file in await self._call_by_name("list_files", peer, workspace=workspace):
                 uri = f"{FILE_URI_PREFIX}{quote(workspace, safe='')}/{quote(file.path)}"
-                found[uri] = types.Resource(
+                resources[uri] = types.Resource(
                     uri=uri, name=file.path, mime_type=_guess_mime_type(file.path), size=file.size
                 )
-        some, following = _select_page(list(found), params, self._page_size)
-        return types.ListResourcesResult(resources=[found[uri] for uri in some], next_cursor=following)
+        uris, next_cursor = _select_page(list(resources), params, self._page_size)
+        return types.ListResourcesResult(resources=[resources[uri] for uri in uris], next_cursor=next_cursor)
 
     async def list_templates(
         self, ctx: McpContext, params: types.PaginatedRequestParams | None
@@ -197,11 +196,10 @@ class McpHandlers:
         content = types.TextResourceContents(uri=params.uri, mime_type=_guess_mime_type(path), text=text)
         return types.ReadResourceResult(contents=[content])
 
-    async def _call_by_name(self, name: str, visit: McpPeer, **arguments: Any) -> Any:
-        caller = self._caller_factory(visit.project, visit.workspace)
-        return await self._dispatcher.dispatch(self._dispatcher.catalog.get_operation(name), arguments, caller)
-
-    # --- prompts ------------------------------------------------------------------------------------------------------
+    async def _call_by_name(self, name: str, peer: McpPeer, **arguments: Any) -> Any:
+        caller = self._create_context(peer.project, peer.workspace)
+        operation = self._dispatcher.load_catalog().get_operation(name)
+        return await self._dispatcher.dispatch(operation, arguments, caller)
 
     async def list_prompts(
         self, ctx: McpContext, params: types.PaginatedRequestParams | None
@@ -232,14 +230,13 @@ PROMPT_STEPS = (
 def _select_page(
     names: list[str], params: types.PaginatedRequestParams | None, size: int
 ) -> tuple[list[str], str | None]:
-    """Return the names of one page, and the cursor of the next: the last name, so that what comes or goes meanwhile
-    moves nothing."""
+    """Return the names of one page and the next cursor: the last name, so that changes meanwhile shift nothing."""
     cursor = None if params is None else params.cursor
     if cursor is not None and cursor not in names:
         raise MCPError(types.INVALID_PARAMS, "this cursor leads nowhere", {"hint": "begin again without a cursor"})
     start = 0 if cursor is None else names.index(cursor) + 1
-    some = names[start : start + size]
-    return some, some[-1] if start + size < len(names) else None
+    page = names[start : start + size]
+    return page, page[-1] if start + size < len(names) else None
 
 
 def _create_tool_result(text: str, *, failed: bool) -> types.CallToolResult:
@@ -253,4 +250,4 @@ def _guess_mime_type(path: str) -> str:
 def _discard_task(task: asyncio.Task[Any]) -> None:
     _running_calls.discard(task)
     if not task.cancelled():
-        task.exception()  # looked at, since whoever asked may have gone
+        task.exception()  # retrieved here, since the client may have gone

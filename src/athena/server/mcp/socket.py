@@ -1,4 +1,4 @@
-"""MCP on a Unix socket: a line that says who comes, then JSON-RPC, a message a line, one SDK server a connection."""
+"""MCP on a Unix socket: a hello line, then JSON-RPC messages, one a line; each connection has an SDK server."""
 
 import asyncio
 import json
@@ -18,40 +18,41 @@ from athena.server.mcp.workspaces import WorkspacePool
 if TYPE_CHECKING:  # the SDK takes most of a second to import
     from athena.server.mcp.server import McpCallerFactory, McpPeer
 
-MAX_MESSAGE_BYTES = 16 << 20  # bytes of a message
+MAX_MESSAGE_BYTES = 16 << 20
 MAX_HELLO_BYTES = 64 << 10
-HELLO_TIMEOUT_S = 10.0  # seconds in which the first line must have arrived
+HELLO_TIMEOUT_S = 10.0
 MAX_MCP_CONNECTIONS = 200
-MAX_REQUESTS_PER_CONNECTION = 256  # requests of one connection that are not answered yet
-SHUTDOWN_TIMEOUT_S = 10.0  # seconds that calls in flight may take when the server stops
+MAX_REQUESTS_PER_CONNECTION = 256  # not answered yet
+SHUTDOWN_TIMEOUT_S = 10.0  # for calls in flight
 CHUNK_BYTES = 64 << 10
 PARSE_ERROR, INVALID_REQUEST, SERVER_BUSY = -32700, -32600, -32000
 
 
 class McpSocketServer:
-    """Lets connections in. `serves` tells from what a caller's environment says whether they mean this store."""
+    """Accepts connections. `is_same_store` checks the environment of a client against this server's store."""
 
     def __init__(
         self,
-        calls: CallDispatcher,
-        caller: "McpCallerFactory",
-        seats: WorkspacePool,
+        dispatcher: CallDispatcher,
+        create_context: "McpCallerFactory",
+        workspaces: WorkspacePool,
         project: str,
         *,
-        serves: Callable[[Mapping[str, str]], bool] = lambda _: True,
-        welcome: Callable[[Any], bool] = lambda _: True,
+        is_same_store: Callable[[Mapping[str, str]], bool] = lambda _: True,
+        is_allowed_peer: Callable[[Any], bool] = lambda _: True,
     ) -> None:
-        self._dispatcher, self._caller_factory, self._workspaces, self._project = calls, caller, seats, project
-        self._is_same_store, self._is_allowed_peer = serves, welcome
+        self._dispatcher, self._create_context = dispatcher, create_context
+        self._workspaces, self._project = workspaces, project
+        self._is_same_store, self._is_allowed_peer = is_same_store, is_allowed_peer
         self._connections: set[McpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
-    async def start(self, listening: socket.socket) -> None:
-        self._server = await asyncio.start_unix_server(self._accept_connection, sock=listening, limit=MAX_HELLO_BYTES)
+    async def start(self, listener: socket.socket) -> None:
+        self._server = await asyncio.start_unix_server(self._accept_connection, sock=listener, limit=MAX_HELLO_BYTES)
 
     async def close(self) -> None:
-        """Let nobody in any more, and those who are inside go when their calls are answered."""
+        """Accept no more connections, and close the open ones when their calls are answered."""
         if self._server is not None:
             self._server.close()
         for connection in self._connections:
@@ -74,37 +75,37 @@ class McpSocketServer:
             writer.close()
 
     async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Greet whoever is there, and answer until they go."""
+        """Read the hello line, and answer requests until the client disconnects."""
         try:
-            visit = await self._read_hello(reader)
+            peer = await self._read_hello(reader)
         except AthenaError as error:
             writer.write(_encode_line({"error": format_error(error), "code": error.code}))
             with suppress(TimeoutError):
                 async with asyncio.timeout(HELLO_TIMEOUT_S):
                     await writer.drain()
             return
-        assert visit.workspace is not None
-        connection = McpConnection(self._dispatcher, self._caller_factory, visit, reader, writer)
+        assert peer.workspace is not None
+        connection = McpConnection(self._dispatcher, self._create_context, peer, reader, writer)
         self._connections.add(connection)
         try:
-            writer.write(_encode_line({"workspace": visit.workspace}))
+            writer.write(_encode_line({"workspace": peer.workspace}))
             await connection.run()
         finally:
             self._connections.discard(connection)
-            self._workspaces.release(visit.project or self._project, visit.workspace)
+            self._workspaces.release(peer.project or self._project, peer.workspace)
 
     async def _read_hello(self, reader: asyncio.StreamReader) -> "McpPeer":
         if len(self._connections) >= MAX_MCP_CONNECTIONS or self._dispatcher.is_stopping():
             raise Unavailable("too many connections, or the server is stopping", hint="try again in a moment")
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                said = json.loads(await reader.readuntil())
+                hello = json.loads(await reader.readuntil())
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, RecursionError):
             raise InvalidInput("the first line must be a JSON object", hint='e.g. {"tools": "default"}') from None
-        if not isinstance(said, dict):
+        if not isinstance(hello, dict):
             raise InvalidInput("the first line must be a JSON object", hint='e.g. {"tools": "default"}')
-        tools, project = said.get("tools", "default"), said.get("project")
-        store = said.get("store", {})
+        tools, project = hello.get("tools", "default"), hello.get("project")
+        store = hello.get("store", {})
         if not isinstance(tools, str) or tools not in TOOL_SURFACES:
             raise InvalidInput(f"there are no tools {tools!r:.40}", hint=f"there are {', '.join(TOOL_SURFACES)}")
         if not (project is None or (isinstance(project, str) and 0 < len(project.strip()) <= 1_000)):
@@ -116,30 +117,30 @@ class McpSocketServer:
         await start_in_thread(import_mcp_server)
         from athena.server.mcp.server import McpPeer
 
-        wanted = said.get("workspace")
-        seat = self._workspaces.acquire(project or self._project, wanted if isinstance(wanted, str) else None)
-        return McpPeer(tools, project, seat)
+        wanted = hello.get("workspace")
+        workspace = self._workspaces.acquire(project or self._project, wanted if isinstance(wanted, str) else None)
+        return McpPeer(tools, project, workspace)
 
 
 class McpConnection:
-    """One client: reads its messages, hands them to the SDK, writes the answers."""
+    """One client: reads its messages, passes them to the SDK, writes the answers."""
 
     def __init__(
         self,
-        calls: CallDispatcher,
-        caller: "McpCallerFactory",
-        visit: "McpPeer",
+        dispatcher: CallDispatcher,
+        create_context: "McpCallerFactory",
+        peer: "McpPeer",
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        self._dispatcher, self._caller_factory, self._peer = calls, caller, visit
+        self._dispatcher, self._create_context, self._peer = dispatcher, create_context, peer
         self._reader, self._writer = reader, writer
-        self._pending_ids: set[Any] = set()  # ids of requests that are not answered yet
+        self._pending_ids: set[Any] = set()  # of requests
         self._close_requested = asyncio.Event()
         self._all_answered = asyncio.Event()
 
     def request_close(self) -> None:
-        """Go as soon as all that was asked is answered."""
+        """Close the connection as soon as all requests are answered."""
         self._close_requested.set()
 
     async def run(self) -> None:
@@ -147,22 +148,22 @@ class McpConnection:
 
         from athena.server.mcp.server import McpHandlers
 
-        server = McpHandlers(self._dispatcher, self._caller_factory, lambda _: self._peer).create_server()
+        server = McpHandlers(self._dispatcher, self._create_context, lambda _: self._peer).create_server()
         read_end: Any
         write_end: Any
-        asked, read_end = anyio.create_memory_object_stream[Any](0)
-        write_end, answered = anyio.create_memory_object_stream[Any](0)
+        requests, read_end = anyio.create_memory_object_stream[Any](0)
+        write_end, answers = anyio.create_memory_object_stream[Any](0)
         async with anyio.create_task_group() as group:
-            group.start_soon(self._write_messages, answered)
-            group.start_soon(self._read_messages, asked)
+            group.start_soon(self._write_messages, answers)
+            group.start_soon(self._read_messages, requests)
             await server.run(read_end, write_end, server.create_initialization_options())
 
-    async def _read_messages(self, asked: Any) -> None:
-        """Hand on what arrives, until it ends or the server stops."""
+    async def _read_messages(self, requests: Any) -> None:
+        """Pass on messages until the client disconnects or the server stops."""
         import anyio
 
-        async with asked:
-            reading = asyncio.ensure_future(self._forward_messages(asked))
+        async with requests:
+            reading = asyncio.ensure_future(self._forward_messages(requests))
             stopping = asyncio.ensure_future(self._wait_until_drained())
             try:
                 await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -180,7 +181,7 @@ class McpConnection:
             self._all_answered.clear()
             await self._all_answered.wait()
 
-    async def _forward_messages(self, asked: Any) -> None:
+    async def _forward_messages(self, requests: Any) -> None:
         from mcp.shared.message import SessionMessage
         from mcp_types import JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
         from pydantic import ValidationError
@@ -195,25 +196,24 @@ class McpConnection:
                 await self._send_error(*_classify_error(line, error))
                 continue
             if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
-                await self._send_error(
-                    None, INVALID_REQUEST, "an id is a text or a whole number"
-                )  # it waits for an answer
+                # a request with an invalid id parses as a notification, but its sender waits for an answer
+                await self._send_error(None, INVALID_REQUEST, "an id is a text or a whole number")
                 continue
             if isinstance(message, JSONRPCRequest):
                 if len(self._pending_ids) >= MAX_REQUESTS_PER_CONNECTION or message.id in self._pending_ids:
-                    words = "this id is in use" if message.id in self._pending_ids else "too many requests at once"
-                    await self._send_error(message.id, SERVER_BUSY, f"{words}; wait for the answers")
+                    reason = "this id is in use" if message.id in self._pending_ids else "too many requests at once"
+                    await self._send_error(message.id, SERVER_BUSY, f"{reason}; wait for the answers")
                     continue
                 self._pending_ids.add(message.id)
             elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
                 self._mark_answered((message.params or {}).get("requestId"))
-            await asked.send(SessionMessage(message))
+            await requests.send(SessionMessage(message))
             await self._writer.drain()
 
-    async def _write_messages(self, answered: Any) -> None:
-        async with answered:
-            async for one in answered:
-                message = one.message
+    async def _write_messages(self, answers: Any) -> None:
+        async with answers:
+            async for session_message in answers:
+                message = session_message.message
                 text = message.model_dump_json(by_alias=True, exclude_unset=True)
                 if hasattr(message, "result") or hasattr(message, "error"):
                     self._mark_answered(message.id)
@@ -221,45 +221,46 @@ class McpConnection:
                 with suppress(ConnectionError):
                     await self._writer.drain()
 
-    def _mark_answered(self, number: Any) -> None:
+    def _mark_answered(self, request_id: Any) -> None:
         with suppress(TypeError):
-            self._pending_ids.discard(number)
+            self._pending_ids.discard(request_id)
         if not self._pending_ids:
             self._all_answered.set()
 
-    async def _send_error(self, number: Any, code: int, words: str) -> None:
-        """Say no, and read on when that was heard: what is said of a bad line is longer than the line."""
-        self._writer.write(_encode_line({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": words}}))
+    async def _send_error(self, request_id: Any, code: int, message: str) -> None:
+        """Send an error and wait until it is written: the client could fill our memory with bad lines otherwise."""
+        error = {"code": code, "message": message}
+        self._writer.write(_encode_line({"jsonrpc": "2.0", "id": request_id, "error": error}))
         await self._writer.drain()
 
 
 async def _split_lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes | None]:
-    """Cut what arrives into lines; None stands for one that is too long."""
-    kept = bytearray()
-    skipping = False
+    """Yield the lines that arrive; None stands for one that is too long."""
+    line = bytearray()
+    is_too_long = False
     while chunk := await reader.read(CHUNK_BYTES):
         *ends, rest = chunk.split(b"\n")
         for end in ends:
-            kept += end
-            if skipping or len(kept) > MAX_MESSAGE_BYTES:
+            line += end
+            if is_too_long or len(line) > MAX_MESSAGE_BYTES:
                 yield None
-            elif kept.strip():
-                yield bytes(kept)
-            kept, skipping = bytearray(), False
-        kept += rest
-        if len(kept) > MAX_MESSAGE_BYTES:
-            kept, skipping = bytearray(), True
+            elif line.strip():
+                yield bytes(line)
+            line, is_too_long = bytearray(), False
+        line += rest
+        if len(line) > MAX_MESSAGE_BYTES:
+            line, is_too_long = bytearray(), True
 
 
 def _classify_error(line: bytes, error: Exception) -> tuple[Any, int, str]:
-    """Tell what is no JSON from what is no JSON-RPC, of which the id may be known."""
+    """Return id, code and message of the error for a line that is no JSON, or no JSON-RPC."""
     try:
-        found = json.loads(line)
+        message = json.loads(line)
     except (ValueError, RecursionError):
         return None, PARSE_ERROR, "this line is not valid JSON"
-    number = found.get("id") if isinstance(found, dict) else None
-    known = number if isinstance(number, str | int) and not isinstance(number, bool) else None
-    return known, INVALID_REQUEST, "this line is not a JSON-RPC message"
+    raw_id = message.get("id") if isinstance(message, dict) else None
+    request_id = raw_id if isinstance(raw_id, str | int) and not isinstance(raw_id, bool) else None
+    return request_id, INVALID_REQUEST, "this line is not a JSON-RPC message"
 
 
 def _encode_line(value: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""What a model reads of a result: few words, never more than a budget, and how to get at the rest."""
+"""Format results as text for a model: short, within a token budget, with a hint how to get the rest."""
 
 import json
 import time
@@ -12,18 +12,16 @@ from athena.errors import AthenaError
 from athena.memory.values import Hit, Memory, Stored
 from athena.programs.values import Result
 
-MAX_ANSWER_TOKENS = 2_000  # tokens of an answer
-MAX_COUNTED_CHARS = (
-    MAX_ANSWER_TOKENS * tokens.MAX_TOKEN_BYTES
-)  # characters that have more tokens than that: the rest need not be counted
-CUT_NOTE_TOKENS = 40  # tokens of what is said of a cut
-MAX_MEMORY_CHARS = 600  # characters of a memory in a list
+MAX_ANSWER_TOKENS = 2_000
+MAX_COUNTED_CHARS = MAX_ANSWER_TOKENS * tokens.MAX_TOKEN_BYTES  # a longer line is over the budget anyway
+CUT_NOTE_TOKENS = 40
+MAX_MEMORY_CHARS = 600
 WHOLE_MEMORY_HINT = "memory.get_memory(memory_id=...) in execute_code shows one whole"
 OUTCOME_TEXTS = {"new": "kept", "known": "known already", "revived": "kept again", "updated": "changed"}
 
 
 def format_result(operation: AnyOperation, arguments: Mapping[str, Any], result: Any) -> str:
-    """Write a result as text."""
+    """Return a result as text."""
     if isinstance(result, str):
         return _cut_to_budget(result)
     if isinstance(result, Result):
@@ -36,22 +34,22 @@ def format_result(operation: AnyOperation, arguments: Mapping[str, Any], result:
 
 
 def format_error(error: AthenaError) -> str:
-    """Write an error with what to do next."""
+    """Return an error with its hint."""
     return f"{error}\nhint: {error.hint}" if error.hint else str(error)
 
 
 def is_failed_run(result: Any) -> bool:
-    """Tell whether a result is that of a program that failed; one that waits for a person has not."""
+    """Return whether a result is a program that failed; one that waits for approval has not."""
     return isinstance(result, Result) and not result.success and result.status != "needs_approval"
 
 
 def format_run(done: Result) -> str:
-    """Write what came of a program: what it printed, its value, what went wrong."""
+    """Return the outcome of a program: its output, its value, its error."""
     output, value, last = done.output.rstrip("\n"), "", _format_run_end(done)
     if done.result is not None:
         value = done.result if isinstance(done.result, str) else _dump_json(done.result)
         value = f"result: {value}" if output.strip() else value
-    room = MAX_ANSWER_TOKENS - sum(tokens.count_tokens(line) + 1 for line in last)
+    room = tokens.reduce_budget(MAX_ANSWER_TOKENS) - sum(tokens.count_tokens(line) + 1 for line in last)
     value = _cut_to_tokens(
         value, max(room // 2, room - tokens.count_tokens(output)), RESULT_CUT_HINT if done.handle is None else ""
     )
@@ -65,7 +63,7 @@ OUTPUT_CUT_HINT = "; print less, or write it to a file: workspace.write(path=...
 
 
 def _format_run_end(done: Result) -> list[str]:
-    """Write what comes after what was printed: where all of it is, and what went wrong."""
+    """Return the lines after the output: where to find all of it, and the error."""
     lines = [f'[cut; all of it: workspace.read(path="{done.handle}")]'] if done.handle else []
     if done.error is not None:
         where = "" if done.error.line is None else f" (line {done.error.line})"
@@ -77,12 +75,12 @@ def _format_run_end(done: Result) -> list[str]:
     return lines
 
 
-def _cut_to_tokens(text: str, room: int, otherwise: str) -> str:
-    """Return a text, or its beginning and how to get at the rest."""
+def _cut_to_tokens(text: str, room: int, hint: str) -> str:
+    """Return a text, or its beginning with a hint how to get the rest."""
     if tokens.fits_token_limit(text, room):
         return text
     shown = tokens.truncate_to_tokens(text, room - CUT_NOTE_TOKENS)
-    return f"{shown}…\n[cut: {len(shown):,} of {len(text):,} characters{otherwise}]"
+    return f"{shown}…\n[cut: {len(shown):,} of {len(text):,} characters{hint}]"
 
 
 def _format_stored(memory: Stored) -> str:
@@ -91,7 +89,7 @@ def _format_stored(memory: Stored) -> str:
 
 
 def _format_list(operation: AnyOperation, arguments: Mapping[str, Any], items: Any) -> str:
-    """Write a list a line for each item, as many as fit, and say how to see the others."""
+    """Return one line for each item, as many as fit, and a hint how to see the others."""
     if not items:
         nothing = "nothing fits; try other words" if operation.name == "search_tools" else "[]"
         return "nothing found" if operation.result_type == list[Hit] else nothing
@@ -101,19 +99,19 @@ def _format_list(operation: AnyOperation, arguments: Mapping[str, Any], items: A
     for item in items:
         line = write(item)
         spent += tokens.count_tokens(line[:MAX_COUNTED_CHARS]) + 1
-        if spent > MAX_ANSWER_TOKENS and lines:
+        if spent > tokens.reduce_budget(MAX_ANSWER_TOKENS) and lines:
             break
         lines.append(line)
     cut = [WHOLE_MEMORY_HINT] if any(line.endswith("…") for line in lines) and isinstance(items[0], Memory) else []
-    if left := _count_total(items, arguments) - len(lines):
-        cut.insert(0, f"{left} more: {_format_next_page(operation, arguments, len(lines))}")
+    if hidden := _count_total(items, arguments) - len(lines):
+        cut.insert(0, f"{hidden} more: {_format_next_page(operation, arguments, len(lines))}")
     if len(lines) == 1 and not isinstance(items[0], Memory):
         lines[0] = _cut_to_budget(lines[0])
     return "\n".join([*lines, f"[{'; '.join(cut)}]"] if cut else lines)
 
 
 def _count_total(items: Any, arguments: Mapping[str, Any]) -> int:
-    """Return how many there are from here on; of what a search found, how many it was asked for."""
+    """Return how many items there are from the offset on; for a search, how many it returned."""
     if isinstance(items[0], Hit):
         return len(items)
     return max(len(items), getattr(items, "total", 0) - int(arguments.get("offset") or 0))
@@ -132,7 +130,7 @@ def _select_formatter(first: Any) -> Callable[[Any], str]:
 
 
 def _format_memory(memory: Memory) -> str:
-    """Write a memory with what tells it apart."""
+    """Return a memory as one line, with hash, score, day and tags."""
     facts = [memory.hash]
     if isinstance(memory, Hit):
         facts.append(f"{memory.score:.2f}")
@@ -158,5 +156,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _cut_to_budget(text: str) -> str:
-    """Return a text, or as much of it as the budget allows."""
-    return _cut_to_tokens(text, MAX_ANSWER_TOKENS, "; in a program, with execute_code, all of it is at hand")
+    """Return as much of a text as the budget allows."""
+    return _cut_to_tokens(
+        text, tokens.reduce_budget(MAX_ANSWER_TOKENS), "; in a program, with execute_code, all of it is at hand"
+    )

@@ -1,4 +1,4 @@
-"""Operations as MCP tools: what a model reads before it has asked for anything, so every word counts."""
+"""Operations as MCP tools. A model reads these definitions in every session, so every word costs tokens."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
 
-# Each tool of the small surfaces with the parameters that its definition shows; it takes all others too.
+# The parameters that the definitions of the small surfaces show; the tools take all others too.
 TOOL_PARAMETERS: dict[str, tuple[str, ...]] = {
     "search_tools": ("query", "detail"),
     "execute_code": ("code", "timeout_s"),
     "remember": ("content", "tags"),
     "recall": ("query", "k", "tags", "since"),
 }
-# What a small surface adds to a call that does not say otherwise: people ask in plain words, time included.
+# Arguments that a small surface adds unless the call has them: models ask in plain words, time included.
 DEFAULT_ARGUMENTS: dict[str, dict[str, Any]] = {"recall": {"understand_time": True}}
 ANY_TIME_NOTE = "[nothing is from the time that you name; of any time:]\n"
 TOOL_SURFACES: dict[str, tuple[str, ...]] = {
     "default": ("search_tools", "execute_code", "remember", "recall"),
     "code": ("search_tools", "execute_code"),
-    "all": (),  # every operation that a model may call
+    "all": (),  # every operation but approvals
 }
-# Read-only and destructive are said of every tool, the others where they are not what a client takes for granted.
+# Every tool has readOnlyHint and destructiveHint, the others only where they differ from the default.
 EFFECT_ANNOTATIONS: dict[Effect, dict[str, bool]] = {
     Effect.READ: {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False},
     Effect.WRITE: {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
@@ -33,6 +33,8 @@ EFFECT_ANNOTATIONS: dict[Effect, dict[str, bool]] = {
     },
     Effect.EXECUTE: {"readOnlyHint": False, "destructiveHint": True},
 }
+OMITTED_KEYS = {"minLength", "maxLength", "minItems", "maxItems", "title", "$schema"}
+OMITTED_IF_EMPTY = {"additionalProperties", "required"}
 INSTRUCTIONS = """\
 Athena keeps what is worth knowing between sessions, and runs short Python programs next to the data and the tools, \
 so that only the answer comes back to you.
@@ -56,71 +58,67 @@ to run `athena approve`."""
 
 
 def select_tools(catalog: Catalog, surface: str) -> list[AnyOperation]:
-    """Return the operations that a surface offers, in its order; approving is for people, never for a model."""
+    """Return the operations of a surface, in its order; approvals are for people, never for a model."""
     named: Iterable[AnyOperation] = (
         map(catalog.get_operation, TOOL_SURFACES[surface]) if TOOL_SURFACES[surface] else catalog
     )
-    return [one for one in named if one.effect is not Effect.APPROVE]
+    return [operation for operation in named if operation.effect is not Effect.APPROVE]
 
 
 def get_tool_name(operation: AnyOperation) -> str:
-    """Return the name of a tool; models' own rules allow no dot in it."""
+    """Return the name of a tool; model APIs allow no dot in it."""
     return operation.name.replace(".", "__")
 
 
 def define_tool(operation: AnyOperation, surface: str) -> dict[str, Any]:
-    """Describe an operation as a tool, in as few words as its surface needs."""
+    """Return the definition of a tool, as short as its surface allows."""
     schema = operation.arguments_schema if operation.is_foreign else compact_schema(operation.arguments_schema)
     if surface != "all":
         shown = TOOL_PARAMETERS[operation.name]
         schema["properties"] = {
             name: _simplify_schema(part) for name, part in schema["properties"].items() if name in shown
         }
-    teaches = surface != "all" and operation.effect is Effect.EXECUTE  # how to write a program
+    has_details = surface != "all" and operation.effect is Effect.EXECUTE  # they teach how to write a program
     return {
         "name": get_tool_name(operation),
-        "description": f"{operation.summary}\n{operation.documentation.details}" if teaches else operation.summary,
+        "description": f"{operation.summary}\n{operation.documentation.details}" if has_details else operation.summary,
         "inputSchema": schema,
         "annotations": EFFECT_ANNOTATIONS[operation.effect] | ({"openWorldHint": True} if operation.is_foreign else {}),
     }
 
 
 def compact_schema(schema: Any) -> Any:
-    """Leave out of a schema what a caller can do without: nulls, lengths, and that nothing else is allowed."""
+    """Return a schema without what a caller does not need: nulls, lengths, additionalProperties."""
     if not isinstance(schema, dict):
         return schema
-    made = {
+    compact = {
         key: part
         for key, part in schema.items()
         if key not in OMITTED_KEYS and not (key in OMITTED_IF_EMPTY and not part)
     }
-    for key, part in made.items():
+    for key, part in compact.items():
         if key in ("properties", "$defs") and isinstance(part, dict):
-            made[key] = {name: compact_schema(one) for name, one in part.items()}
+            compact[key] = {name: compact_schema(value) for name, value in part.items()}
         elif key in ("anyOf", "oneOf", "allOf") and isinstance(part, list):
-            made[key] = [compact_schema(one) for one in part]
+            compact[key] = [compact_schema(option) for option in part]
         elif key in ("items", "additionalProperties"):
-            made[key] = compact_schema(part)
-    return _merge_alternatives(made) if isinstance(made.get("anyOf"), list) else made
-
-
-OMITTED_KEYS = {"minLength", "maxLength", "minItems", "maxItems", "title", "$schema"}
-OMITTED_IF_EMPTY = {"additionalProperties", "required"}  # needless where they say nothing, or no
+            compact[key] = compact_schema(part)
+    return _merge_alternatives(compact) if isinstance(compact.get("anyOf"), list) else compact
 
 
 def _simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Leave out bounds and defaults too, the help of a plain list, and of several types all but the first.
+    """Return a schema without bounds and defaults, without the help of a list of texts, and with one type only.
 
-    The operation takes the others as well, and an error says what there is.
+    The operation accepts the other types as well, and its errors name the bounds.
     """
-    made = {key: part for key, part in schema.items() if key not in ("minimum", "maximum", "default")}
-    if made.get("items") == {"type": "string"}:
-        del made["description"]
-    return made | {"type": made["type"][0]} if isinstance(made.get("type"), list) else made
+    simple = {key: part for key, part in schema.items() if key not in ("minimum", "maximum", "default")}
+    if simple.get("items") == {"type": "string"}:
+        del simple["description"]
+    return simple | {"type": simple["type"][0]} if isinstance(simple.get("type"), list) else simple
 
 
 def _merge_alternatives(schema: dict[str, Any]) -> dict[str, Any]:
-    """Write alternatives as one: without null, and a list of something rather than it or a list of it."""
+    """Merge the options of anyOf: drop null, and drop X where a list of X is an option too."""
     kinds = [part for part in schema["anyOf"] if part != {"type": "null"}]
     lists = [part["items"] for part in kinds if part.get("type") == "array" and "items" in part]
     kinds = [part for part in kinds if part not in lists]

@@ -1,30 +1,26 @@
-"""A workspace for each connection: the lowest number that nobody has, so that their number stays small."""
+"""Assign a workspace to each MCP connection or session: the lowest free number, so that there are few."""
 
 import time
 from collections.abc import Callable
 
-MAX_TRACKED_SESSIONS = 1_000  # that are told apart; a client can make up as many names as it likes
-MAX_SESSION_ID_CHARS = 200  # characters of a session's name that count
-SESSION_IDLE_TIMEOUT_S = 1_800.0  # seconds after which a session that has not been heard of is taken to have ended
+MAX_TRACKED_SESSIONS = 1_000  # clients can invent as many ids as they like
+MAX_SESSION_ID_CHARS = 200
+SESSION_IDLE_TIMEOUT_S = 1_800.0
 
 
 class WorkspacePool:
-    """Who has which workspace. A session that says nothing when it ends loses its own after a while."""
+    """The workspaces in use. HTTP sessions do not say when they end, so an idle one loses its workspace."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._last_used: dict[
-            tuple[str, str], float | None
-        ] = {}  # project and name to when it was used; None is for good
-        self._sessions: dict[tuple[str, str], str] = {}
+        # project and workspace to the time of the last use; None until it is released
+        self._last_used: dict[tuple[str, str], float | None] = {}
+        self._sessions: dict[tuple[str, str], str] = {}  # session id and project to workspace
 
     def acquire(self, project: str, wanted: str | None = None) -> str:
-        """Return the name of a free workspace: the one that is wanted, if it is free."""
-        name = (
-            wanted
-            if wanted and _is_pool_name(wanted) and (project, wanted) not in self._last_used
-            else self._find_free_name(project)
-        )
+        """Reserve a workspace, `wanted` if it is free, and return its name."""
+        is_free = wanted and _is_pool_name(wanted) and (project, wanted) not in self._last_used
+        name = wanted if wanted and is_free else self._find_free_name(project)
         self._last_used[project, name] = None
         return name
 
@@ -32,19 +28,19 @@ class WorkspacePool:
         self._last_used.pop((project, name), None)
 
     def get_for_session(self, session: str, project: str) -> str:
-        """Return the workspace of a session, which has the same one each time."""
+        """Return the workspace of a session, the same at each call."""
         now, session = self._clock(), session[:MAX_SESSION_ID_CHARS]
-        for (whose, name), used in list(self._last_used.items()):
+        for key, used in list(self._last_used.items()):
             if used is not None and used < now - SESSION_IDLE_TIMEOUT_S:
-                del self._last_used[whose, name]
+                del self._last_used[key]
         name = self._sessions.get((session, project), "")
         if (project, name) not in self._last_used:
-            waiting = sorted((used, key) for key, used in self._last_used.items() if used is not None)
-            for _, key in waiting[: max(0, len(waiting) + 1 - MAX_TRACKED_SESSIONS)]:
-                del self._last_used[key]  # the one that was not heard of for the longest
+            tracked = sorted((used, key) for key, used in self._last_used.items() if used is not None)
+            for _, key in tracked[: max(0, len(tracked) + 1 - MAX_TRACKED_SESSIONS)]:
+                del self._last_used[key]  # those that were idle for longest
             name = self._find_free_name(project)
-            gone = [key for key, other in self._sessions.items() if (key[1], other) not in self._last_used]
-            for key in gone:
+            ended = [key for key, other in self._sessions.items() if (key[1], other) not in self._last_used]
+            for key in ended:
                 del self._sessions[key]
             self._sessions[session, project] = name
         self._last_used[project, name] = now

@@ -1,1 +1,1 @@
-"""The store on a PostgreSQL server with pgvector."""
+"""The PostgreSQL engine: a store on a server with pgvector."""

@@ -1,18 +1,16 @@
-"""PostgreSQL through psycopg, for any number of processes on one database.
+"""The PostgreSQL engine, through psycopg, for any number of processes on one database.
 
-A transaction runs on the caller's thread, on a connection from a small pool, and holds nothing in memory that
-could go stale. Writes see one snapshot (`REPEATABLE READ`): whoever loses a race is run again from its beginning.
-A connection that is lost before its commit was sent costs a retry; one that is lost while it commits is resolved
-by looking for the row that each transaction leaves in `commits`. Its number alone would not do: after a crash the
-server gives the numbers of lost transactions to new ones.
+A transaction runs on the caller's thread, on a connection from a small pool, and caches nothing that could become
+stale. Writes see one snapshot (`REPEATABLE READ`); a write that loses a race is run again from its beginning. A
+connection that is lost before COMMIT was sent costs a retry. One that is lost during COMMIT is resolved by looking
+for the row that each transaction inserts into `commits`; a transaction id would not do, because after a crash the
+server assigns the ids of lost transactions again.
 """
 
 import logging
 import random
-import re
 import threading
 import time
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import psycopg
@@ -21,26 +19,27 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from athena.core.threads import run_in_thread, run_sync, start_in_thread
 from athena.errors import AthenaError, Misconfigured, Unavailable
-from athena.storage.database import CopyRole, Database, Row, Work
+from athena.storage.database import CopyRole, Database, Row, Transaction, Work
 from athena.storage.postgres import connection as postgres_connection
-from athena.storage.postgres.connection import RACE_ERRORS, translate_errors
+from athena.storage.postgres.connection import RACE_ERRORS, PostgresTransaction, translate_errors
 from athena.storage.postgres.fulltext import PostgresFullText
 from athena.storage.postgres.table_copy import PostgresTableCopy
 from athena.storage.postgres.vectors import Graph, PostgresVectorIndex
 from athena.storage.sqlite import fork
 
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # callers are told by an error
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # callers get an error instead
 T = TypeVar("T")
-RECONNECT_TIMEOUT_S = 10.0  # seconds in which a server that is gone may come back before a caller is told
-POOL_TIMEOUT_S = 1.0  # seconds after which a connection is asked for anew: the pool itself would wait longer every time
-MAX_RETRY_PAUSE_S = 0.5  # seconds between two tries, at most
-MIN_RACE_ATTEMPTS = 3  # of work that loses a race, at least: it may itself take longer than that
-MAX_POOL_CONNECTIONS = 8  # of one process
-DEFERRED_WRITE_DELAY_S = 2.0  # seconds that a deferred write may wait for company
-MAX_JOBS_PER_COMMIT = 256  # deferred writes in one commit, at most
-GRAPH_RETRY_DELAY_S = 10.0  # seconds before a graph is tried again
+RECONNECT_TIMEOUT_S = 10.0  # how long a caller waits for a server that is gone
+POOL_TIMEOUT_S = 1.0  # after which a connection is requested anew: the pool's own pauses grow with every try
+MAX_RETRY_PAUSE_S = 0.5
+MIN_RACE_ATTEMPTS = 3  # even where these take longer than the timeout
+MAX_POOL_CONNECTIONS = 8
+DEFERRED_WRITE_DELAY_S = 2.0  # how long a deferred write waits for others to commit with
+MAX_JOBS_PER_COMMIT = 256
+GRAPH_RETRY_DELAY_S = 10.0
+CLOSE_TIMEOUT_S = 1.0
 UNFINISHED_COPY_HINT = "run athena migrate again to finish it"
-TALLY_FOLD_WRITES = 200  # memories written after which the tallies are folded
+TALLY_FOLD_WRITES = 200  # rows of `tallies` after which they are folded into one for each scope
 BEGIN_READ_SQL = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 BEGIN_WRITE_SQL = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
 INSERT INTO commits (token) SELECT gen_random_uuid()
@@ -48,51 +47,28 @@ WHERE NOT EXISTS (SELECT 1 FROM counters WHERE name = 'copy source')
 RETURNING token::text, pg_current_xact_id()::text"""
 BEGIN_COPY_SQL = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
 INSERT INTO commits DEFAULT VALUES RETURNING token::text, pg_current_xact_id()::text"""
-# Nobody waits for it, so it waits for nobody: neither for the disk nor, for long, for another's rows.
+# No caller waits for a deferred write, so it need not be durable at once, and must not hold up others for long.
 BEGIN_DEFERRED_SQL = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
 SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = 200"""
 RELATION_KEY_SQL = "hashtextextended(source || ' ' || target || ' ' || relation, scope) >> 1"
 UNIQUENESS_DDL = (
     "CREATE TABLE commits (token UUID PRIMARY KEY DEFAULT gen_random_uuid(), at TIMESTAMPTZ NOT NULL DEFAULT now())",
-    # Two that write at once do not see each other, and might choose the same short name.
+    # Concurrent transactions do not see each other's rows, and might choose the same short hash,
     "CREATE UNIQUE INDEX memories_named ON memories (scope, hash) WHERE deleted IS NULL",
-    # Nor would they see that they tell one session the same.
+    # inject the same memory into one session,
     "CREATE UNIQUE INDEX injections_once ON injections (scope, session, memory) WHERE over = 0",
-    # Nor would they see that they tell of one relation at overlapping times.
+    # or store one relation with overlapping times.
     f"""ALTER TABLE relations ADD CONSTRAINT relations_apart EXCLUDE USING gist (
-        (int8range({RELATION_KEY_SQL}, {RELATION_KEY_SQL}, '[]')) WITH &&, (numrange(began::numeric, ended::numeric)) WITH &&
+        (int8range({RELATION_KEY_SQL}, {RELATION_KEY_SQL}, '[]')) WITH &&,
+        (numrange(began::numeric, ended::numeric)) WITH &&
     ) WHERE (removed IS NULL)""",
 )
 NO_WAIT_REASON = "a transaction's work may wait only for its transaction"
-NAMED_PARAMETER_PATTERN = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
-
-
-@lru_cache(maxsize=2_000)
-def _to_psycopg_sql(statement: str) -> bytes:
-    """Write `:name` as psycopg does."""
-    return NAMED_PARAMETER_PATTERN.sub(lambda found: f"%({found[1]})s" if found[1] else "%%", statement).encode()
-
-
-class PostgresTransaction:
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
-        self._cursor = connection.cursor(binary=True)
-
-    async def execute(self, sql: str, **values: Any) -> int:
-        return self._cursor.execute(_to_psycopg_sql(sql), values).rowcount
-
-    async def fetch(self, sql: str, **values: Any) -> list[Row]:
-        return self._cursor.execute(_to_psycopg_sql(sql), values).fetchall()
-
-    async def fetch_one(self, sql: str, **values: Any) -> Row | None:
-        return self._cursor.execute(_to_psycopg_sql(sql), values).fetchone()
-
-    async def each(self, sql: str, rows: list[dict[str, Any]]) -> None:
-        """Run a statement once for each row, without waiting for one answer before the next."""
-        if len(rows) == 1:
-            self._cursor.execute(_to_psycopg_sql(sql), rows[0])
-        elif rows:
-            self._cursor.executemany(_to_psycopg_sql(sql), rows)
+# SKIP_LOCKED: a table that is locked while its HNSW graph is built is left to the server's autovacuum.
+VACUUM_SQL = b"VACUUM (SKIP_LOCKED) " + b", ".join(
+    b"athena." + name for name in (b"memories", b"passages", b"tokens", b"words", b"tags", b"links", b"history")
+)
+_inherited_pools: list[ConnectionPool] = []  # of a parent process: collecting one would end the parent's connections
 
 
 class Postgres:
@@ -103,28 +79,27 @@ class Postgres:
     def __init__(
         self,
         url: str,
-        patience: float = RECONNECT_TIMEOUT_S,
+        reconnect_timeout_s: float = RECONNECT_TIMEOUT_S,
         *,
         copying: CopyRole = "",
-        soon: float = DEFERRED_WRITE_DELAY_S,
+        defer_delay_s: float = DEFERRED_WRITE_DELAY_S,
     ) -> None:
         self.url = url
-        self._timeout_s = patience
-        self._delay_s = soon
+        self._timeout_s = reconnect_timeout_s
+        self._defer_delay_s = defer_delay_s
         self.fulltext = PostgresFullText()
         self.vectors = PostgresVectorIndex()
         self.table_copy = PostgresTableCopy(self.fulltext)
-        self.fulltext.unfolded_tallies = random.randrange(
-            TALLY_FOLD_WRITES
-        )  # so that processes which write once fold too, now and then
+        # Random, so that processes which write only once fold now and then too.
+        self.fulltext.unfolded_tallies = random.randrange(TALLY_FOLD_WRITES)
         self._closed = False
         self._deferred: list[Work[None]] = []
-        self._once_names: set[str] = set()  # those of them of which one is enough
+        self._dedupe_keys: set[str] = set()  # of the deferred jobs
         self._guard = threading.Condition()
         self._deferred_thread: threading.Thread | None = None
         self._begin_write = BEGIN_COPY_SQL if copying == "to" else BEGIN_WRITE_SQL
         self._writes = 0
-        self._graph_retry_at = 0.0  # when a graph that could not be drawn is tried again
+        self._graph_retry_at = 0.0  # when a graph that could not be built is tried again
         self.slowdown_reason = ""
         self.last_conflict_at = float("-inf")
         postgres_connection.migrate_database(
@@ -143,98 +118,98 @@ class Postgres:
     def describe_location(self) -> str:
         return postgres_connection.format_location(self.url)
 
-    async def measure_size(self, tx: Any) -> int:
-        row = await tx.fetch_one(
+    async def measure_size(self, tx: Transaction) -> int:
+        row = await tx.fetch_required(
             """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
                JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND c.relkind = 'r'""",
             schema=postgres_connection.SCHEMA,
         )
         return int(row[0])
 
-    async def find_problems(self, tx: Any) -> list[str]:
-        """Tell which indexes are broken; a graph is not valid while it is drawn, and drawn again if that failed."""
+    async def find_problems(self, tx: Transaction) -> list[str]:
+        """Return the invalid indexes, except graphs, which are invalid while they are built."""
         rows = await tx.fetch(
             """SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
                JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND NOT i.indisvalid
                AND c.relname NOT LIKE 'passages_near%'""",
             schema=postgres_connection.SCHEMA,
         )
-        await tx.execute("SET LOCAL statement_timeout = 0")  # what follows looks at everything
+        await tx.execute("SET LOCAL statement_timeout = 0")  # the checks after this read every row
         return [
             f"index {row[0]} is not valid; run: REINDEX INDEX {postgres_connection.SCHEMA}.{row[0]}" for row in rows
         ]
 
     async def read(self, work: Work[T]) -> T:
-        made = await run_in_thread(self._run_transaction, BEGIN_READ_SQL, work)
+        result = await run_in_thread(self._run_transaction, BEGIN_READ_SQL, work)
         graph, self.vectors.missing_index = self.vectors.missing_index, None
         if graph is not None and time.monotonic() > self._graph_retry_at:
-            self._graph_retry_at = time.monotonic() + GRAPH_RETRY_DELAY_S  # or until it is drawn
+            self._graph_retry_at = time.monotonic() + GRAPH_RETRY_DELAY_S  # or sooner, once it is built
             start_in_thread(self._build_graph, graph)
-        return made
+        return result
 
     async def write(self, work: Work[T]) -> T:
-        made = await run_in_thread(self._run_transaction, self._begin_write, work)
+        result = await run_in_thread(self._run_transaction, self._begin_write, work)
         self._writes += 1
         if self.fulltext.unfolded_tallies >= TALLY_FOLD_WRITES or self._writes >= 5 * TALLY_FOLD_WRITES:
             self.fulltext.unfolded_tallies = self._writes = 0
             self.defer_write(self._fold_and_prune)
-        return made
+        return result
 
     @property
     def deferred_sync(self) -> Database:
-        return self  # a server can fail while the program goes on
+        return self  # every commit is synced: the server can fail while this process goes on
 
     async def sync(self) -> None:
-        """Every write has waited for the server's disk."""
+        """Do nothing: every write has waited for the server's disk."""
 
     async def can_write_now(self) -> bool:
-        return True  # many write at once
+        return True  # writers do not exclude each other
 
-    def defer_write(self, work: Work[None], *, once: str = "") -> None:
+    def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
         with self._guard:
-            if self._closed or once in self._once_names:
+            if self._closed or dedupe_key in self._dedupe_keys:
                 return
-            if once:
-                self._once_names.add(once)
+            if dedupe_key:
+                self._dedupe_keys.add(dedupe_key)
             self._deferred.append(work)
             if self._deferred_thread is None:
                 self._deferred_thread = threading.Thread(
-                    target=self._run_deferred_writes, name="athena-later", daemon=True
+                    target=self._run_deferred_writes, name="athena-deferred", daemon=True
                 )
                 self._deferred_thread.start()
             if len(self._deferred) in (1, MAX_JOBS_PER_COMMIT):
                 self._guard.notify_all()
 
     async def compact(self) -> bool:
-        """Let the server forget removed rows: their space is reused. Its log and its backups are its own matter."""
+        """Vacuum, so that the server reuses the space of deleted rows; its log and backups stay as they are."""
         await run_in_thread(self._run_autocommit, VACUUM_SQL)
         return True
 
     def close(self) -> None:
-        """Finish what was put off, a second at most, and let go of the connections."""
+        """Commit the deferred writes, in a second at most, and close the connections."""
         with self._guard:
             if self._closed:
                 return
             self._closed = True
             self._guard.notify_all()
         if self._deferred_thread is not None:
-            self._deferred_thread.join(1.0)
+            self._deferred_thread.join(CLOSE_TIMEOUT_S)
         fork.fork_aware_stores.discard(self)
-        self._pool.close(1.0)
+        self._pool.close(CLOSE_TIMEOUT_S)
 
     def before_fork(self) -> None:
-        """A fork is harmless to the parent's sockets."""
+        """Do nothing: a fork does not affect the parent's sockets."""
 
     def after_fork_in_parent(self) -> None: ...
 
     def after_fork_in_child(self) -> None:
-        """In the child: the sockets are the parent's, so nothing may be sent or closed on them."""
+        """Close the store without closing its connections: the sockets are the parent's."""
         self._closed = True
         self._guard = threading.Condition()
         _inherited_pools.append(self._pool)
 
     def _run_transaction(self, begin: bytes, work: Work[T]) -> T:
-        """Run work in a transaction, again where that is safe, until it is done or the time is over."""
+        """Run work in a transaction, and again where that is safe, until it succeeds or the timeout is over."""
         deadline = time.monotonic() + self._timeout_s
         tries = 0
         while True:
@@ -246,68 +221,73 @@ class Postgres:
                     return self._try_transaction(begin, work, deadline)
             except RACE_ERRORS as error:
                 self.last_conflict_at = time.monotonic()
-                trouble: Exception = error
+                failure: Exception = error
             except errors.DataException as error:
                 if self.vectors.mixed:
                     raise
-                self.vectors.mixed, trouble = True, error  # vectors of two sizes: from now on it looks at that
+                # A vector of another size: from now on the queries compare only those of the right size.
+                self.vectors.mixed, failure = True, error
             except Unavailable as error:
                 if not error.retry or self._closed:
                     raise
-                trouble = error
-            if time.monotonic() > deadline and (tries >= MIN_RACE_ATTEMPTS or isinstance(trouble, Unavailable)):
+                failure = error
+            if time.monotonic() > deadline and (tries >= MIN_RACE_ATTEMPTS or isinstance(failure, Unavailable)):
                 break
             time.sleep(min(MAX_RETRY_PAUSE_S, 0.005 * 2 ** min(tries, 8)) * random.random())
-        if isinstance(trouble, Unavailable):
-            raise trouble
-        raise Unavailable("others keep changing the same memories", hint="try again") from trouble
+        if isinstance(failure, Unavailable):
+            raise failure
+        raise Unavailable("others keep changing the same memories", hint="try again") from failure
 
     def _try_transaction(self, begin: bytes, work: Work[T], deadline: float) -> T:
         try:
             connection = self._pool.getconn(min(POOL_TIMEOUT_S, max(0.1, deadline - time.monotonic())))
         except (PoolTimeout, PoolClosed):
             if time.monotonic() + MAX_RETRY_PAUSE_S >= deadline:  # the last try
-                postgres_connection.check_reachable(self.url)  # says why, where the pool only says that it waited
+                postgres_connection.check_reachable(self.url)  # it raises the reason, which the pool does not tell
             raise Unavailable("all connections to the database are in use", hint="try again") from None
         try:
-            cursor = connection.execute(begin, prepare=False)  # it may be two statements
-            mark = None
-            if begin in (BEGIN_WRITE_SQL, BEGIN_COPY_SQL) and cursor.nextset() and (mark := cursor.fetchone()) is None:
+            cursor = connection.execute(begin, prepare=False)  # not prepared: it may be two statements
+            commit_mark = None
+            if (
+                begin in (BEGIN_WRITE_SQL, BEGIN_COPY_SQL)
+                and cursor.nextset()
+                and (commit_mark := cursor.fetchone()) is None
+            ):
                 raise Misconfigured("a copy into this store is not finished", hint=UNFINISHED_COPY_HINT)
-            made = run_sync(work(PostgresTransaction(connection)), closed_to=NO_WAIT_REASON)
+            result = run_sync(work(PostgresTransaction(connection)), closed_to=NO_WAIT_REASON)
             try:
                 connection.execute("COMMIT")
             except psycopg.OperationalError:
-                if mark is None:
-                    return made
+                if commit_mark is None:
+                    return result
                 if not connection.broken:
                     raise
             else:
-                return made
+                return result
         except BaseException as error:
             _roll_back(connection)
-            if isinstance(error.__context__, KeyboardInterrupt):  # the driver's attempt to cancel met another error
+            if isinstance(error.__context__, KeyboardInterrupt):  # raised while the driver tried to cancel
                 raise error.__context__ from None
             raise
         finally:
             self._pool.putconn(connection)
-        if self._was_committed(mark, deadline):
-            return made
+        if self._was_committed(commit_mark, deadline):
+            return result
         raise Unavailable("the connection was lost; nothing was stored", hint="try again")
 
-    def _was_committed(self, mark: Row, deadline: float) -> bool:
-        """Ask what became of a transaction whose commit was not answered."""
-        token, number = mark
+    def _was_committed(self, commit_mark: Row, deadline: float) -> bool:
+        """Find out whether a transaction whose COMMIT was not answered has been committed."""
+        token, transaction_id = commit_mark
         deadline = max(deadline, time.monotonic()) + self._timeout_s
         while time.monotonic() < deadline:
             try:
                 with psycopg.connect(
                     **postgres_connection.parse_connection_url(self.url), autocommit=True
                 ) as connection:
-                    if not _is_in_progress(connection, number):
-                        left = f"SELECT 1 FROM {postgres_connection.SCHEMA}.commits WHERE token = %s"
-                        return connection.execute(left.encode(), [token]).fetchone() is not None
-            except psycopg.Error:
+                    if not _is_in_progress(connection, transaction_id):
+                        query = f"SELECT 1 FROM {postgres_connection.SCHEMA}.commits WHERE token = %s"
+                        return connection.execute(query.encode(), [token]).fetchone() is not None
+            except psycopg.Error:  # the server is not back yet
                 pass
             time.sleep(0.05)
         raise Unavailable(
@@ -315,13 +295,13 @@ class Postgres:
             hint="do the same again: a text is kept once, and an idempotency key makes a call count once",
         )
 
-    async def _fold_and_prune(self, tx: Any) -> None:
-        """Put the tallies together, and forget commits that nobody can be unsure of any more."""
+    async def _fold_and_prune(self, tx: Transaction) -> None:
+        """Fold the tallies, and delete commit rows that are too old for `_was_committed` to ask for."""
         await self.fulltext.fold_tallies(tx)
         await tx.execute("DELETE FROM commits WHERE at < now() - interval '10 minutes'")
 
     def _run_autocommit(self, statement: bytes) -> None:
-        """Run what must stand outside of a transaction."""
+        """Run a statement that must be outside of a transaction."""
         with (
             translate_errors(self.url),
             psycopg.connect(**postgres_connection.parse_connection_url(self.url), autocommit=True) as connection,
@@ -329,25 +309,27 @@ class Postgres:
             connection.execute(statement)
 
     def _build_graph(self, graph: Graph) -> None:
-        """Build a graph of vectors without keeping anybody from writing; only one process does."""
+        """Build an HNSW graph without blocking writers; only one process builds it."""
         try:
             with psycopg.connect(**postgres_connection.parse_connection_url(self.url), autocommit=True) as connection:
                 postgres_connection.configure_connection(connection)
                 if graph.try_lock(connection):
                     graph.build_index(connection)
             self.slowdown_reason, self._graph_retry_at = "", time.monotonic() + DEFERRED_WRITE_DELAY_S
-        except psycopg.Error as error:  # searches scan meanwhile, and it is tried again
-            said = str(error).strip().partition("\n")[0]
-            self.slowdown_reason = f"large projects are searched slowly, their graph cannot be drawn: {said}"
+        except psycopg.Error as error:  # until the next try searches scan
+            message = str(error).strip().partition("\n")[0]
+            self.slowdown_reason = f"large projects are searched slowly, their graph cannot be built: {message}"
 
     def _run_deferred_writes(self) -> None:
-        """Commit what was put off, in company."""
+        """Commit deferred writes, several at once."""
         while True:
             with self._guard:
                 self._guard.wait_for(lambda: self._deferred or self._closed)
-                self._guard.wait_for(lambda: len(self._deferred) >= MAX_JOBS_PER_COMMIT or self._closed, self._delay_s)
+                self._guard.wait_for(
+                    lambda: len(self._deferred) >= MAX_JOBS_PER_COMMIT or self._closed, self._defer_delay_s
+                )
                 jobs, self._deferred = self._deferred[:MAX_JOBS_PER_COMMIT], self._deferred[MAX_JOBS_PER_COMMIT:]
-                self._once_names.clear()
+                self._dedupe_keys.clear()
                 closed = self._closed
             if jobs:
                 self._commit_deferred(jobs)
@@ -355,16 +337,16 @@ class Postgres:
                 return
 
     def _commit_deferred(self, jobs: list[Work[None]]) -> None:
-        """Run deferred jobs in one transaction; where that fails each alone, so that only what cannot be is let go."""
+        """Run deferred jobs in one transaction; if it fails, each alone, so that only those that fail are dropped."""
 
-        async def run_all_jobs(tx: Any) -> None:
+        async def run_all_jobs(tx: Transaction) -> None:
             for job in jobs:
                 await job(tx)
 
         for _ in range(3):
             try:
                 return self._try_transaction(BEGIN_DEFERRED_SQL, run_all_jobs, time.monotonic() + 1.0)
-            except (psycopg.Error, AthenaError):  # notes about calls and use, which a store can do without
+            except (psycopg.Error, AthenaError):  # only records of calls and usage: losing some is harmless
                 if len(jobs) > 1:
                     for job in jobs:
                         self._commit_deferred([job])
@@ -373,11 +355,11 @@ class Postgres:
         return None
 
 
-def _is_in_progress(connection: psycopg.Connection[Any], number: str) -> bool:
+def _is_in_progress(connection: psycopg.Connection[Any], transaction_id: str) -> bool:
     try:
-        row = connection.execute("SELECT pg_xact_status(%s::xid8)", [number]).fetchone()
+        row = connection.execute("SELECT pg_xact_status(%s::xid8)", [transaction_id]).fetchone()
     except errors.InvalidParameterValue:
-        return False  # the server crashed and knows of no such transaction
+        return False  # the server crashed since, and has no such transaction
     return row is not None and row[0] == "in progress"
 
 
@@ -387,10 +369,3 @@ def _roll_back(connection: psycopg.Connection[Any]) -> None:
             connection.execute("ROLLBACK")
         except psycopg.Error:
             connection.close()
-
-
-_inherited_pools: list[Any] = []  # pools of a parent process: letting go of one would end its connections
-# A table that is locked, since its graph is being drawn, is left to the server's own vacuum.
-VACUUM_SQL = b"VACUUM (SKIP_LOCKED) " + b", ".join(
-    b"athena." + name for name in (b"memories", b"passages", b"tokens", b"words", b"tags", b"links", b"history")
-)

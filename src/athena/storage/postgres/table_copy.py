@@ -1,18 +1,22 @@
-"""Whole tables of a PostgreSQL database, for copying a store."""
+"""Read and write whole tables of a PostgreSQL database, to copy a store."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import psycopg
 from psycopg import errors
 
-from athena.storage.database import TABLES_WITH_IDS, CopiedTable, IndexedPassage, Row, create_copy_conflict
+from athena.storage.database import TABLES_WITH_IDS, CopiedTable, IndexedPassage, Row, Transaction, create_copy_conflict
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
+from athena.storage.postgres.connection import PostgresTransaction
 from athena.storage.postgres.fulltext import PostgresFullText
+from athena.storage.postgres.vectors import format_code, parse_vector
 
-CURSOR_BATCH_ROWS = 200  # rows that the server sends at once
-INDEX_BATCH_MEMORIES = 1_000  # memories whose words are written at once
-VECTOR_COLUMN = "code"  # the column that is a vector here, and signed bytes elsewhere
+CURSOR_BATCH_ROWS = 200
+INDEX_BATCH_MEMORIES = 1_000
+VECTOR_COLUMN = "code"  # a vector here, signed bytes on SQLite and in the copied rows
+WORDS_COLUMNS = ("scope", "passage", "memory", "session", "length", "lexemes")
 LIVE_PASSAGES_SQL = """SELECT m.scope, m.id, m.session IS NOT NULL, m.label, m.content,
                  (SELECT array_agg(ARRAY[p.id, p.start, p.length, p.words, p.session] ORDER BY p.id) FROM passages p
                   WHERE p.scope = m.scope AND p.memory = m.id AND p.live = 1)
@@ -20,55 +24,54 @@ LIVE_PASSAGES_SQL = """SELECT m.scope, m.id, m.session IS NOT NULL, m.label, m.c
 
 
 class PostgresTableCopy:
-    def __init__(self, words: PostgresFullText) -> None:
-        self._fulltext = words
+    def __init__(self, fulltext: PostgresFullText) -> None:
+        self._fulltext = fulltext
 
-    async def identify_store(self, tx: Any) -> str:
-        info = tx.connection.info
+    async def identify_store(self, tx: Transaction) -> str:
+        info = _get_connection(tx).info
         return f"postgresql {info.host}:{info.port}/{info.dbname}"
 
-    def scan_table(self, tx: Any, table: CopiedTable) -> Iterator[Row]:
+    def scan_table(self, tx: Transaction, table: CopiedTable) -> Iterator[Row]:
         columns = table.columns.replace(VECTOR_COLUMN, f"halfvec_send({VECTOR_COLUMN})")
         at = table.column_names.index(VECTOR_COLUMN) if VECTOR_COLUMN in table.column_names else None
         rows = _stream_rows(tx, f"SELECT {columns} FROM {table.name} WHERE {table.condition} ORDER BY {table.key}")
         return rows if at is None else ((*row[:at], _to_signed_bytes(row[at]), *row[at + 1 :]) for row in rows)
 
-    async def load_rows(self, tx: Any, table: CopiedTable, rows: Sequence[Row]) -> None:
+    async def load_rows(self, tx: Transaction, table: CopiedTable, rows: Sequence[Row]) -> None:
         if VECTOR_COLUMN in table.column_names:
             at = table.column_names.index(VECTOR_COLUMN)
-            rows = [(*row[:at], _to_vector_text(row[at]), *row[at + 1 :]) for row in rows]
+            rows = [(*row[:at], format_code(row[at]), *row[at + 1 :]) for row in rows]
         try:
             _copy_rows(tx, table.name, table.column_names, rows)
         except errors.IntegrityError:
             raise create_copy_conflict("the database") from None
 
-    async def read_last_ids(self, tx: Any) -> dict[str, int]:
-        parts = " UNION ALL ".join(
+    async def read_last_ids(self, tx: Transaction) -> dict[str, int]:
+        queries = " UNION ALL ".join(
             f"SELECT '{name}', pg_sequence_last_value(pg_get_serial_sequence('{name}', 'id')::regclass)"
             for name in TABLES_WITH_IDS
         )
-        return {name: number for name, number in await tx.fetch(parts) if number is not None}
+        return {name: last_id for name, last_id in await tx.fetch(queries) if last_id is not None}
 
-    async def finish_copy(self, tx: Any, numbers: Mapping[str, int]) -> None:
+    async def finish_copy(self, tx: Transaction, last_ids: Mapping[str, int]) -> None:
         await tx.execute("SET LOCAL statement_timeout = 0")
         await tx.execute("ANALYZE scopes, memories, tags, passages, tokens, history, links, relations, calls, receipts")
         await self._rebuild_fulltext(tx)
-        for name, number in numbers.items():
-            await tx.execute(f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), :number)", number=number)
+        for name, last_id in last_ids.items():
+            await tx.execute(f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), :last_id)", last_id=last_id)
         await tx.execute(
             "SELECT setval('passage_numbers', greatest(max(id % :span), 1)) FROM passages HAVING count(*) > 0",
             span=PASSAGE_IDS_PER_SCOPE,
         )
-        await tx.execute("ANALYZE words, tallies")  # how common a word is comes from these statistics too
+        await tx.execute("ANALYZE words, tallies")  # searches estimate from its statistics how common a term is
 
-    async def _rebuild_fulltext(self, tx: Any) -> None:
+    async def _rebuild_fulltext(self, tx: Transaction) -> None:
         """Write the words of all live passages, and count them."""
         await tx.execute("DELETE FROM words")
         await tx.execute("DELETE FROM tallies")
-        live = _stream_rows(tx, LIVE_PASSAGES_SQL)
-        while some := list(islice(live, INDEX_BATCH_MEMORIES)):
-            columns = ("scope", "passage", "memory", "session", "length", "lexemes")
-            _copy_rows(tx, "words", columns, [row for memory in some for row in self._build_word_rows(*memory)])
+        memories = _stream_rows(tx, LIVE_PASSAGES_SQL)
+        while batch := list(islice(memories, INDEX_BATCH_MEMORIES)):
+            _copy_rows(tx, "words", WORDS_COLUMNS, [row for memory in batch for row in self._build_word_rows(*memory)])
         await tx.execute(
             """INSERT INTO tallies (scope, memories, passages, words)
                SELECT scope, count(DISTINCT memory), count(*), sum(length) FROM words GROUP BY scope"""
@@ -78,34 +81,33 @@ class PostgresTableCopy:
         self, scope: int, memory: int, in_session: bool, label: str, content: str, passages: list[list[int]] | None
     ) -> Iterator[Row]:
         alone = not in_session and len(passages or ()) == 1
-        for number, start, length, words, session in passages or ():
-            lexemes = self._fulltext.to_tsvector(scope, IndexedPassage(number, content[start : start + length], label))
-            yield scope, number, memory, None if alone else session, words, lexemes
+        for passage, start, length, words, session in passages or ():
+            indexed = IndexedPassage(passage, content[start : start + length], label)
+            lexemes = self._fulltext.to_tsvector(scope, indexed)
+            yield scope, passage, memory, None if alone else session, words, lexemes
 
 
-def _stream_rows(tx: Any, statement: str) -> Iterator[Row]:
-    """Run a query whose rows stay on the server until they are asked for."""
-    with tx.connection.cursor(name="stream", binary=True) as cursor:
+def _get_connection(tx: Transaction) -> psycopg.Connection[Any]:
+    assert isinstance(tx, PostgresTransaction)
+    return tx.connection
+
+
+def _stream_rows(tx: Transaction, sql: str) -> Iterator[Row]:
+    """Yield the rows of a query from a cursor on the server, without holding all of them."""
+    with _get_connection(tx).cursor(name="stream", binary=True) as cursor:
         cursor.itersize = CURSOR_BATCH_ROWS
-        cursor.execute(statement.encode())
+        cursor.execute(sql.encode())
         yield from cursor
 
 
-def _copy_rows(tx: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    with tx.connection.cursor().copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode()) as copy:
+def _copy_rows(tx: Transaction, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    with _get_connection(tx).cursor().copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode()) as copy:
         for row in rows:
             copy.write_row(row)
 
 
-def _to_vector_text(code: bytes | None) -> str | None:
-    """Write signed bytes as a vector."""
-    import numpy as np
+def _to_signed_bytes(data: bytes | None) -> bytes | None:
+    """Convert a vector from the server's binary format to signed bytes."""
+    import numpy as np  # slow to load
 
-    return None if code is None else f"[{','.join(map(str, np.frombuffer(code, np.int8).tolist()))}]"
-
-
-def _to_signed_bytes(sent: bytes | None) -> bytes | None:
-    """Read a vector as the server sends it, two numbers before it and then half floats, as signed bytes."""
-    import numpy as np
-
-    return None if sent is None else np.frombuffer(sent, ">f2", offset=4).astype(np.int8).tobytes()
+    return None if data is None else parse_vector(data).astype(np.int8).tobytes()

@@ -1,1 +1,1 @@
-"""The store in one file."""
+"""The SQLite engine: a store in one file."""

@@ -1,31 +1,58 @@
-"""Opening a SQLite file: made for its owner alone, checked to be ours, set for durability."""
+"""Open a SQLite file: readable by its owner alone, checked to be Athena's, set for durability; its errors and locks."""
 
 import os
 import random
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import apsw
 
 from athena.errors import Misconfigured, Unavailable
 from athena.storage import migrations
-from athena.storage.database import UNFINISHED_COPY_COUNTER, CopyRole, check_usable
+from athena.storage.database import UNFINISHED_COPY_COUNTER, CopyRole, Row, check_usable, require_row
 from athena.storage.terms import add_word_spaces
 
 IN_MEMORY_PATH = ":memory:"
 APPLICATION_ID = 0x41746865  # "Athe", in the header of each of our files
-BUSY_TIMEOUT_S = 15.0  # seconds to wait for another process that writes
+BUSY_TIMEOUT_S = 15.0  # how long to wait while another process writes
+SYNCHRONOUS_NORMAL, SYNCHRONOUS_FULL = 1, 2
+
+
+class SqliteTransaction:
+    """A transaction on one connection. Each statement is read to its end, because apsw runs them lazily."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+
+    async def execute(self, sql: str, **values: Any) -> int:
+        self.connection.execute(sql, values).fetchall()
+        return self.connection.changes()
+
+    async def execute_many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.connection.executemany(sql, rows).fetchall()
+
+    async def fetch(self, sql: str, **values: Any) -> list[Row]:
+        return self.connection.execute(sql, values).fetchall()
+
+    async def fetch_one(self, sql: str, **values: Any) -> Row | None:
+        rows = self.connection.execute(sql, values).fetchall()
+        return rows[0] if rows else None
+
+    async def fetch_required(self, sql: str, **values: Any) -> Row:
+        rows = self.connection.execute(sql, values).fetchall()
+        return require_row(rows[0] if rows else None, sql)
 
 
 def connect(path: str, *, create: bool) -> apsw.Connection:
-    """Open a connection; the first one to a file creates it and looks whose it is."""
+    """Open a connection; `create` makes the file if it is missing, and checks whose it is."""
     if create and path != IN_MEMORY_PATH:
         _create_private_file(path)
     connection = apsw.Connection(path, statementcachesize=200)
     connection.set_busy_handler(_create_busy_handler())
     if create:
-        _check_owner(connection, path)
+        _check_application(connection, path)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     connection.create_scalar_function(
@@ -33,7 +60,7 @@ def connect(path: str, *, create: bool) -> apsw.Connection:
     )
     for name, value in (("secure_delete", 1), ("cell_size_check", 1), ("temp_store", 2)):
         connection.pragma(name, value)
-    set_durable(connection, True)
+    set_sync_on_commit(connection, True)
     if path != IN_MEMORY_PATH and (mode := _enable_wal(connection)) != "wal":
         raise Misconfigured(
             f"{path} cannot use a write-ahead log (it is {mode})",
@@ -42,16 +69,16 @@ def connect(path: str, *, create: bool) -> apsw.Connection:
     return connection
 
 
-def set_durable(connection: apsw.Connection, durable: bool) -> None:
-    """Let commits wait until the disk has them; otherwise only a checkpoint does, before it touches the file."""
-    wanted = 2 if durable else 1  # FULL or NORMAL
-    connection.pragma("synchronous", wanted)
-    if connection.pragma("synchronous") != wanted:
+def set_sync_on_commit(connection: apsw.Connection, enabled: bool) -> None:
+    """Make each commit wait until the log is on disk; otherwise only a checkpoint syncs, before it writes the file."""
+    mode = SYNCHRONOUS_FULL if enabled else SYNCHRONOUS_NORMAL
+    connection.pragma("synchronous", mode)
+    if connection.pragma("synchronous") != mode:
         raise Misconfigured("SQLite does not take another synchronous mode", hint="is another library setting it?")
 
 
 def fsync_log(path: str) -> None:
-    """Wait until the disk has a log; one that is gone is in the database's file."""
+    """Sync the write-ahead log; if it is gone, a checkpoint has moved it into the database file."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -64,38 +91,9 @@ def fsync_log(path: str) -> None:
         raise Unavailable(f"{path} cannot be written: {error.strerror}", hint="check the disk") from error
 
 
-def _create_private_file(path: str) -> None:
-    """Create the file for its owner alone; SQLite gives the log the same rights."""
-    try:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except PermissionError:
-        if not os.access(path, os.R_OK):
-            raise Misconfigured(
-                f"no right to use {path}", hint="check the folder's owner, or set ATHENA_HOME to one of yours"
-            ) from None
-        raise Unavailable(
-            f"{path} is read-only here", hint="check the file's and the folder's rights", retry=False
-        ) from None
-    except OSError as error:
-        raise Misconfigured(f"{path} cannot be opened: {error.strerror}", hint="set ATHENA_HOME elsewhere") from None
-
-
-def _enable_wal(connection: apsw.Connection) -> str:
-    """Switch to a write-ahead log; two processes that both create the file meet here."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            return str(connection.pragma("journal_mode", "wal"))
-        except apsw.BusyError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(random.uniform(0.001, 0.01))
-
-
-def can_begin_write(connection: apsw.Connection, patience: float) -> bool:
-    """Tell whether nobody else writes, or stops doing so soon."""
-    connection.set_busy_handler(_create_busy_handler(patience))
+def can_begin_write(connection: apsw.Connection, timeout_s: float) -> bool:
+    """Return whether the file's write lock can be had within the timeout."""
+    connection.set_busy_handler(_create_busy_handler(timeout_s))
     try:
         connection.execute("BEGIN IMMEDIATE").fetchall()
         connection.execute("ROLLBACK").fetchall()
@@ -106,44 +104,13 @@ def can_begin_write(connection: apsw.Connection, patience: float) -> bool:
     return True
 
 
-def _create_busy_handler(patience: float = BUSY_TIMEOUT_S) -> Callable[[int], bool]:
-    """Return a busy handler with short random pauses: SQLite's own grow to 100 ms, which shows in the tail."""
-    began = 0.0
-
-    def wait_briefly(tries: int) -> bool:
-        nonlocal began
-        if tries == 0:
-            began = time.monotonic()
-        elif time.monotonic() - began > patience:
-            return False
-        time.sleep(random.uniform(0.0002, 0.002 if tries < 50 else 0.01))
-        return True
-
-    return wait_briefly
-
-
-def _check_owner(connection: apsw.Connection, path: str) -> None:
-    """Refuse a file that is not ours, or is newer than we are, before anything in it is touched."""
-    if (
-        connection.execute("SELECT count(*) FROM sqlite_schema").get
-        and connection.pragma("application_id") != APPLICATION_ID
-    ):
-        raise Misconfigured(f"{path} is a database of another program", hint="set ATHENA_DB_PATH elsewhere")
-    newest = len(migrations.STEPS)
-    if (version := int(connection.pragma("user_version") or 0)) > newest:
-        raise Misconfigured(
-            f"{path} was written by a newer Athena (format {version}, this one knows {newest})",
-            hint="upgrade with: pip install --upgrade athena-memory",
-        )
-
-
 def check_exists(path: str, copying: CopyRole) -> None:
-    check_usable(copying, path, there=os.path.exists(path) and os.path.getsize(path) > 0, whole=True)
+    check_usable(copying, path, exists=os.path.exists(path) and os.path.getsize(path) > 0, complete=True)
 
 
 def check_copy_complete(connection: apsw.Connection, path: str, copying: CopyRole) -> None:
-    found = connection.execute("SELECT 1 FROM counters WHERE name = ?", (UNFINISHED_COPY_COUNTER,)).get
-    check_usable(copying, path, there=True, whole=found is None)
+    unfinished = connection.execute("SELECT 1 FROM counters WHERE name = ?", (UNFINISHED_COPY_COUNTER,)).get
+    check_usable(copying, path, exists=True, complete=unfinished is None)
 
 
 @contextmanager
@@ -171,3 +138,63 @@ def translate_errors(path: str) -> Generator[None]:
         raise Unavailable(f"{path} cannot be used now: {error}", hint="try again") from error
     except apsw.IOError as error:
         raise Unavailable(f"{path} cannot be read or written: {error}", hint="check the disk") from error
+
+
+def _create_private_file(path: str) -> None:
+    """Create the file for its owner alone; SQLite gives the log the same rights."""
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except PermissionError:
+        if not os.access(path, os.R_OK):
+            raise Misconfigured(
+                f"no right to use {path}", hint="check the folder's owner, or set ATHENA_HOME to one of yours"
+            ) from None
+        raise Unavailable(
+            f"{path} is read-only here", hint="check the file's and the folder's rights", retry=False
+        ) from None
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be opened: {error.strerror}", hint="set ATHENA_HOME elsewhere") from None
+
+
+def _enable_wal(connection: apsw.Connection) -> str:
+    """Switch to a write-ahead log and return the journal mode; two processes that create the file contend here."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            return str(connection.pragma("journal_mode", "wal"))
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.001, 0.01))
+
+
+def _create_busy_handler(timeout_s: float = BUSY_TIMEOUT_S) -> Callable[[int], bool]:
+    """Return a busy handler with short random pauses; SQLite's own pauses grow to 100 ms and show in the tail."""
+    began = 0.0
+
+    def wait_briefly(tries: int) -> bool:
+        nonlocal began
+        if tries == 0:
+            began = time.monotonic()
+        elif time.monotonic() - began > timeout_s:
+            return False
+        time.sleep(random.uniform(0.0002, 0.002 if tries < 50 else 0.01))
+        return True
+
+    return wait_briefly
+
+
+def _check_application(connection: apsw.Connection, path: str) -> None:
+    """Refuse a file of another program or of a newer Athena before changing anything in it."""
+    if (
+        connection.execute("SELECT count(*) FROM sqlite_schema").get
+        and connection.pragma("application_id") != APPLICATION_ID
+    ):
+        raise Misconfigured(f"{path} is a database of another program", hint="set ATHENA_DB_PATH elsewhere")
+    newest = len(migrations.STEPS)
+    if (version := int(connection.pragma("user_version") or 0)) > newest:
+        raise Misconfigured(
+            f"{path} was written by a newer Athena (format {version}, this one knows {newest})",
+            hint="upgrade with: pip install --upgrade athena-memory",
+        )

@@ -1,7 +1,7 @@
-"""What a fork needs: SQLite's locks belong to a process, so no connection may be open across it.
+"""Close SQLite connections around a fork: its file locks belong to a process, so none may stay open across it.
 
 A child that inherits an open connection believes that it holds locks which only the parent has, and the parent's
-last close then deletes the log under it.
+last close then deletes the log while the child uses it.
 """
 
 import os

@@ -1,42 +1,12 @@
-"""Bringing a file to the newest shape, in SQLite's own words."""
+"""Migrate a SQLite file to the newest schema, and give the query planner its statistics."""
 
 import apsw
 
 from athena.storage import migrations
-from athena.storage.sqlite import connection as sqlite_connection
+from athena.storage.sqlite.connection import APPLICATION_ID
 
-
-def migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
-    """Take the steps that are missing, all of them or none, and tell the planner what to expect."""
-
-    def read_version() -> int:
-        return int(connection.pragma("user_version") or 0)
-
-    newest = len(migrations.STEPS)
-    if read_version() == newest:
-        return
-    connection.execute("BEGIN IMMEDIATE").fetchall()
-    try:
-        for number in range(read_version(), newest):
-            for statement in migrations.iter_statements(number, _DIALECT, indexes):
-                connection.execute(statement).fetchall()
-        if not connection.table_exists("main", "sqlite_stat1"):
-            connection.execute("ANALYZE").fetchall()  # makes the table, of a store that is still empty
-        connection.execute("DELETE FROM sqlite_stat1").fetchall()
-        for index, figures in INDEX_STATISTICS.items():
-            table = index.split("_")[0]
-            connection.execute("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", (table, index, figures)).fetchall()
-        connection.pragma("application_id", sqlite_connection.APPLICATION_ID)
-        connection.pragma("user_version", newest)
-        connection.execute("COMMIT").fetchall()
-        connection.execute("ANALYZE sqlite_schema").fetchall()  # reads the figures into this connection
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK").fetchall()
-
-
-# What the planner is told of each index: rows in all, then rows with the same first column, first two, and so on.
-# Without it SQLite takes a project for ten rows, and goes through all of it rather than look up fifty numbers.
+# The statistics of each index: rows in all, then rows with the same first column, first two columns, and so on.
+# Without them SQLite assumes that a project has ten rows, and scans all of it instead of looking up fifty ids.
 INDEX_STATISTICS = {
     "memories_live": "100000 50000 1",
     "memories_by_digest": "100000 50000 1",
@@ -68,3 +38,32 @@ _DIALECT = {
     "vector": "BLOB",
     "clustered": "WITHOUT ROWID",
 }
+
+
+def migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
+    """Run the missing migration steps and set the planner's statistics, in one transaction."""
+
+    def read_version() -> int:
+        return int(connection.pragma("user_version") or 0)
+
+    newest = len(migrations.STEPS)
+    if read_version() == newest:
+        return
+    connection.execute("BEGIN IMMEDIATE").fetchall()
+    try:
+        for step in range(read_version(), newest):
+            for statement in migrations.iter_statements(step, _DIALECT, indexes):
+                connection.execute(statement).fetchall()
+        if not connection.table_exists("main", "sqlite_stat1"):
+            connection.execute("ANALYZE").fetchall()  # creates the table
+        connection.execute("DELETE FROM sqlite_stat1").fetchall()
+        for index, statistics in INDEX_STATISTICS.items():
+            table = index.split("_")[0]
+            connection.execute("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", (table, index, statistics)).fetchall()
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", newest)
+        connection.execute("COMMIT").fetchall()
+        connection.execute("ANALYZE sqlite_schema").fetchall()  # loads the statistics into this connection
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK").fetchall()

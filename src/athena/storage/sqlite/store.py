@@ -1,11 +1,11 @@
-"""SQLite through apsw, which brings a current SQLite to every platform.
+"""The SQLite engine, through apsw, which brings a current SQLite to every platform.
 
-One at a time holds the pen. A caller who finds it free, and nobody waiting, writes on its own thread; all others hand
-their work to the writer's thread, several to a commit. Readers each have a connection. Statements are read to their
-end, one a call, because apsw runs them lazily.
+One thread at a time writes, the one that holds the write lock. A caller who finds the lock free and no job queued
+writes on its own thread; all others queue a job for the writer thread, which runs several in one commit group. Each
+reader has its own connection.
 
-A commit waits for the disk unless all in it is relaxed. The log is a sequence: what a commit makes durable includes
-all commits before it, and if the machine fails, a relaxed one is lost only with all that came after it.
+A commit syncs the log to disk unless all its jobs defer the sync. The log is a sequence: a sync makes all earlier
+commits durable too, and if the machine fails, an unsynced commit is lost only together with all later ones.
 """
 
 import os
@@ -17,35 +17,50 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from athena.core.threads import SharedLock, ThreadFuture, check_may_wait, get_running_loop, run_in_thread, run_sync
+from athena.core.threads import (
+    SharedLock,
+    ThreadFuture,
+    check_may_wait,
+    get_running_loop,
+    run_in_thread,
+    run_sync,
+    start_in_thread,
+)
 from athena.errors import AthenaError, Unavailable
-from athena.storage.database import CopyRole, Database, Row, Work
+from athena.storage.database import CopyRole, Database, Transaction, Work
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite import fork
-from athena.storage.sqlite.connection import BUSY_TIMEOUT_S, IN_MEMORY_PATH, translate_errors
+from athena.storage.sqlite.connection import BUSY_TIMEOUT_S, IN_MEMORY_PATH, SqliteTransaction, translate_errors
 from athena.storage.sqlite.fulltext import SqliteFullText
 from athena.storage.sqlite.schema import migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
 from athena.storage.sqlite.vectors import SqliteVectorIndex
 
+T = TypeVar("T")
+MAX_JOBS_PER_COMMIT = 256
+LOCK_PROBE_TIMEOUT_S = 0.2  # how long `can_write_now` waits for the write lock
+DEFERRED_WRITE_DELAY_S = 2.0  # how long a deferred write waits for others to commit with
+CLOSE_TIMEOUT_S = 1.0
+NO_WAIT_REASON = "a transaction's work may wait only for its transaction"
+
 
 class WriteJob:
-    """What one caller wants done: work in a transaction, or statements that must stand outside of one."""
+    """One caller's write: work in a transaction, or statements that must run outside of one."""
 
     __slots__ = ("deferred_sync", "error", "outcome", "statements", "value", "work")
 
     def __init__(
         self,
         work: Work[Any],
-        outcome: ThreadFuture[Any] | None,
-        outside: tuple[str, ...] = (),
+        outcome: ThreadFuture[Any] | None = None,
+        statements: tuple[str, ...] = (),
         *,
-        relaxed: bool = False,
+        deferred_sync: bool = False,
     ) -> None:
         self.work = work
         self.outcome = outcome
-        self.statements = outside
-        self.deferred_sync = relaxed
+        self.statements = statements
+        self.deferred_sync = deferred_sync
         self.value: Any = None
         self.error: BaseException | None = None
 
@@ -59,34 +74,11 @@ class WriteJob:
             outcome.set_result(self.value)
 
 
-async def commit_only(_: Any) -> None:
-    """A job that only brings a commit about."""
+async def commit_only(_: Transaction) -> None:
+    """Do nothing: a job whose only purpose is its commit."""
 
 
-STOP_JOB = WriteJob(commit_only, None)
-
-
-T = TypeVar("T")
-MAX_JOBS_PER_COMMIT = 256  # jobs in one commit, at most
-LOCK_PROBE_TIMEOUT_S = 0.2  # seconds that somebody who need not write waits to
-DEFERRED_WRITE_DELAY_S = 2.0  # seconds that a deferred write may wait for company
-NO_WAIT_REASON = "a transaction's work may wait only for its transaction"
-
-
-class SqliteTransaction:
-    def __init__(self, connection: apsw.Connection) -> None:
-        self.connection = connection
-
-    async def execute(self, sql: str, **values: Any) -> int:
-        self.connection.execute(sql, values).fetchall()
-        return self.connection.changes()
-
-    async def fetch(self, sql: str, **values: Any) -> list[Row]:
-        return self.connection.execute(sql, values).fetchall()
-
-    async def fetch_one(self, sql: str, **values: Any) -> Row | None:
-        rows = self.connection.execute(sql, values).fetchall()
-        return rows[0] if rows else None
+STOP_JOB = WriteJob(commit_only)
 
 
 class Sqlite:
@@ -94,35 +86,37 @@ class Sqlite:
 
     engine = "sqlite"
     slowdown_reason = ""
-    last_conflict_at = float("-inf")  # who writes has the store alone
+    last_conflict_at = float("-inf")  # writers wait for the lock, so no write is ever retried
 
-    def __init__(self, path: str | Path, *, copying: CopyRole = "", soon: float = DEFERRED_WRITE_DELAY_S) -> None:
+    def __init__(
+        self, path: str | Path, *, copying: CopyRole = "", defer_delay_s: float = DEFERRED_WRITE_DELAY_S
+    ) -> None:
         self.path = str(path)
-        self._delay_s = soon
+        self._defer_delay_s = defer_delay_s
         self.fulltext = SqliteFullText()
         self.vectors = SqliteVectorIndex()
         self.table_copy = SqliteTableCopy(self.path)
         self._idle_connections: list[apsw.Connection] = []
         self._jobs: SimpleQueue[WriteJob | None] = SimpleQueue()
         self._deferred: list[WriteJob] = []
-        self._once_names: set[str] = set()  # those of them of which one is enough
-        self._deferred_due_at = 0.0  # when the first of them has waited long enough
+        self._dedupe_keys: set[str] = set()  # of the deferred jobs
+        self._deferred_due_at = 0.0  # when the oldest deferred job must be committed
         self._guard = threading.Lock()
         self._write_lock = threading.Lock()
         self._writer: threading.Thread | None = None
         self._write_connection: apsw.Connection | None = None
-        self._unsynced_connection: apsw.Connection | None = None  # the one that does not wait for the disk now
-        self._unsynced_commits = 0  # commits that did not wait for the disk
-        self._synced_commits = 0  # those of them that it has by now, at least
+        self._unsynced_connection: apsw.Connection | None = None  # the one that does not sync on commit now
+        self._unsynced_commits = 0  # how many commits did not sync
+        self._synced_commits = 0  # how many of those are durable by now, at least
         self._fork_lock = SharedLock()
         self._closed = False
         sqlite_connection.check_exists(self.path, copying)
         first = self._open_connection(create=True)
         with translate_errors(self.path):
-            migrate(first, (*self.fulltext.schema, *self.vectors.schema))
+            migrate(first, self.fulltext.schema)
             sqlite_connection.check_copy_complete(first, self.path, copying)
         self._memory_connection = first if self.path == IN_MEMORY_PATH else None
-        self._wal_path = str(first.filename_wal)  # where the path is a link, it is beside what that leads to
+        self._wal_path = str(first.filename_wal)  # where the path is a symbolic link, the log is beside its target
         self._inode = 0 if self._memory_connection else os.stat(self.path).st_ino
         if self._memory_connection is None:
             self._idle_connections.append(first)
@@ -131,147 +125,27 @@ class Sqlite:
     def describe_location(self) -> str:
         return self.path
 
-    async def find_problems(self, tx: Any) -> list[str]:
-        """Ask SQLite whether its file is sound."""
+    async def find_problems(self, tx: Transaction) -> list[str]:
+        """Run SQLite's own check of the file."""
         rows = await tx.fetch("PRAGMA integrity_check(20)")
         return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
 
-    async def measure_size(self, tx: Any) -> int:
+    async def measure_size(self, tx: Transaction) -> int:
         return sum(os.path.getsize(f) for end in ("", "-wal") if os.path.exists(f := self.path + end))  # noqa: ASYNC240  # on a thread of its own
+
+    # --- reads --------------------------------------------------------------------------------------------------------
 
     async def read(self, work: Work[T]) -> T:
         if self._memory_connection is not None:
             return await self.write(work)
-        return await run_in_thread(self._read_in_thread, work)
-
-    async def write(self, work: Work[T], *, relaxed: bool = False) -> T:
-        if get_running_loop() is None and self._jobs.empty() and self._write_lock.acquire(blocking=False):
-            return self._write_on_this_thread(work, relaxed)
-        outcome: ThreadFuture[T] = ThreadFuture()
-        self._submit_job(WriteJob(work, outcome, relaxed=relaxed))
-        return await outcome
-
-    @property
-    def deferred_sync(self) -> Database:
-        return cast(Database, DeferredSyncSqlite(self))
-
-    async def sync(self) -> None:
-        if self._synced_commits < self._unsynced_commits:
-            await run_in_thread(self._sync_log)
-
-    def _sync_log(self) -> None:
-        loose = self._unsynced_commits
-        if self._memory_connection is None:
-            sqlite_connection.fsync_log(self._wal_path)
-        self._synced_commits = loose
-
-    def _write_on_this_thread(self, work: Work[T], relaxed: bool) -> T:
-        """Write on the caller's own thread, which holds the pen; changing threads would take as long as the disk."""
-        job = WriteJob(work, None, relaxed=relaxed)
-        try:
-            check_may_wait()
-            with self._fork_lock:
-                if self._closed:
-                    raise Unavailable("the store is closed", hint="open it again", retry=False)
-                self._run_jobs([job])
-        finally:
-            self._write_lock.release()
-        if job.error is not None:
-            raise job.error
-        value: T = job.value
-        return value
-
-    async def can_write_now(self) -> bool:
-        return self._memory_connection is not None or await run_in_thread(self._try_write_lock)
-
-    def _try_write_lock(self) -> bool:
-        """Take the file's lock and let it go; False where that takes more than a moment."""
-        if not self._write_lock.acquire(timeout=LOCK_PROBE_TIMEOUT_S):
-            return False
-        try:
-            with self._fork_lock, translate_errors(self.path):
-                if self._closed:
-                    return False
-                self._write_connection = self._write_connection or self._open_connection()
-                return sqlite_connection.can_begin_write(self._write_connection, LOCK_PROBE_TIMEOUT_S)
-        finally:
-            self._write_lock.release()
-
-    def defer_write(self, work: Work[None], *, once: str = "") -> None:
-        with self._guard:
-            if self._closed or once in self._once_names:
-                return
-            if once:
-                self._once_names.add(once)
-            if not self._deferred:
-                self._deferred_due_at = time.monotonic() + self._delay_s
-            self._deferred.append(WriteJob(work, None))
-            waiting = len(self._deferred)
-        if waiting >= MAX_JOBS_PER_COMMIT:
-            self._submit_job(WriteJob(commit_only, None))
-        elif waiting == 1:
-            self._submit_job(None)
-
-    async def compact(self) -> bool:
-        """Rewrite the file and empty the log; False where another process keeps it from being emptied."""
-        outcome: ThreadFuture[bool] = ThreadFuture()
-        self._submit_job(WriteJob(commit_only, outcome, ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")))
-        return await outcome
-
-    def close(self) -> None:
-        """Finish what was asked for and let go of the file; waits a second at most for another writer."""
-        with self._guard:
-            if self._closed:
-                return
-            self._closed = True
-            writer = self._writer
-            self._jobs.put(STOP_JOB)
-        fork.fork_aware_stores.discard(self)
-        if writer is not None:
-            writer.join(1.0)
-        elif self._write_lock.acquire(timeout=1.0):  # nobody else will close what callers wrote with
-            if connection := self._memory_connection or self._write_connection:
-                connection.close()
-            self._write_lock.release()
-        for connection in self._idle_connections:
-            connection.close()
-
-    def _submit_job(self, job: WriteJob | None) -> None:
-        with self._guard:
-            if self._closed:
-                raise Unavailable("the store is closed", hint="open it again", retry=False)
-            if self._writer is None:
-                self._writer = threading.Thread(target=self._run_writer, name="athena-writer", daemon=True)
-                self._writer.start()
-            self._jobs.put(job)
-
-    def before_fork(self) -> None:
-        """Before a fork: let everybody out and close all connections to the file."""
-        if self._memory_connection is not None:
-            return
-        self._fork_lock.acquire_exclusive(BUSY_TIMEOUT_S)
-        for connection in [*self._idle_connections, *([self._write_connection] if self._write_connection else [])]:
-            connection.close()
-        self._idle_connections.clear()
-        self._write_connection = None
-
-    def after_fork_in_parent(self) -> None:
-        self._fork_lock.release_exclusive()
-
-    def after_fork_in_child(self) -> None:
-        """In the child: the threads are gone, and a store in memory with them."""
-        self._closed = True
-        self._fork_lock = SharedLock()
-        self._guard, self._write_lock = threading.Lock(), threading.Lock()
-
-    def _read_in_thread(self, work: Work[T]) -> T:
-        with self._fork_lock:
+        if get_running_loop() is None:  # what run_in_thread does, one call less on the way of every search
             return self._run_read(work)
+        return await start_in_thread(self._run_read, work)
 
     def _run_read(self, work: Work[T]) -> T:
-        with self._guard:
-            connection = self._idle_connections.pop() if self._idle_connections else None
-        with translate_errors(self.path):
+        with self._fork_lock, translate_errors(self.path):
+            with self._guard:
+                connection = self._idle_connections.pop() if self._idle_connections else None
             connection = connection or self._open_connection()
             try:
                 connection.execute("BEGIN").fetchall()
@@ -286,6 +160,113 @@ class Sqlite:
                 if not keep:
                     connection.close()
 
+    # --- writes -------------------------------------------------------------------------------------------------------
+
+    async def write(self, work: Work[T], *, deferred_sync: bool = False) -> T:
+        if get_running_loop() is None and self._jobs.empty() and self._write_lock.acquire(blocking=False):
+            # On the caller's own thread: changing threads would take as long as the disk.
+            job = WriteJob(work, deferred_sync=deferred_sync)
+            try:
+                check_may_wait()
+                with self._fork_lock:
+                    self._check_open()
+                    self._run_jobs([job])
+            finally:
+                self._write_lock.release()
+            if job.error is not None:
+                raise job.error
+            value: T = job.value
+            return value
+        outcome: ThreadFuture[T] = ThreadFuture()
+        self._submit_job(WriteJob(work, outcome, deferred_sync=deferred_sync))
+        return await outcome
+
+    @property
+    def deferred_sync(self) -> Database:
+        return cast(Database, DeferredSyncSqlite(self))
+
+    async def sync(self) -> None:
+        if self._synced_commits < self._unsynced_commits:
+            await run_in_thread(self._sync_log)
+
+    async def can_write_now(self) -> bool:
+        return self._memory_connection is not None or await run_in_thread(self._try_write_lock)
+
+    def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
+        with self._guard:
+            if self._closed or dedupe_key in self._dedupe_keys:
+                return
+            if dedupe_key:
+                self._dedupe_keys.add(dedupe_key)
+            if not self._deferred:
+                self._deferred_due_at = time.monotonic() + self._defer_delay_s
+            self._deferred.append(WriteJob(work))
+            queued = len(self._deferred)
+        if queued >= MAX_JOBS_PER_COMMIT:
+            self._submit_job(WriteJob(commit_only))
+        elif queued == 1:
+            self._submit_job(None)
+
+    async def compact(self) -> bool:
+        """Rewrite the file and empty the log; False where another process keeps the log from being emptied."""
+        outcome: ThreadFuture[bool] = ThreadFuture()
+        self._submit_job(WriteJob(commit_only, outcome, ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")))
+        return await outcome
+
+    def close(self) -> None:
+        """Commit the queued jobs and close the file; waits at most a second for another writer."""
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            writer = self._writer
+            self._jobs.put(STOP_JOB)
+        fork.fork_aware_stores.discard(self)
+        if writer is not None:
+            writer.join(CLOSE_TIMEOUT_S)
+        elif self._write_lock.acquire(timeout=CLOSE_TIMEOUT_S):  # no writer thread will close what callers wrote with
+            if connection := self._memory_connection or self._write_connection:
+                connection.close()
+            self._write_lock.release()
+        for connection in self._idle_connections:
+            connection.close()
+
+    # --- around a fork ------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Wait until no thread uses the file, and close all connections to it."""
+        if self._memory_connection is not None:
+            return
+        self._fork_lock.acquire_exclusive(BUSY_TIMEOUT_S)
+        for connection in [*self._idle_connections, *([self._write_connection] if self._write_connection else [])]:
+            connection.close()
+        self._idle_connections.clear()
+        self._write_connection = None
+
+    def after_fork_in_parent(self) -> None:
+        self._fork_lock.release_exclusive()
+
+    def after_fork_in_child(self) -> None:
+        """Close the store: the child has none of the threads, and no copy of a store in memory."""
+        self._closed = True
+        self._fork_lock = SharedLock()
+        self._guard, self._write_lock = threading.Lock(), threading.Lock()
+
+    # --- the writer thread and commits --------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the store is closed", hint="open it again", retry=False)
+
+    def _submit_job(self, job: WriteJob | None) -> None:
+        """Queue a job; None makes the writer thread look at the deferred jobs and their due time."""
+        with self._guard:
+            self._check_open()
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._run_writer, name="athena-writer", daemon=True)
+                self._writer.start()
+            self._jobs.put(job)
+
     def _run_writer(self) -> None:
         while True:
             jobs, stop = self._take_jobs()
@@ -297,92 +278,90 @@ class Sqlite:
                         connection.close()
                     return
 
-    def _run_jobs(self, jobs: list[WriteJob]) -> None:
-        try:
-            with translate_errors(self.path):
-                self._write_connection = self._memory_connection or self._write_connection or self._open_connection()
-                self._check_still_there()
-                self._commit_jobs(self._write_connection, [job for job in jobs if not job.statements])
-                for job in jobs:
-                    if job.statements:
-                        self._run_statements(self._write_connection, job)
-        except Exception as error:  # noqa: BLE001  # this thread must outlive whatever happens; all are told
-            for job in jobs:
-                job.error = job.error or error
-                job.deliver_result()
-
-    def _check_still_there(self) -> None:
-        """Refuse to write to a file that was deleted or replaced while it is open: nobody would find it again."""
-        if self._memory_connection is not None:
-            return
-        try:
-            now = os.stat(self.path).st_ino
-        except FileNotFoundError:
-            now = -1
-        if now != self._inode:
-            raise Unavailable(f"{self.path} was removed or replaced while it was open", hint="start again", retry=False)
-
     def _take_jobs(self) -> tuple[list[WriteJob], bool]:
-        """Wait for work and take all that is there; deferred work only when its time has come."""
-        waiting: list[WriteJob] = []
+        """Wait for jobs and take all that are queued; deferred ones only when they are due."""
+        queued: list[WriteJob] = []
         try:
-            while not waiting:
-                # None only says that there is deferred work now, and so a time limit on this wait.
-                patience = max(0.0, self._deferred_due_at - time.monotonic()) if self._deferred else None
-                if job := self._jobs.get(timeout=patience):
-                    waiting.append(job)
-            while len(waiting) < MAX_JOBS_PER_COMMIT:
+            while not queued:
+                timeout = max(0.0, self._deferred_due_at - time.monotonic()) if self._deferred else None
+                if job := self._jobs.get(timeout=timeout):
+                    queued.append(job)
+            while len(queued) < MAX_JOBS_PER_COMMIT:
                 if job := self._jobs.get_nowait():
-                    waiting.append(job)
+                    queued.append(job)
         except Empty:
             pass
-        jobs = [job for job in waiting if job is not STOP_JOB]
-        stop = len(jobs) < len(waiting)
+        jobs = [job for job in queued if job is not STOP_JOB]
+        stop = len(jobs) < len(queued)
         return jobs + self._take_deferred(stop), stop
 
     def _take_deferred(self, stop: bool) -> list[WriteJob]:
-        """Return deferred work once it has waited long enough, or is much, so that a caller seldom waits for it."""
+        """Return the deferred jobs once they are due or many, so that a caller seldom waits for them."""
         with self._guard:
             if not stop and len(self._deferred) < MAX_JOBS_PER_COMMIT and time.monotonic() < self._deferred_due_at:
                 return []
             deferred, self._deferred = self._deferred, []
-            self._once_names.clear()
+            self._dedupe_keys.clear()
             return deferred
+
+    def _run_jobs(self, jobs: list[WriteJob]) -> None:
+        try:
+            with translate_errors(self.path):
+                self._write_connection = self._memory_connection or self._write_connection or self._open_connection()
+                self._check_not_replaced()
+                self._commit_jobs(self._write_connection, [job for job in jobs if not job.statements])
+                for job in jobs:
+                    if job.statements:
+                        self._run_statements(self._write_connection, job)
+        except Exception as error:  # noqa: BLE001  # the writer thread must survive any error; each caller gets it
+            for job in jobs:
+                job.error = job.error or error
+                job.deliver_result()
+
+    def _check_not_replaced(self) -> None:
+        """Refuse to write to a file that was deleted or replaced while open: the data would be lost at close."""
+        if self._memory_connection is not None:
+            return
+        try:
+            inode = os.stat(self.path).st_ino
+        except FileNotFoundError:
+            inode = -1
+        if inode != self._inode:
+            raise Unavailable(f"{self.path} was removed or replaced while it was open", hint="start again", retry=False)
 
     def _run_statements(self, connection: apsw.Connection, job: WriteJob) -> None:
         try:
             with translate_errors(self.path):
-                rows = [connection.execute(statement).fetchall() for statement in job.statements]
-                job.value = not any(
-                    row[0] for answer in rows for row in answer
-                )  # the checkpoint says if it was kept out
+                results = [connection.execute(statement).fetchall() for statement in job.statements]
+                # The first column of a checkpoint's row is 1 where a reader blocked it.
+                job.value = not any(row[0] for rows in results for row in rows)
         except AthenaError as error:
             job.error = error
         job.deliver_result()
 
     def _commit_jobs(self, connection: apsw.Connection, jobs: list[WriteJob]) -> None:
-        """Run jobs in one transaction, several each in a savepoint of its own, and tell each caller its outcome."""
+        """Run jobs in one transaction, each in a savepoint if there are several, and deliver each its result."""
         if not jobs:
             return
-        tx, relaxed = SqliteTransaction(connection), all(job.deferred_sync for job in jobs)
+        tx, deferred_sync = SqliteTransaction(connection), all(job.deferred_sync for job in jobs)
         try:
             with translate_errors(self.path):
-                if connection.in_transaction:  # an interrupt cut somebody short
+                if connection.in_transaction:  # left by a job that an interrupt ended
                     connection.execute("ROLLBACK").fetchall()
-                self._set_deferred_sync(connection, relaxed)
+                self._set_deferred_sync(connection, deferred_sync)
                 connection.execute("BEGIN IMMEDIATE").fetchall()
-                before = _count_pages_written(connection)
+                pages_before = _count_pages_written(connection)
                 if len(jobs) == 1:
                     jobs[0].value = run_sync(jobs[0].work(tx), closed_to=NO_WAIT_REASON)
                 else:
                     for job in jobs:
                         self._run_in_savepoint(tx, job)
                 connection.execute("COMMIT").fetchall()
-                self._count_commit(relaxed, wrote=_count_pages_written(connection) > before)
-        except BaseException as error:  # noqa: BLE001  # the group is lost; each caller is told below
+                self._count_commit(deferred_sync, wrote=_count_pages_written(connection) > pages_before)
+        except BaseException as error:  # noqa: BLE001  # delivered to the callers below
             if connection.in_transaction:
                 connection.execute("ROLLBACK").fetchall()
-            if len(jobs) > 1:  # e.g. a full disk drops the whole group: each may still fit alone
+            if len(jobs) > 1:  # e.g. a full disk fails the whole group: each job may still fit alone
                 for job in jobs:
                     job.error = None
                     self._commit_jobs(connection, [job])
@@ -391,34 +370,54 @@ class Sqlite:
         for job in jobs:
             job.deliver_result()
 
-    def _set_deferred_sync(self, connection: apsw.Connection, relaxed: bool) -> None:
-        if relaxed is (connection is self._unsynced_connection):
-            return
-        self._unsynced_connection = connection  # until it certainly is not: an interrupt can come after each line
-        sqlite_connection.set_durable(connection, not relaxed)
-        if not relaxed:
-            self._unsynced_connection = None
-
-    def _count_commit(self, relaxed: bool, *, wrote: bool) -> None:
-        if relaxed:
-            self._unsynced_commits += 1
-        elif wrote:
-            self._synced_commits = self._unsynced_commits
-        elif self._synced_commits < self._unsynced_commits:  # so it has not waited for what it found there
-            self._sync_log()
-
     def _run_in_savepoint(self, tx: SqliteTransaction, job: WriteJob) -> None:
         connection = tx.connection
         connection.execute("SAVEPOINT job").fetchall()
         try:
             with translate_errors(self.path):
                 job.value = run_sync(job.work(tx), closed_to=NO_WAIT_REASON)
-        except BaseException as error:  # told to the caller
+        except BaseException as error:  # delivered to the caller after the commit
             job.error = error
             if not connection.in_transaction:
-                raise  # SQLite gave up the whole transaction
+                raise  # SQLite rolled back the whole transaction
             connection.execute("ROLLBACK TO job").fetchall()
         connection.execute("RELEASE job").fetchall()
+
+    def _set_deferred_sync(self, connection: apsw.Connection, deferred_sync: bool) -> None:
+        if deferred_sync is (connection is self._unsynced_connection):
+            return
+        # Set first and cleared last: after an interrupt between these lines it must not pass for synced.
+        self._unsynced_connection = connection
+        sqlite_connection.set_sync_on_commit(connection, not deferred_sync)
+        if not deferred_sync:
+            self._unsynced_connection = None
+
+    def _count_commit(self, deferred_sync: bool, *, wrote: bool) -> None:
+        if deferred_sync:
+            self._unsynced_commits += 1
+        elif wrote:
+            self._synced_commits = self._unsynced_commits
+        elif self._synced_commits < self._unsynced_commits:  # a commit without pages syncs nothing by itself
+            self._sync_log()
+
+    def _sync_log(self) -> None:
+        unsynced = self._unsynced_commits  # before the sync: a commit during it may not be included
+        if self._memory_connection is None:
+            sqlite_connection.fsync_log(self._wal_path)
+        self._synced_commits = unsynced
+
+    def _try_write_lock(self) -> bool:
+        """Take and release the file's write lock; False where that takes more than a moment."""
+        if not self._write_lock.acquire(timeout=LOCK_PROBE_TIMEOUT_S):
+            return False
+        try:
+            with self._fork_lock, translate_errors(self.path):
+                if self._closed:
+                    return False
+                self._write_connection = self._write_connection or self._open_connection()
+                return sqlite_connection.can_begin_write(self._write_connection, LOCK_PROBE_TIMEOUT_S)
+        finally:
+            self._write_lock.release()
 
     def _open_connection(self, *, create: bool = False) -> apsw.Connection:
         with translate_errors(self.path):
@@ -426,18 +425,18 @@ class Sqlite:
 
 
 def _count_pages_written(connection: apsw.Connection) -> int:
-    """Return how many pages a connection has put into the log: none for a row that is written as it was."""
+    """Return how many pages a connection has written to the log; a row rewritten unchanged adds none."""
     return connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
 
 
 class DeferredSyncSqlite:
-    """A store whose writes do not wait for the disk."""
+    """The same store, with writes that do not wait for the disk."""
 
-    def __init__(self, store: "Sqlite") -> None:
+    def __init__(self, store: Sqlite) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def write(self, work: Work[T]) -> T:
-        return await self._store.write(work, relaxed=True)
+        return await self._store.write(work, deferred_sync=True)

@@ -1,7 +1,8 @@
-"""The passages of a project in memory, for searches.
+"""The vector cache: the passages of one project in memory, for searches on SQLite.
 
-Signs packed into bits are scanned first, the best are scored again with the bytes. Every write leaves a growing
-stamp on the passages it touches, so a shelf reads only what changed since it last looked, whoever changed it.
+A search first compares the signs of the vectors, packed into bits, and scores the best again with all bytes. Every
+write leaves a growing stamp on the passages it changes, so a cache reads only what changed since it was built, no
+matter which process changed it.
 """
 
 import threading
@@ -28,15 +29,15 @@ class PassageChanges(NamedTuple):
     stamps: "Ids"
     models: "Ids"  # -1 where there is none
     sessions: "Ids"
-    voices: "Ids"  # 1 where an assistant, a tool or the system speaks, 2 where somebody speaks of themselves
+    voices: "Ids"  # the flags of the column `voice` (see migrations)
     codes: list[bytes | None]
 
 
 class _PassageArrays:
-    """Arrays with spare capacity, filled from the front by one shelf after another."""
+    """Arrays with spare capacity, which one cache after another fills from the front."""
 
     def __init__(self, capacity: int, dimensions: int) -> None:
-        import numpy as np
+        import numpy as np  # slow to load
 
         self.used = 0
         self.guard = threading.Lock()
@@ -50,7 +51,7 @@ class _PassageArrays:
         self.signs: NDArray[numpy.uint64] = np.zeros(((dimensions + 63) // 64, capacity), np.uint64)
 
     def with_capacity(self, rows: int, more: int) -> "_PassageArrays":
-        """Return room for `more` rows behind the first `rows`: this one if those are its last and they fit."""
+        """Return arrays with space for `more` rows after the first `rows`: these, if no later row is used."""
         with self.guard:
             if self.used == rows and rows + more <= len(self.passages):
                 self.used += more
@@ -67,27 +68,27 @@ class _PassageArrays:
 
 
 def pack_signs(vectors: "NDArray[Any]") -> "NDArray[numpy.uint64]":
-    """Return which numbers are positive as bits, 64 of one vector in each row."""
-    import numpy as np
+    """Return the signs as bits (1 for positive), 64 of one vector in each row."""
+    import numpy as np  # slow to load
 
     bits = np.packbits(vectors > 0, axis=1)
-    whole = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), np.uint8)
-    whole[:, : bits.shape[1]] = bits
-    packed: NDArray[numpy.uint64] = whole.view(np.uint64).T
+    padded = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    packed: NDArray[numpy.uint64] = padded.view(np.uint64).T
     return packed
 
 
 class VectorCache:
     """The passages of one scope in memory, in the order of their ids.
 
-    A shelf never changes; `updated` returns its successor. Both may share the large arrays: new passages go
-    to spare room behind the rows that the older one can see.
+    A cache never changes; `apply_changes` returns its successor. Both may share the large arrays: new passages go
+    into spare rows after those that the older cache sees.
     """
 
     def __init__(self, scope: int, dimensions: int, purges: int = 0) -> None:
-        import numpy as np
+        import numpy as np  # slow to load
 
-        self.purges = purges  # rows are only ever taken away by a purge, and then all are read again
+        self.purges = purges  # only a purge deletes rows, and after it the cache is built anew
         self.first, self.last = scope * PASSAGE_IDS_PER_SCOPE, scope * PASSAGE_IDS_PER_SCOPE + PASSAGE_IDS_PER_SCOPE - 1
         self.stamp = 0
         self.rows = 0
@@ -97,15 +98,15 @@ class VectorCache:
         self._refresh_views()
 
     def _refresh_views(self) -> None:
-        import numpy as np
+        import numpy as np  # slow to load
 
-        room, rows = self._arrays, self.rows
-        self.passages, self.memories, self.words = room.passages[:rows], room.memories[:rows], room.words[:rows]
-        self.codes, self.signs = room.codes[:rows], room.signs[:, :rows]
-        self.sessions, self.voices = room.sessions[:rows], room.voices[:rows]
+        arrays, rows = self._arrays, self.rows
+        self.passages, self.memories, self.words = arrays.passages[:rows], arrays.memories[:rows], arrays.words[:rows]
+        self.codes, self.signs = arrays.codes[:rows], arrays.signs[:, :rows]
+        self.sessions, self.voices = arrays.sessions[:rows], arrays.voices[:rows]
         self.live_rows = int(self.live.sum())
         self.live_words = float(self.words[self.live].sum())
-        # The passages of a memory stand one after another: a group.
+        # The passages of a memory are adjacent rows: a group.
         self.starts = np.flatnonzero(np.diff(self.memories, prepend=-1))
         self.owners = self.memories[self.starts]
         self.sizes = np.diff(self.starts, append=rows)
@@ -115,10 +116,10 @@ class VectorCache:
     @cached_property
     def neighbours(self) -> "tuple[Ids, Ids] | None":
         """Return for each row the one before and the one after it in its session, -1 where there is none."""
-        import numpy as np
+        import numpy as np  # slow to load
 
-        shown = np.flatnonzero(self.live)
-        order = shown[np.argsort(self.sessions[shown], kind="stable")]
+        live_rows = np.flatnonzero(self.live)
+        order = live_rows[np.argsort(self.sessions[live_rows], kind="stable")]
         same = self.sessions[order[1:]] == self.sessions[order[:-1]]
         if not same.any():
             return None
@@ -129,108 +130,108 @@ class VectorCache:
 
     @cached_property
     def _group_by_memory(self) -> "Ids":
-        import numpy as np
+        import numpy as np  # slow to load
 
         table = np.full(int(self.owners.max(initial=0)) + 1, -1)
-        table[self.owners] = np.arange(len(self.owners))  # of a memory that was rewritten, the later group counts
+        table[self.owners] = np.arange(len(self.owners))  # a rewritten memory has two groups, and the later one counts
         return table
 
     def find_groups(self, memories: "Ids") -> "Ids":
-        """Return the group of each memory, -1 where it is not on this shelf."""
-        import numpy as np
+        """Return the group of each memory, -1 where it is not in this cache."""
+        import numpy as np  # slow to load
 
         table = self._group_by_memory
-        found = table[np.minimum(memories, len(table) - 1)]
-        return np.where((memories < len(table)) & (found >= 0), found, -1)
+        groups = table[np.minimum(memories, len(table) - 1)]
+        return np.where((memories < len(table)) & (groups >= 0), groups, -1)
 
     def list_group_rows(self, groups: "Ids") -> "tuple[Ids, Ids]":
-        """Return the rows of groups, and for each row the position of its group among them."""
-        import numpy as np
+        """Return the rows of groups, and for each row the position of its group in `groups`."""
+        import numpy as np  # slow to load
 
         sizes = self.sizes[groups]
         ends = np.cumsum(sizes)
         rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(self.starts[groups] - (ends - sizes), sizes)
         return rows, np.repeat(np.arange(len(groups)), sizes)
 
-    def find(self, offsets: str | None) -> "Ids":
-        """Turn ids as the index lists them (counted from `first`, between commas) into rows."""
-        import numpy as np
+    def find_rows(self, offsets: str | None) -> "Ids":
+        """Return the rows of passage ids, written as offsets from `first` with commas between them."""
+        import numpy as np  # slow to load
 
         if not offsets or not self.rows:
             return np.zeros(0, np.int64)
         ids = np.fromstring(offsets, np.int64, sep=",") + self.first
         rows = np.searchsorted(self.passages, ids)
         rows[rows == self.rows] = 0
-        kept: Ids = rows[self.passages[rows] == ids]
-        return kept
+        known_rows: Ids = rows[self.passages[rows] == ids]
+        return known_rows
 
-    def apply_changes(self, changed: PassageChanges, model: int | None) -> "VectorCache":
-        """Return a shelf with passages added or changed."""
-        import numpy as np
+    def apply_changes(self, changes: PassageChanges, model: int | None) -> "VectorCache":
+        """Return a cache with passages added or changed."""
+        import numpy as np  # slow to load
 
         dimensions = self.codes.shape[1]
-        ids, live, blank = changed.passages, changed.live.astype(bool), bytes(dimensions)
-        fits = changed.models == (-2 if model is None else model)
-        fits &= np.array([code is not None and len(code) == dimensions for code in changed.codes], bool)
-        kept = [code if fit and code else blank for code, fit in zip(changed.codes, fits.tolist(), strict=True)]
-        codes = np.frombuffer(b"".join(kept), np.int8).reshape(len(kept), dimensions)
-        known = int(np.searchsorted(ids, self.passages[-1], "right")) if self.rows else 0
+        ids, live, blank = changes.passages, changes.live.astype(bool), bytes(dimensions)
+        fits = changes.models == (-2 if model is None else model)
+        fits &= np.array([code is not None and len(code) == dimensions for code in changes.codes], bool)
+        blobs = [code if fit and code else blank for code, fit in zip(changes.codes, fits.tolist(), strict=True)]
+        codes = np.frombuffer(b"".join(blobs), np.int8).reshape(len(blobs), dimensions)
+        known = int(np.searchsorted(ids, self.passages[-1], "right")) if self.rows else 0  # the first ones are not new
         new = VectorCache.__new__(VectorCache)
         new.purges, new.first, new.last = self.purges, self.first, self.last
-        new.stamp = max(self.stamp, int(changed.stamps.max()))
+        new.stamp = max(self.stamp, int(changes.stamps.max()))
         new._arrays, new.rows = self._arrays.with_capacity(self.rows, len(ids) - known), self.rows + len(ids) - known
-        added, room = slice(self.rows, new.rows), new._arrays
-        room.passages[added], room.codes[added] = ids[known:], codes[known:]
-        room.memories[added], room.words[added] = changed.memories[known:], changed.words[known:]
-        room.sessions[added], room.voices[added] = changed.sessions[known:], changed.voices[known:]
-        room.signs[:, added] = pack_signs(codes[known:])
+        added, arrays = slice(self.rows, new.rows), new._arrays
+        arrays.passages[added], arrays.codes[added] = ids[known:], codes[known:]
+        arrays.memories[added], arrays.words[added] = changes.memories[known:], changes.words[known:]
+        arrays.sessions[added], arrays.voices[added] = changes.sessions[known:], changes.voices[known:]
+        arrays.signs[:, added] = pack_signs(codes[known:])
         new.live = np.concatenate([self.live, live[known:]])
         new.ready = np.concatenate([self.ready, (live & fits)[known:]])
         if known:
             rows = np.searchsorted(self.passages, ids[:known])
             new.live[rows] = live[:known]
             new.ready[rows] = (live & fits)[:known]
-            if (room.codes[rows] != codes[:known]).any():  # embedded anew: readers of the old room keep theirs
-                new._arrays = room = room.copy()
-                room.codes[rows] = codes[:known]
-                room.signs[:, rows] = pack_signs(codes[:known])
+            if (arrays.codes[rows] != codes[:known]).any():  # readers of the older cache must keep the old vectors
+                new._arrays = arrays = arrays.copy()
+                arrays.codes[rows] = codes[:known]
+                arrays.signs[:, rows] = pack_signs(codes[:known])
         new._refresh_views()
         return new
 
     def compute_cosines(self, rows: "Ids", vector: "Floats") -> "Floats":
-        import numpy as np
+        import numpy as np  # slow to load
 
         codes = self.codes[rows].astype(np.float32)
         lengths = np.sqrt(np.einsum("ij,ij->i", codes, codes))
-        made: Floats = multiply_on_one_thread(codes, vector) / np.maximum(lengths, 1e-6)
-        return made
+        cosines: Floats = multiply_on_one_thread(codes, vector) / np.maximum(lengths, 1e-6)
+        return cosines
 
     def max_per_group(self, values: "NDArray[Any]") -> "NDArray[Any]":
         """Reduce values of rows to the largest of each group."""
-        import numpy as np
+        import numpy as np  # slow to load
 
         return values if len(self.starts) == self.rows else np.maximum.reduceat(values, self.starts)
 
     def best_cosines(self, groups: "Ids", usable: "NDArray[numpy.bool_]", vector: "Floats") -> "Floats":
-        """Return the largest cosine in each group among usable rows; -1 where there is none."""
-        import numpy as np
+        """Return the largest cosine of each group among usable rows; -1 where there is none."""
+        import numpy as np  # slow to load
 
-        rows, within = self.list_group_rows(groups)
-        kept = usable[rows]
+        rows, positions = self.list_group_rows(groups)
+        chosen = usable[rows]
         best = np.full(len(groups), -1, np.float32)
-        np.maximum.at(best, within[kept], self.compute_cosines(rows[kept], vector))
+        np.maximum.at(best, positions[chosen], self.compute_cosines(rows[chosen], vector))
         return best
 
-    def find_nearest_groups(self, usable: "NDArray[numpy.bool_]", vector: "Floats", wanted: int) -> "Ids":
-        """Return the groups whose signs agree best with the vector's; all that are usable if they are few."""
-        import numpy as np
+    def find_nearest_groups(self, usable: "NDArray[numpy.bool_]", vector: "Floats", count: int) -> "Ids":
+        """Return the groups whose signs agree best with the vector's; all usable ones if there are no more."""
+        import numpy as np  # slow to load
 
-        if len(self.starts) <= wanted:
+        if len(self.starts) <= count:
             return np.flatnonzero(self.max_per_group(usable))
-        agree = np.full(self.rows, self.codes.shape[1] + 1, np.int16)  # more than can differ, so that all are over 0
-        for ours, theirs in zip(self.signs, pack_signs(vector[None])[:, 0], strict=True):
-            agree -= np.bitwise_count(ours ^ theirs)
-        agree[~usable] = 0
-        best = self.max_per_group(agree)
-        chosen = np.argpartition(-best, wanted)[:wanted]
-        return chosen[best[chosen] > 0]
+        agreement = np.full(self.rows, self.codes.shape[1] + 1, np.int16)  # so that it stays above 0 for every vector
+        for row_signs, vector_signs in zip(self.signs, pack_signs(vector[None])[:, 0], strict=True):
+            agreement -= np.bitwise_count(row_signs ^ vector_signs)
+        agreement[~usable] = 0
+        best = self.max_per_group(agreement)
+        groups = np.argpartition(-best, count)[:count]
+        return groups[best[groups] > 0]

@@ -1,4 +1,4 @@
-"""The plugin for Claude Code: its files, from one template, with the paths of a machine or without any."""
+"""The files of the plugin for Claude Code, with the paths of this machine or portable ones."""
 
 import json
 from pathlib import Path
@@ -17,16 +17,16 @@ HOOK_EVENTS = {
     "Stop": "stop",
     "SessionEnd": "session-end",
 }
-ASYNC_EVENTS = ("PostToolUse", "PostToolUseFailure")  # the session need not wait for what says nothing
-HOOK_TIMEOUT_S = 10  # a hook ends by itself long before
+ASYNC_EVENTS = ("PostToolUse", "PostToolUseFailure")  # these hooks return no text, so the session need not wait
+HOOK_TIMEOUT_S = 10  # a hook has a much shorter timeout of its own
 PORTABLE_LAUNCH = ("${CLAUDE_PLUGIN_ROOT}/hooks/athena-hook", "athena", ["mcp"])
 TEMPLATE_FOLDER = Path(__file__).parent
 
 
 def render_files(
-    hook: str = PORTABLE_LAUNCH[0], command: str = PORTABLE_LAUNCH[1], words: list[str] | None = None
+    hook: str = PORTABLE_LAUNCH[0], command: str = PORTABLE_LAUNCH[1], args: list[str] | None = None
 ) -> dict[str, str]:
-    """Return the plugin's files: what hooks run, and what starts the MCP server; by default what any machine has."""
+    """Return the plugin's files with the command of its hooks and that of the MCP server, by default portable ones."""
     author = {"name": "The Athena authors"}
     manifest = {
         "name": "athena",
@@ -36,9 +36,9 @@ def render_files(
         "license": "Apache-2.0",
         "keywords": ["memory", "mcp", "sessions"],
     }
-    # The tools are few and small: to look each of them up first would cost more than to have them.
-    server = {"command": command, "args": PORTABLE_LAUNCH[2] if words is None else words, "alwaysLoad": True}
-    made = {
+    # alwaysLoad: the tools are few and small, and looking each of them up first would cost more tokens
+    server = {"command": command, "args": PORTABLE_LAUNCH[2] if args is None else args, "alwaysLoad": True}
+    rendered = {
         ".claude-plugin/plugin.json": _dump_json(manifest),
         ".claude-plugin/marketplace.json": render_marketplace("./"),
         "hooks/hooks.json": _dump_json({"description": SUMMARY, "hooks": _create_hooks(hook)}),
@@ -47,26 +47,31 @@ def render_files(
         "README.md": (TEMPLATE_FOLDER / "README.md").read_text("utf-8"),
     }
     if hook == PORTABLE_LAUNCH[0]:
-        made["hooks/athena-hook"] = (TEMPLATE_FOLDER / "athena-hook").read_text("utf-8")
-    return made
+        rendered["hooks/athena-hook"] = (TEMPLATE_FOLDER / "athena-hook").read_text("utf-8")
+    return rendered
 
 
 def render_marketplace(source: str) -> str:
-    """Return the list of plugins that clients look for, which has this one."""
+    """Return the marketplace file, which lists this plugin alone."""
     plugin = {"name": "athena", "source": source, "description": SUMMARY}
     owner = {"name": "The Athena authors"}
     return _dump_json({"name": "athena", "owner": owner, "description": SUMMARY, "plugins": [plugin]})
 
 
 def _create_hooks(hook: str) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for event, ours in HOOK_EVENTS.items():
-        # With `args` no shell is started, so that nothing in a path means anything else.
-        command: dict[str, Any] = {"type": "command", "command": hook, "args": [ours], "timeout": HOOK_TIMEOUT_S}
+    hooks: dict[str, Any] = {}
+    for event, athena_event in HOOK_EVENTS.items():
+        # with `args` the client starts no shell, so a path needs no quoting
+        command: dict[str, Any] = {
+            "type": "command",
+            "command": hook,
+            "args": [athena_event],
+            "timeout": HOOK_TIMEOUT_S,
+        }
         if event in ASYNC_EVENTS:
             command["async"] = True
-        made[event] = [{"hooks": [command]}]
-    return made
+        hooks[event] = [{"hooks": [command]}]
+    return hooks
 
 
 def _dump_json(value: Any) -> str:

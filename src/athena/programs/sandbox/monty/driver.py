@@ -22,10 +22,9 @@ from athena.programs.sandbox.state import (
     State,
     create_pause,
     keep_newest_sources,
-    unpack_content,
 )
 from athena.programs.sandbox.timer import TimerThread
-from athena.programs.sandbox.values import NeedsApproval, Pause, create_failure
+from athena.programs.sandbox.values import DENIED_MESSAGE, Pause, PauseRequired, create_failure
 from athena.programs.sandbox.worker.tagging import Tagger, UntaggableValue, untag_value
 
 if TYPE_CHECKING:
@@ -104,9 +103,8 @@ class MontyDriver:
         )
         return self._run_on_worker(seat, lambda: self._start_program(seat, source), source)
 
-    def resume(self, content: bytes, *, approved: bool, refusal: str) -> EngineResult:
+    def resume(self, head: Mapping[str, Any], dump: bytes, *, approved: bool, refusal: str) -> EngineResult:
         self.engine.open()
-        head, dump = unpack_content(content)
         self.state = State(**head["state"], dump=b"")
         self.code, self.feed = head["code"], head["feed"]
         self.spans_by_feed = self._parse_spans(head["spots"])
@@ -125,7 +123,7 @@ class MontyDriver:
         def resume_call() -> Any:
             if approved:
                 return self._make_call(snapshot, head["path"], (), head["arguments"])
-            trouble = CallError("ToolError", "denied", refusal or "a person refused this call")
+            trouble = CallError("ToolError", "denied", refusal or DENIED_MESSAGE)
             return snapshot.resume(self.parallel_calls.to_reply(CallResult(error=trouble)))
 
         return self._run_on_worker(seat, resume_call, source)
@@ -152,10 +150,7 @@ class MontyDriver:
                 return EngineResult("monty", pause=paused.pause)
             except CannotPause as error:
                 seat.must_kill = True
-                hint = "call it in a program of its own, with less"
-                return EngineResult(
-                    "monty", error=create_failure("LimitExceeded", str(error), hint=hint), state_unchanged=True
-                )
+                return EngineResult("monty", error=error.failure, state_unchanged=True)
             except TooManyUnknownCalls as error:
                 seat.must_kill = True
                 return EngineResult(
@@ -275,14 +270,8 @@ class MontyDriver:
     def _make_call(self, snapshot: Any, path: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
         try:
             settled = self.calls.make_call(path, args, given, pausable=self.parallel_calls.is_idle)
-        except NeedsApproval as error:
-            function = self.names.find(path)
-            assert function is not None
-            limits = self.running.limits
-            arguments = to_plain_json(
-                self.names.bind_arguments(path, function, args, given), limits.value_nodes, limits.value_bytes
-            )
-            raise _PauseRequested(self._seal_pause(snapshot.dump(), path, arguments, error)) from None
+        except PauseRequired as required:
+            raise _PauseRequested(self._seal_pause(snapshot.dump(), required)) from None
         return snapshot.resume(self.parallel_calls.to_reply(settled))
 
     def _report_unknown(self, path: str) -> Any:
@@ -373,11 +362,10 @@ class MontyDriver:
             return None, (*source.top_level_names, *hidden)
         return kept, (*lost, *hidden)
 
-    def _seal_pause(self, dump: bytes, path: str, arguments: dict[str, Any], error: NeedsApproval) -> Pause:
+    def _seal_pause(self, dump: bytes, required: PauseRequired) -> Pause:
         state = {name: getattr(self.state, name) for name in State.__slots__ if name != "dump"}
         head = {
-            "path": path,
-            "arguments": arguments,
+            "engine": "monty",
             "state": state,
             "code": self.code,
             "feed": self.feed,
@@ -389,7 +377,7 @@ class MontyDriver:
             "made": self.calls.counts_by_path,
             "before": (self.running.state_before or b"").hex(),
         }
-        return create_pause(self.key, self.owner, head, dump, error.request, self.running.limits.state_bytes)
+        return create_pause(self.key, self.owner, head, dump, required, self.running.limits.state_bytes)
 
 
 @lru_cache(maxsize=256)

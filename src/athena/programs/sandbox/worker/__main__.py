@@ -71,7 +71,7 @@ _namespace_members: dict[str, list[str]] = {}  # what stands in each namespace
 
 def _collect_reply() -> None:
     frame = _receive_frame()
-    _replies[frame["id"]] = frame
+    _replies[frame["id"]] = frame["reply"]
     _open_calls.discard(frame["id"])
 
 
@@ -87,13 +87,13 @@ class _ToolCall(PendingValue):  # type: ignore[misc]
     def result(self) -> Any:
         while self.call_id not in _replies:
             _collect_reply()
-        frame = _replies[self.call_id]
-        if "error" not in frame:
-            return frame["value"]
-        kind = frame.get("kind")
+        reply = _replies[self.call_id]
+        if "error" not in reply:
+            return reply["value"]
+        kind = reply.get("kind")
         if kind == "ToolError":
-            raise ToolError(frame["error"], frame["code"], frame.get("hint"))
-        raise getattr(builtins, str(kind))(frame["error"])
+            raise ToolError(reply["error"], reply["code"], reply.get("hint"))
+        raise getattr(builtins, str(kind))(reply["error"])
 
     def __await__(self) -> Generator[Any, None, Any]:
         yield from ()

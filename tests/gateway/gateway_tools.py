@@ -1,4 +1,4 @@
-"""An app with servers that do as they are told."""
+"""An app with servers that misbehave on demand."""
 
 import sys
 from collections.abc import Iterator
@@ -15,23 +15,23 @@ from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
-_model = MiniLM()
+MODEL = MiniLM()
 
 
-def given(kind: str, **more: Any) -> dict[str, Any]:
-    """The entry of a server that misbehaves in one way."""
+def server_entry(kind: str, **more: Any) -> dict[str, Any]:
+    """Return the configuration entry of a server that misbehaves in one way."""
     return {"command": sys.executable, "args": ["-I", "-S", PROGRAM, kind], **more}
 
 
-class House:
+class GatewayApp:
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.app = App(Sqlite(IN_MEMORY_PATH), _model, servers=str(home))
+        self.app = App(Sqlite(IN_MEMORY_PATH), MODEL, servers=str(home))
         self.gateway = self.app.gateway
 
     def add(self, name: str, entry: dict[str, Any], *, approve: bool = True) -> str:
-        self.gateway.servers_file.add_entries([validate_entry(name, entry)], replaced=[name])
-        assert self.app.catalog.version
+        self.gateway.servers_file.add_entries([validate_entry(name, entry)], replaceable=[name])
+        self.app.catalog.refresh()
         name = self.gateway.resolve_name(name)
         if approve:
             self.approve(name)
@@ -39,7 +39,7 @@ class House:
 
     def approve(self, name: str) -> None:
         self.gateway.approve_tools(name, *run_sync(self.gateway.fetch_tools(name)))
-        assert self.app.catalog.version
+        self.app.catalog.refresh()
 
     def call(self, path: str, surface: str = "python", key: str | None = None, /, **arguments: Any) -> Any:
         return run_sync(invoke(self.app.catalog, path, arguments, self.app.create_context("test", surface, key)))
@@ -52,9 +52,9 @@ class House:
 
 
 @contextmanager
-def house(home: Path) -> Iterator[House]:
-    made = House(home)
+def open_gateway_app(home: Path) -> Iterator[GatewayApp]:
+    gateway = GatewayApp(home)
     try:
-        yield made
+        yield gateway
     finally:
-        made.app.close()
+        gateway.app.close()

@@ -1,0 +1,56 @@
+"""What other features add to forget, restore, undo and purge.
+
+The graph, consolidation and programs each subclass EditHooks; the composition root hands one of each to the store, so
+that memory/edit.py imports none of these features.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from athena.core.values import Scope
+from athena.memory.history_rows import ChangeRow
+from athena.memory.rows import MemoryRow
+from athena.storage.database import Transaction
+
+
+class UndoneChange(NamedTuple):
+    """The result of undoing one recorded change."""
+
+    done: bool  # False if the same thing was created again since, so that nothing was changed
+    row_id: int  # the memory that was changed; negative for a row of another table
+    text: str | None = None  # what the change was about, unless it is the memory's own text
+
+
+class Purge(NamedTuple):
+    """What a purge removes."""
+
+    scope: Scope
+    memory_ids: Sequence[int]
+    all_forgotten: bool  # whether it removes everything forgotten, not memories that the caller named
+
+
+class EditHooks:
+    """A feature's part in edits of memories. Every method runs inside the transaction of the edit."""
+
+    async def undo_change(self, tx: Transaction, change: ChangeRow, now: float) -> UndoneChange | None:
+        """Undo a change that this feature recorded; return None if another feature recorded it."""
+
+    def check_forget(self, row: MemoryRow) -> None:
+        """Raise if this row cannot be forgotten by itself."""
+
+    async def check_restore(self, tx: Transaction, row: MemoryRow) -> None:
+        """Raise if this row cannot be restored by itself."""
+
+    async def is_orphaned(self, tx: Transaction, row: MemoryRow) -> bool:
+        """Return whether a row belongs to another one that no longer exists."""
+        return False
+
+    async def list_dependent_ids(self, tx: Transaction, row: MemoryRow) -> list[int]:
+        """Return the memories that a purge must remove together with this row."""
+        return []
+
+    async def purge_row(self, tx: Transaction, row: MemoryRow) -> None:
+        """Remove what this feature stores about a memory, for good."""
+
+    async def purge_project(self, tx: Transaction, purge: Purge) -> None:
+        """Remove what this feature stores for a project and a purge must reach, after its memories are removed."""

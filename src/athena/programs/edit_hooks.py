@@ -1,0 +1,14 @@
+"""Purge of the copies that programs keep of memories: long values, variables and results of runs."""
+
+from athena.memory.edit_hooks import EditHooks, Purge
+from athena.storage import runs, workspaces
+from athena.storage.database import Transaction
+
+
+class ProgramEditHooks(EditHooks):
+    async def purge_project(self, tx: Transaction, purge: Purge) -> None:
+        if not purge.memory_ids:
+            return
+        await workspaces.delete_handles(tx, purge.scope)
+        await workspaces.delete_workspaces(tx, purge.scope)
+        await runs.clear_run_contents(tx, purge.scope)
