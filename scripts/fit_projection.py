@@ -25,7 +25,7 @@ GLOSSES, TOKENS, DROPPED, KEPT = 7_000, 80_000, 3, 128
 
 
 def glosses(folder: Path) -> list[str]:
-    """Return definitions with their examples, in an order that is always the same."""
+    """Return definitions with their examples in a stable order."""
     found = []
     for kind in ("noun", "verb", "adj", "adv"):
         lines = (folder / f"data.{kind}").read_text("utf-8").splitlines()
@@ -41,7 +41,9 @@ def fit(texts: list[str]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     mean = states.mean(axis=0)
     _, components = np.linalg.eigh(np.cov(states - mean, rowvar=False))
     chosen = components[:, ::-1][:, DROPPED : DROPPED + KEPT]
-    chosen = chosen * np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(KEPT)])  # a component has no sign
+    chosen = chosen * np.sign(
+        chosen[np.abs(chosen).argmax(axis=0), np.arange(KEPT)]
+    )  # fix the arbitrary sign of each component
     return np.vstack([chosen, -mean @ chosen]).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Families of statements that contradict each other: one thing said in several ways, with a value that changes."""
+"""Templates of contradicting statements: one fact in several wordings, with a value that changes."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -57,11 +57,11 @@ def sample_two_times(c: random.Random) -> list[str]:
 
 
 class StatementFamily(NamedTuple):
-    """Ways to state something; `{x}` is the value, `{c}` the subject, `{y}` what the value was before."""
+    """Wordings of one fact; `{x}` is the value, `{c}` the subject, `{y}` the former value."""
 
     sample_values: ValueSampler
     templates: list[str]
-    change_templates: Sequence[str] = ()  # ways to say that it is {x} now and was {y}
+    change_templates: Sequence[str] = ()  # wordings of a change from {y} to {x}
 
 
 FAMILIES = [

@@ -1,4 +1,4 @@
-"""How well consolidation finds what was planted: precision, recall and calibration."""
+"""Measure how well consolidation finds planted patterns: precision, recall and calibration."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,16 +9,16 @@ from athena.memory.consolidation.values import Pattern
 from bench.evaluation.planting import EventStream
 from bench.evaluation.statements import StatementSet
 
-MIN_REPORTED_CONFIDENCE = 0.4  # the confidence from which on a pattern is reported; not to be tuned any more
+MIN_REPORTED_CONFIDENCE = 0.4  # fixed; tuning it would invalidate the held-out figures
 FIRST_TUNING_SEED, FIRST_TEST_SEED = (
     0,
     5_000_001,
 )  # the first seeds of those that weights are fitted to, and of those that judge them
-MIN_EVIDENCE_OVERLAP = 0.5  # which part of their evidence a planted and a found pattern must share
+MIN_EVIDENCE_OVERLAP = 0.5  # of a planted and a found pattern
 
 
 class JudgedPattern(NamedTuple):
-    """A candidate, and whether it is what was planted."""
+    """A candidate, and whether it matches a planted pattern."""
 
     type: str
     confidence: float
@@ -41,7 +41,7 @@ class PatternScore(NamedTuple):
 
 
 def find_event_patterns(stream: EventStream) -> list[Pattern]:
-    """Let the miners of events look at a stream."""
+    """Return the recurring events and sequences that the miners find in a stream."""
     found, vocabulary, background = group_events(stream.events)
     return [*sequences.find_recurring(found, vocabulary, background), *sequences.find_sequences(stream.events, found)]
 
@@ -84,7 +84,7 @@ def _compute_overlap(one: set[int], other: frozenset[int]) -> float:
 
 
 def sum_scores(results: Iterable[tuple[list[JudgedPattern], dict[str, int]]]) -> dict[str, PatternScore]:
-    """Add up what was planted, found and right, by type."""
+    """Sum the planted, found and correct patterns by type."""
     totals: dict[str, list[int]] = {}
     for judged, planted in results:
         for kind, count in planted.items():
@@ -98,7 +98,7 @@ def sum_scores(results: Iterable[tuple[list[JudgedPattern], dict[str, int]]]) ->
 
 
 def compute_calibration_error(judged: Iterable[JudgedPattern], bins: int = 10) -> float:
-    """Return by how much confidence and truth differ, on average over bins of confidence."""
+    """Return the expected calibration error: the mean difference of confidence and precision over bins."""
     sums: dict[int, list[float]] = {}
     for one in judged:
         row = sums.setdefault(min(int(one.confidence * bins), bins - 1), [0.0, 0.0, 0.0])

@@ -230,11 +230,11 @@ END_TEMPLATES = [
 ]
 
 
-_Step = tuple[str, list[str]]  # a type of event, and ways to write it down
+_Step = tuple[str, list[str]]  # event type, wordings
 
 
 class PlantedPattern(NamedTuple):
-    """A pattern that is in a stream, and the events that make it."""
+    """A pattern in a stream, and its events."""
 
     type: str  # recurring, sequence
     evidence: frozenset[int]
@@ -249,7 +249,7 @@ class EventStream(NamedTuple):
 
 
 class _StreamWriter:
-    """Collects events in any order; numbers them by time at the end."""
+    """Collects events in any order; `build_stream` numbers them by time."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -262,11 +262,18 @@ class _StreamWriter:
     def fill_template(self, template: str, **fixed: str) -> str:
         c = self.rng
         values = {
-            "verb": _choose_common_word(c, VERBS), "object": _choose_common_word(c, OBJECTS), "component": _choose_common_word(c, COMPONENTS),
-            "component2": _choose_common_word(c, COMPONENTS), "quality": _choose_common_word(c, QUALITIES), "person": c.choice(PEOPLE),
-            "aside": c.choice(ASIDE_TEXTS), "n": c.randint(2, 900), "d": c.randint(1, 4), "hex": f"{c.getrandbits(32):08x}",
+            "verb": _choose_common_word(c, VERBS),
+            "object": _choose_common_word(c, OBJECTS),
+            "component": _choose_common_word(c, COMPONENTS),
+            "component2": _choose_common_word(c, COMPONENTS),
+            "quality": _choose_common_word(c, QUALITIES),
+            "person": c.choice(PEOPLE),
+            "aside": c.choice(ASIDE_TEXTS),
+            "n": c.randint(2, 900),
+            "d": c.randint(1, 4),
+            "hex": f"{c.getrandbits(32):08x}",
             "v": f"{c.randint(1, 9)}.{c.randint(0, 30)}.{c.randint(0, 9)}",
-        }  # fmt: skip
+        }
         text = template.format(**values | fixed)
         return text[0].upper() + text[1:] if c.random() < 0.3 else text
 
@@ -291,14 +298,14 @@ class _StreamWriter:
 
 
 def _choose_common_word(chance: random.Random, words: list[str]) -> str:
-    """Choose a word; the first of a list come more often, as words do."""
+    """Choose a word; the first words of a list are more frequent, as in real texts."""
     return words[min(int(chance.expovariate(2.5 / len(words))), len(words) - 1)]
 
 
 def generate_stream(
     seed: int, size: int = 600, *, recurring: int = 3, sequences: int = 2, days: float = 28.0
 ) -> EventStream:
-    """Write a stream of about `size` events over some days."""
+    """Generate a stream of about `size` events over some days."""
     w = _StreamWriter(seed)
     c = w.rng
     planted: list[tuple[str, set[int], str | None]] = []
@@ -313,7 +320,7 @@ def generate_stream(
     while len(w.events) < size:
         number += 1
         at, session = c.uniform(START_TIME_S, end), f"work-{number}"
-        if c.random() < 0.04:  # a step tried again and again within minutes happens once
+        if c.random() < 0.04:  # repeated within minutes: one occasion
             kind, template = c.choice(NOISE_TEMPLATES)
             text = w.fill_template(template)
             for _ in range(c.randint(4, 9)):
@@ -327,7 +334,7 @@ def generate_stream(
 
 
 def _plant_episode(w: _StreamWriter, kind: str, templates: list[str], days: float) -> set[int]:
-    """Plant something that recurs: by the clock with some jitter, or at any time."""
+    """Plant a recurring event: at regular times with some jitter, or at random times."""
     c = w.rng
     fixed = {"component": c.choice(COMPONENTS)}
     rhythm = c.choice(["daily", "weekly", "hours", "irregular", "irregular"])
@@ -406,7 +413,7 @@ def _plant_sequences(
 def _select_other_steps(
     c: random.Random, cause: list[_Step], decoys: list[_Step], opposites: list[_Step]
 ) -> list[_Step]:
-    """Return what comes before an end without the cause: steps that mean nothing, a part of it, or its opposite."""
+    """Return the steps before an end without the cause: meaningless ones, a part of the cause, or its opposite."""
     before = [one for one in decoys if c.random() < 0.4]
     if len(cause) > 1 and c.random() < 0.3:
         before.append(c.choice(cause))
@@ -416,5 +423,5 @@ def _select_other_steps(
 
 
 def generate_noise(seed: int, size: int = 600, days: float = 28.0) -> EventStream:
-    """Write a stream in which nothing is planted."""
+    """Generate a stream without any planted pattern."""
     return generate_stream(seed, size, recurring=0, sequences=0, days=days)

@@ -1,4 +1,4 @@
-"""Memories of which some contradict each other, and others only look as if they did.
+"""Generate memories of which some contradict each other and others only seem to.
 
 A family writes the same statement in several ways, with a value that changes. Two statements of a family about the same
 subject with other values contradict each other, however they are put. The look-alikes differ in their subject, say
@@ -188,7 +188,7 @@ class StatementSet(NamedTuple):
 def generate_statements(
     seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 40, *, unseen_only: bool = False
 ) -> StatementSet:
-    """Write memories over four weeks; those of odd seeds also of families that nothing was tuned on."""
+    """Generate memories over four weeks; odd seeds also use families that nothing was tuned on."""
     c = random.Random(seed)
     texts: list[str] = []
     pairs: list[tuple[int, int]] = []
@@ -228,7 +228,7 @@ def generate_statements(
         add_pair(fill_template(one, x=x, y=y, **names), fill_template(other, x=x, y=y, **names))
     for _ in range(filler):
         component = c.choice(COMPONENTS)
-        fixed = random.Random(component)  # what is said of a component twice is the same
+        fixed = random.Random(component)  # so that a component always has the same facts
         values_of = {
             "n": str(fixed.randint(2, 64)),
             "city": fixed.choice(CITIES),
@@ -250,7 +250,7 @@ def _choose_names(component: str, other: str, template: str, people: "object") -
 
 
 def _assign_times(c: random.Random, seed: int, texts: list[str], pairs: list[tuple[int, int]]) -> StatementSet:
-    """Give each memory a time, the second of a pair after the first, and number them by it."""
+    """Assign each memory a time, the second of a pair after the first, and ids by time."""
     moments = [c.uniform(0, 28) * DAY_S + START_TIME_S for _ in texts]
     for old, new in pairs:
         moments[old], moments[new] = sorted((moments[old], moments[new]))

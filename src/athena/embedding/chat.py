@@ -1,4 +1,4 @@
-"""A language model behind an OpenAI-compatible server, asked for a sentence. Whoever asks can do without the answer."""
+"""Client of a chat model behind an OpenAI-compatible server. Every caller works without an answer, too."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ SERVICE_NAME = "language model"
 
 
 class Chat:
-    """Ask a server to complete a conversation."""
+    """A chat model on a server."""
 
     def __init__(self, url: str, model: str, key: str | None = None, timeout: float = 30) -> None:
         self._url, host = parse_endpoint(url, "/chat/completions", SERVICE_NAME)
@@ -26,7 +26,7 @@ class Chat:
         self._opener = build_opener(NoRedirectHandler(), *proxies)
 
     def complete(self, task: str, text: str) -> str:
-        """Return what the model answers; blocks."""
+        """Return the model's answer; blocks."""
         messages = [{"role": "system", "content": task}, {"role": "user", "content": text}]
         body = json.dumps({"model": self._model, "messages": messages, "temperature": 0})
         headers = {"Content-Type": "application/json", "User-Agent": "athena"}

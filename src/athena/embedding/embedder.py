@@ -1,4 +1,4 @@
-"""What search needs from a model that turns text into vectors."""
+"""The interface of embedding models, and the encodings that search uses."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+SIGN_BITS = 128
+
+
 class Embedder(Protocol):
     """Turn texts into vectors of unit length; safe to call from several threads."""
 
     @property
     def name(self) -> str:
-        """Say which model made a vector; vectors of different names do not compare."""
+        """The name of the model; vectors of different names cannot be compared."""
 
     @property
     def dimensions(self) -> int:
-        """Say how long a vector is."""
+        """The length of a vector."""
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts as the rows of a matrix, in their order; blocks."""
 
     def load(self) -> None:
-        """Make ready now rather than at the first text; raise `Unavailable` when that cannot be."""
+        """Load the model now, not at the first text; raise `Unavailable` if that fails."""
 
 
 class TokenStates(NamedTuple):
-    """One text as the model reads it, token by token, with the marks at its start and end."""
+    """The tokens of a text with their states in the last layer, including the start and end markers."""
 
     ids: NDArray[np.int64]
-    # Where each token stands in the text: (start, end) in characters, equal for the marks.
-    offsets: list[tuple[int, int]]
-    # The last layer's state of each token, in its context: n x d, not of unit length.
-    states: NDArray[np.float32]
+    offsets: list[tuple[int, int]]  # (start, end) in characters; empty for the markers
+    states: NDArray[np.float32]  # n x d, not of unit length
 
 
 class Excerpt(NamedTuple):
-    """A passage to read: what it says, who says it when, and what stands before and after it."""
+    """A passage to encode, with a header (speaker, date) and its neighbouring texts."""
 
     text: str
     header: str = ""
@@ -49,28 +50,25 @@ class Excerpt(NamedTuple):
 
 
 class PassageEncoding(NamedTuple):
-    """What a passage leaves behind."""
+    """The stored encoding of a passage."""
 
-    vector: NDArray[np.float32]  # of unit length: the mean of its own tokens, read in their surroundings
-    signs: bytes  # each token of header and text as SIGNS bits; none where the passage was read with neighbours
+    vector: NDArray[np.float32]  # of unit length: the mean of its own tokens, read in context
+    signs: bytes  # SIGN_BITS bits for each token of header and text; empty if encoded with neighbours
 
 
 class QuestionEncoding(NamedTuple):
-    """A question as it is compared with passages."""
+    """The encoding of a question, to compare with passages."""
 
     vector: NDArray[np.float32]
-    token_vectors: NDArray[np.float32]  # n x SIGNS, of unit length
-    token_offsets: list[tuple[int, int]]  # where each token stands in the question
-
-
-SIGN_BITS = 128
+    token_vectors: NDArray[np.float32]  # n x SIGN_BITS, of unit length
+    token_offsets: list[tuple[int, int]]  # (start, end) in characters of the question
 
 
 class TokenEmbedder(Embedder, Protocol):
-    """An embedder that also shows its tokens, so that a question can be compared word by word."""
+    """An embedder that also encodes tokens, so that search can compare a question word by word."""
 
     def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
-        """Read passages; blocks."""
+        """Encode passages; blocks."""
 
     def encode_question(self, question: str) -> QuestionEncoding:
-        """Read a question; blocks."""
+        """Encode a question; blocks."""

@@ -1,4 +1,4 @@
-"""Turning text into vectors, and going on without them when the model does not work."""
+"""Encode texts with an embedding model, and continue without vectors while it fails."""
 
 import threading
 import time
@@ -12,18 +12,18 @@ from athena.errors import AthenaError, Unavailable
 
 A = TypeVar("A")
 T = TypeVar("T")
-RETRY_DELAY_S = 30.0  # seconds before a model that failed is tried again
+RETRY_DELAY_S = 30.0
 
 
 class Encoder:
-    """An embedder that may fail: then there are no vectors, `trouble` says why, and it is tried again later."""
+    """An embedder that may fail: it then returns None, sets `last_error` and retries after `RETRY_DELAY_S`."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
         self.last_error: AthenaError | None = None
         self._failed_at = 0.0
         self.backlog_lock = threading.Lock()
-        self.busy_until = 0.0  # when those who write are expected to have done
+        self.busy_until = 0.0  # monotonic time at which writers are expected to be done
         self._stopped = threading.Event()
 
     @property
@@ -39,32 +39,32 @@ class Encoder:
         return self.last_error is None and not self._stopped.is_set()
 
     def stop(self) -> None:
-        """End work in the background: a thread inside the model when the program ends would abort it."""
+        """End background work: a thread inside the model at the end of the process would abort it."""
         self._stopped.set()
         if self.backlog_lock.acquire(timeout=5):
             self.backlog_lock.release()
 
-    def wait_for_writers(self, most: float) -> None:
-        """Leave the machine to those who write, but not for ever, and not once the work here is to end."""
-        end = time.monotonic() + most
+    def wait_for_writers(self, timeout_s: float) -> None:
+        """Wait until writers are done, so that background work does not slow them down; `stop` ends the wait."""
+        end = time.monotonic() + timeout_s
         while (left := min(self.busy_until, end) - time.monotonic()) > 0 and not self._stopped.is_set():
             self._stopped.wait(left)
 
     def without_model(self) -> "Encoder":
-        """Return one of the same name that asks no model: words must do."""
-        made = Encoder(self.embedder)
-        made.last_error, made._failed_at = Unavailable("no model is asked in a hurry"), float("inf")
-        return made
+        """Return an encoder that never runs the model, so that search uses full text only."""
+        encoder = Encoder(self.embedder)
+        encoder.last_error, encoder._failed_at = Unavailable("this search uses no model"), float("inf")
+        return encoder
 
     async def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding] | None:
-        """Return what each passage leaves behind, or None while the model does not work."""
+        """Return the encodings of passages, or None while the model fails."""
         if isinstance(self.embedder, MiniLM):
             return await self._run_model(self.embedder.encode_passages, excerpts)
-        vectors = await self._run_model(self.embedder.embed, [one.header + one.text for one in excerpts])
+        vectors = await self._run_model(self.embedder.embed, [excerpt.header + excerpt.text for excerpt in excerpts])
         return None if vectors is None else [PassageEncoding(vector, b"") for vector in vectors]
 
     async def encode_question(self, question: str) -> QuestionEncoding | None:
-        """Return a question as it is compared with passages, or None while the model does not work."""
+        """Return the encoding of a question, or None while the model fails."""
         if isinstance(self.embedder, MiniLM):
             return await self._run_model(self.embedder.encode_question, question)
         vectors = await self._run_model(self.embedder.embed, [question])
@@ -79,9 +79,9 @@ class Encoder:
         if self.last_error is not None and time.monotonic() - self._failed_at < RETRY_DELAY_S:
             return None
         try:
-            made = await run_in_thread(work, argument)
+            encoding = await run_in_thread(work, argument)
         except AthenaError as error:
             self.last_error, self._failed_at = error, time.monotonic()
             return None
         self.last_error = None
-        return made
+        return encoding

@@ -1,4 +1,4 @@
-"""The bundled model: all-MiniLM-L6-v2 in integers, on the CPU."""
+"""The bundled embedding model: all-MiniLM-L6-v2, quantized to int8, on the CPU."""
 
 from __future__ import annotations
 
@@ -20,24 +20,17 @@ if TYPE_CHECKING:
 
 BUNDLED_MODEL_DIR = Path(__file__).parent / "minilm"
 
-# The model saw no longer text in training; its table of positions ends here.
-MAX_TEXT_TOKENS = 256
-PROJECTION_BATCH_TOKENS = 5  # tokens projected at once
+MAX_TEXT_TOKENS = 256  # the model was trained on no longer texts
+PROJECTION_BATCH_TOKENS = 5
+MAX_TEXT_CHARS = 100 * MAX_TEXT_TOKENS  # so that the tokenizer does not split a whole book for its first 256 tokens
+MAX_BATCH_TOKENS = 256  # with padding; larger batches do not fit the CPU caches and are slower
+TOKENIZE_BATCH_SIZE = 256  # enough to find texts of similar length for each batch
 
-# Far more than 256 tokens of any prose: without it a whole book would be split before its start is taken.
-MAX_TEXT_CHARS = 100 * MAX_TEXT_TOKENS
-
-# Padding included. What a batch of this size computes still fits the caches; a larger one is slower.
-MAX_BATCH_TOKENS = 256
-
-# So many texts are held as tokens at a time; enough of them are of like length to be put together.
-TOKENIZE_BATCH_SIZE = 256
-
-Kept = TypeVar("Kept")
+Output = TypeVar("Output")
 
 
 class LoadedModel(NamedTuple):
-    """A model in memory."""
+    """A model in memory, and the errors that it raises."""
 
     session: Any
     tokenizer: Tokenizer
@@ -75,28 +68,28 @@ class MiniLM:
         return np.array(rows, np.float32).reshape(len(texts), self.dimensions)
 
     def embed_tokens(self, texts: Sequence[str]) -> list[TokenStates]:
-        """Give each text's first 256 tokens with their states in context."""
+        """Return the first 256 tokens of each text with their states in context."""
         return self._run_texts(texts, "states", _to_token_states)
 
     def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
-        """Read passages, each with what stands around it."""
-        texts = [one.header + one.before + one.text + one.after for one in excerpts]
+        """Encode passages, each in the context of its neighbours."""
+        texts = [excerpt.header + excerpt.before + excerpt.text + excerpt.after for excerpt in excerpts]
         projection = self._load_projection()
         return [
-            _to_passage_encoding(tokens, one, projection)
-            for tokens, one in zip(self.embed_tokens(texts), excerpts, strict=True)
+            _to_passage_encoding(tokens, excerpt, projection)
+            for tokens, excerpt in zip(self.embed_tokens(texts), excerpts, strict=True)
         ]
 
     def encode_question(self, question: str) -> QuestionEncoding:
-        """Read a question."""
+        """Encode a question."""
         import numpy as np
 
-        (found,) = self.embed_tokens([question])
-        mean = found.states.mean(axis=0)
-        inner = slice(1, -1) if len(found.ids) > 2 else slice(None)
-        short = project_states(found.states[inner], self._load_projection())
-        short /= np.maximum(np.linalg.norm(short, axis=1, keepdims=True), 1e-6)
-        return QuestionEncoding(mean / max(float(np.linalg.norm(mean)), 1e-6), short, found.offsets[inner])
+        (tokens,) = self.embed_tokens([question])
+        mean = tokens.states.mean(axis=0)
+        inner = slice(1, -1) if len(tokens.ids) > 2 else slice(None)
+        token_vectors = project_states(tokens.states[inner], self._load_projection())
+        token_vectors /= np.maximum(np.linalg.norm(token_vectors, axis=1, keepdims=True), 1e-6)
+        return QuestionEncoding(mean / max(float(np.linalg.norm(mean)), 1e-6), token_vectors, tokens.offsets[inner])
 
     def _load_projection(self) -> NDArray[np.float32]:
         if self._projection_matrix is None:
@@ -122,23 +115,23 @@ class MiniLM:
             return self._loaded
 
     def _run_texts(
-        self, texts: Sequence[str], output: str, keep: Callable[[Encoding, NDArray[np.float32]], Kept]
-    ) -> list[Kept]:
+        self, texts: Sequence[str], output: str, convert: Callable[[Encoding, NDArray[np.float32]], Output]
+    ) -> list[Output]:
         loaded = self._ensure_loaded()
-        kept: list[Kept] = []
+        outputs: list[Output] = []
         for start in range(0, len(texts), TOKENIZE_BATCH_SIZE):
             # Not `encode_batch`: its pool of threads does not survive a fork and says so on stderr.
             encodings = [
                 loaded.tokenizer.encode(_to_valid_utf8(text)) for text in texts[start : start + TOKENIZE_BATCH_SIZE]
             ]
             results = _run_batches(loaded, encodings, output, self._threads)
-            kept.extend(keep(encoding, results[row]) for row, encoding in enumerate(encodings))
-        return kept
+            outputs.extend(convert(encoding, results[row]) for row, encoding in enumerate(encodings))
+        return outputs
 
 
 def _load_model(folder: Path) -> LoadedModel:
-    # From 1.29 on onnxruntime reports every session to its maker over the network, and its reporting thread
-    # makes a forked child hang at exit. Only the environment, before the import, keeps all of it away.
+    # From 1.29 on onnxruntime sends telemetry for every session, and its telemetry thread makes a forked child
+    # hang at exit. Only this variable, set before the import, disables all of it.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
@@ -155,16 +148,16 @@ def _load_model(folder: Path) -> LoadedModel:
         errors.NotImplemented,
         errors.RuntimeException,
     )
-    # For a program that had imported it before.
+    # For a process that imported onnxruntime before.
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
-    # The file is built as it is to run; looking for more to do would only delay the start.
+    # The file was optimized when it was built; optimizing again would only delay the start.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # One thread a batch and batches side by side: faster than sharing out each product, for one text too, and
-    # no thread of onnxruntime's is left to burn the CPU between queries or to be missing after a fork.
+    # One thread for each batch, and batches in parallel: faster than splitting each product, and onnxruntime has
+    # no threads that spin between queries or are missing after a fork.
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    # Both would keep the largest batch's memory for ever, and save no time.
+    # Both would hold the memory of the largest batch for ever, and save no time.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.log_severity_level = 4
@@ -180,7 +173,7 @@ def _load_model(folder: Path) -> LoadedModel:
 
 
 def _read_verified(folder: Path, name: str) -> bytes:
-    """Read a file that has the sum it was built with; tokenizers has no error of its own for a damaged one."""
+    """Read a file and check its SHA-256 sum, because tokenizers has no distinct error for a damaged file."""
     import hashlib  # 3 ms, for OpenSSL
 
     content = (folder / name).read_bytes()
@@ -201,49 +194,49 @@ def _create_unavailable(cause: object) -> Unavailable:
 def _run_batches(
     loaded: LoadedModel, encodings: list[Encoding], output: str, threads: int
 ) -> dict[int, NDArray[np.float32]]:
-    """Run tokenised texts through the model, batches side by side; give the output by row."""
+    """Run tokenized texts through the model, batches in parallel; return the output by row."""
     batches = _batch_by_length([len(encoding.ids) for encoding in encodings])
     results: dict[int, NDArray[np.float32]] = {}
-    problems: list[Exception] = []
+    failures: list[Exception] = []
 
     def run_worker() -> None:
         import numpy as np
 
-        while batches and not problems:
+        while batches and not failures:
             try:
                 rows = batches.popleft()
             except IndexError:  # another thread took the last one
                 return
             ids = np.zeros((len(rows), len(encodings[rows[-1]].ids)), np.int64)
             mask = np.zeros_like(ids)
-            for place, row in enumerate(rows):
+            for i, row in enumerate(rows):
                 length = len(encodings[row].ids)
-                ids[place, :length] = encodings[row].ids
-                mask[place, :length] = 1
+                ids[i, :length] = encodings[row].ids
+                mask[i, :length] = 1
             try:
                 (values,) = loaded.session.run([output], {"input_ids": ids, "attention_mask": mask})
             except loaded.failures as error:
-                problems.append(error)
+                failures.append(error)
                 return
             results.update(zip(rows, values, strict=True))
 
-    # Daemons, so that the end of the program does not wait for them.
-    helpers = [threading.Thread(target=run_worker, daemon=True) for _ in range(min(threads, len(batches)) - 1)]
-    for helper in helpers:
-        helper.start()
+    # Daemon threads, so that the end of the process does not wait for them.
+    workers = [threading.Thread(target=run_worker, daemon=True) for _ in range(min(threads, len(batches)) - 1)]
+    for thread in workers:
+        thread.start()
     try:
         run_worker()
     finally:
         batches.clear()
-        for helper in helpers:
-            helper.join()
-    if problems:
-        raise Unavailable(f"the embedding model failed: {problems[0]}") from problems[0]
+        for thread in workers:
+            thread.join()
+    if failures:
+        raise Unavailable(f"the embedding model failed: {failures[0]}") from failures[0]
     return results
 
 
 def _batch_by_length(lengths: list[int]) -> deque[list[int]]:
-    """Put texts of like length together, the longest batches first, so that no thread ends long after the rest."""
+    """Batch texts of similar length, the longest first, so that no thread ends long after the others."""
     batches: deque[list[int]] = deque()
     rows: list[int] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -269,26 +262,28 @@ def _to_valid_utf8(text: str) -> str:
 
 
 def project_states(states: NDArray[np.float32], projection: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Centre token states and keep the directions in which words differ."""
+    """Project token states onto the directions in which words differ most."""
     import numpy as np
 
     unit = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-6)
-    # A question's few tokens in parts that OpenBLAS does on this thread: its other threads go on burning the CPU.
-    some = PROJECTION_BATCH_TOKENS if len(unit) <= 16 * PROJECTION_BATCH_TOKENS else len(unit)
-    parts = [unit[at : at + some] @ projection[:-1] for at in range(0, max(1, len(unit)), some)]
-    shortened: NDArray[np.float32] = np.concatenate(parts) + projection[-1]
-    return shortened
+    # Products this small stay on one thread; larger ones wake OpenBLAS threads, which then spin.
+    size = PROJECTION_BATCH_TOKENS if len(unit) <= 16 * PROJECTION_BATCH_TOKENS else len(unit)
+    parts = [unit[start : start + size] @ projection[:-1] for start in range(0, max(1, len(unit)), size)]
+    projected: NDArray[np.float32] = np.concatenate(parts) + projection[-1]
+    return projected
 
 
 def _to_passage_encoding(tokens: TokenStates, excerpt: Excerpt, projection: NDArray[np.float32]) -> PassageEncoding:
     import numpy as np
 
-    places = np.array(tokens.offsets, np.int64).reshape(-1, 2)
+    offsets = np.array(tokens.offsets, np.int64).reshape(-1, 2)
     first = len(excerpt.header) + len(excerpt.before)
-    real = places[:, 1] > places[:, 0]
-    own = real & (places[:, 0] >= first) & (places[:, 1] <= first + len(excerpt.text))
-    mean = tokens.states[own].mean(axis=0) if own.any() else tokens.states.mean(axis=0)
+    is_token = offsets[:, 1] > offsets[:, 0]
+    is_own = is_token & (offsets[:, 0] >= first) & (offsets[:, 1] <= first + len(excerpt.text))
+    mean = tokens.states[is_own].mean(axis=0) if is_own.any() else tokens.states.mean(axis=0)
     vector = mean / max(float(np.linalg.norm(mean)), 1e-6)
     if excerpt.before or excerpt.after:
         return PassageEncoding(vector, b"")
-    return PassageEncoding(vector, np.packbits(project_states(tokens.states[real], projection) > 0, axis=1).tobytes())
+    return PassageEncoding(
+        vector, np.packbits(project_states(tokens.states[is_token], projection) > 0, axis=1).tobytes()
+    )

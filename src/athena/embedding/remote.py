@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible server: Ollama, llama.cpp, vLLM, LM Studio, OpenAI."""
+"""Embedding models behind an OpenAI-compatible server: Ollama, llama.cpp, vLLM, LM Studio, OpenAI."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from athena.errors import Misconfigured, Unavailable
 
 if TYPE_CHECKING:
-    # As in `minilm`: not before something is embedded.
+    # numpy costs 60 ms to import: only a process that embeds something pays for it.
     import numpy as np
     from numpy.typing import NDArray
 
-# What one request carries: servers have limits of their own, and a small request is soon sent again.
+# Of one request: servers have limits of their own, and a small request is cheap to repeat.
 MAX_BATCH_TEXTS, MAX_BATCH_CHARS = 64, 100_000
 
 # About 8,000 tokens, where the common models end; most servers refuse a longer text instead of cutting it.
@@ -30,7 +30,7 @@ LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
 class NoRedirectHandler(HTTPRedirectHandler):
-    """Follow no redirect: the key and the texts are for the host that was named."""
+    """Follow no redirect: the key and the texts are meant for the configured host only."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str
@@ -39,7 +39,7 @@ class NoRedirectHandler(HTTPRedirectHandler):
 
 
 class RemoteEmbedder:
-    """Ask a server for vectors, again when it is busy or away for a moment."""
+    """An embedding model on a server; retries when the server is busy or briefly unreachable."""
 
     def __init__(
         self,
@@ -52,27 +52,27 @@ class RemoteEmbedder:
     ) -> None:
         self._url, host = parse_endpoint(url, "/embeddings", "embedding server")
         key = key.strip() if key else None
-        # Checked here, because the library would quote the whole header in its error.
+        # Checked here, because urllib would quote the whole header in its error.
         if key and not re.fullmatch(r"[!-~]+", key):
             raise Misconfigured("the key of the embedding server has characters that no header can carry")
         self._model, self._key = model, key
         self._dimensions = dimensions
         self._timeout_s, self._retry_delays_s = timeout, pauses
         self.name = f"{model}@{host}"
-        # A proxy leads out of this machine, and would look for a local server on its own.
+        # A proxy would resolve localhost as its own machine.
         proxies = [ProxyHandler({})] if host in LOOPBACK_HOSTS else []
         self._opener = build_opener(NoRedirectHandler(), *proxies)
 
     @property
     def dimensions(self) -> int:
-        """Say how long a vector is; asks the server when nobody said so before."""
+        """The length of a vector; asks the server if the settings do not say."""
         if self._dimensions is None:
             self.load()
         assert self._dimensions is not None
         return self._dimensions
 
     def load(self) -> None:
-        """See that the server answers, and how long its vectors are."""
+        """Check that the server answers, and learn the length of its vectors."""
         self.embed(["ready?"])
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -89,8 +89,8 @@ class RemoteEmbedder:
         answer = self._post_with_retries(json.dumps({"model": self._model, "input": texts}).encode())
         try:
             entries = json.loads(answer)["data"]
-            found = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(entries)}
-            matrix = np.array([found[place] for place in range(len(texts))], np.float32)
+            vectors = {entry.get("index", i): entry["embedding"] for i, entry in enumerate(entries)}
+            matrix = np.array([vectors[i] for i in range(len(texts))], np.float32)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise self._create_response_error(f"{type(error).__name__}: {error}") from error
         if matrix.ndim != 2 or not matrix.shape[1] or not np.isfinite(matrix).all():
@@ -111,46 +111,49 @@ class RemoteEmbedder:
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         request = Request(self._url, body, headers)
-        for pause in (*self._retry_delays_s, None):
+        for delay_s in (*self._retry_delays_s, None):
             try:
                 with self._opener.open(request, timeout=self._timeout_s) as response:
                     answer: bytes = response.read(MAX_EMBED_RESPONSE_BYTES + 1)
             except HTTPError as error:
                 with error:
                     problem: Unavailable | Misconfigured = self._create_status_error(error)
-                asked = error.headers.get("Retry-After", "")
+                retry_after = error.headers.get("Retry-After", "")
             except (URLError, OSError, http.client.HTTPException) as error:
                 reason = error.reason if isinstance(error, URLError) else error
-                problem, asked = self._create_unavailable(f"{reason or type(reason).__name__}"), ""
+                problem, retry_after = self._create_unavailable(f"{reason or type(reason).__name__}"), ""
             else:
                 if len(answer) > MAX_EMBED_RESPONSE_BYTES:
                     raise self._create_response_error(f"more than {MAX_EMBED_RESPONSE_BYTES:,} bytes")
                 return answer
-            if pause is None or not problem.retry:
+            if delay_s is None or not problem.retry:
                 break
-            # A server that is to be left alone for minutes is not there for this call.
-            time.sleep(max(pause, min(int(asked), 10) if asked.isdecimal() else 0))
+            # At most 10 s: a server that asks for minutes counts as unavailable for this call.
+            time.sleep(max(delay_s, min(int(retry_after), 10) if retry_after.isdecimal() else 0))
         raise problem
 
     def _create_status_error(self, error: HTTPError) -> Unavailable | Misconfigured:
         if 300 <= error.code < 400:
+            target = self._sanitize_message(error.headers.get("Location", "?"))
             return Misconfigured(
-                f"the embedding server at {self._url} redirects to {self._sanitize_message(error.headers.get('Location', '?'))}",
+                f"the embedding server at {self._url} redirects to {target}",
                 hint="Set the URL to where the server itself is.",
             )
-        said = f"answered {error.code}: {self._sanitize_message(_extract_message(error))}"
+        message = f"answered {error.code}: {self._sanitize_message(_extract_message(error))}"
         if error.code in (401, 403):
             return Misconfigured(
-                f"the embedding server at {self._url} {said}", hint="Check the embedding server's key."
+                f"the embedding server at {self._url} {message}", hint="Check the embedding server's key."
             )
         if error.code == 404:
             return Misconfigured(
-                f"the embedding server at {self._url} {said}",
+                f"the embedding server at {self._url} {message}",
                 hint=f"Check the URL, and that the server has the model {self._model}.",
             )
         if error.code in (408, 429) or error.code >= 500:
-            return self._create_unavailable(said)
-        return Unavailable(f"the embedding server at {self._url} {said}", hint="See what the server says.", retry=False)
+            return self._create_unavailable(message)
+        return Unavailable(
+            f"the embedding server at {self._url} {message}", hint="See what the server says.", retry=False
+        )
 
     def _create_unavailable(self, reason: str) -> Unavailable:
         return Unavailable(
@@ -165,25 +168,25 @@ class RemoteEmbedder:
             retry=False,
         )
 
-    def _sanitize_message(self, said: str) -> str:
-        """Shorten what a server said, without the key that some servers repeat."""
-        clean = said.replace(self._key, "***") if self._key else said
+    def _sanitize_message(self, message: str) -> str:
+        """Shorten a server's message, and remove the key, which some servers repeat."""
+        clean = message.replace(self._key, "***") if self._key else message
         return " ".join(clean.split())[:200]
 
 
-def parse_endpoint(url: str, path: str, what: str) -> tuple[str, str]:
-    """Find the endpoint's URL and the host in what a person wrote, with or without /v1."""
+def parse_endpoint(url: str, path: str, service: str) -> tuple[str, str]:
+    """Return the URL of an endpoint and its host from a base URL, with or without /v1."""
     hint = "Write it like http://localhost:11434/v1"
     try:
         parts = urlsplit(url.strip())
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise Misconfigured(f"the URL of the {what} is not valid: {error}", hint=hint) from error
+        raise Misconfigured(f"the URL of the {service} is not valid: {error}", hint=hint) from error
     if parts.scheme not in ("http", "https") or not host:
-        raise Misconfigured(f"the URL of the {what} does not name an http server", hint=hint)
+        raise Misconfigured(f"the URL of the {service} does not name an http server", hint=hint)
     # Any of these may hold a secret, which would then be in every error.
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise Misconfigured(f"the URL of the {what} has more than a host and a path", hint=hint)
+        raise Misconfigured(f"the URL of the {service} has more than a host and a path", hint=hint)
     root = parts.path.rstrip("/").removesuffix(path)
     if not re.search(r"/v\d\w*$", root):
         root += "/v1"
@@ -195,18 +198,18 @@ def _iter_batches(texts: Sequence[str]) -> Iterator[list[str]]:
     size = 0
     for text in texts:
         # A lone surrogate is not valid JSON to most servers, and an empty text is an error to some.
-        legible = text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode() or " "
-        if batch and (len(batch) == MAX_BATCH_TEXTS or size + len(legible) > MAX_BATCH_CHARS):
+        cleaned = text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode() or " "
+        if batch and (len(batch) == MAX_BATCH_TEXTS or size + len(cleaned) > MAX_BATCH_CHARS):
             yield batch
             batch, size = [], 0
-        batch.append(legible)
-        size += len(legible)
+        batch.append(cleaned)
+        size += len(cleaned)
     if batch:
         yield batch
 
 
 def _extract_message(error: HTTPError) -> str:
-    """Find the sentence in an error's body; servers agree only that there is one."""
+    """Return the message in the body of an error response; servers differ in where it is."""
     try:
         body = error.read(10_000).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException):

@@ -1,15 +1,16 @@
-"""Keeping the patterns of a run and doing what they call for, all in one transaction.
+"""Save the patterns of a run and change memories accordingly, all in one transaction.
 
-Consolidation overrules nobody: a pattern is acted on once, and never again after somebody took that back.
+A pattern is acted on once, and never again after a user has undone that.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena.core.values import Scope
-from athena.memory import history_rows, rows, write
+from athena.memory import history_rows, write
+from athena.memory import rows as memory_rows
 from athena.memory.consolidation import patterns as consolidation_patterns
-from athena.memory.consolidation import rows as storage
+from athena.memory.consolidation import rows as consolidation_rows
 from athena.memory.consolidation.events import compute_signature
 from athena.memory.consolidation.patterns import ACTED_KEY
 from athena.memory.consolidation.read import INPUT_KINDS, PATTERN_KEY, ConsolidationInput
@@ -23,21 +24,19 @@ from athena.storage import scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
 
-SUPPORT_IMPORTANCE_GAIN, CONTRADICTED_FACTOR = (
-    0.05,
-    0.5,
-)  # what support adds to importance, and what a contradiction leaves of it
+SUPPORT_IMPORTANCE_GAIN = 0.05
+CONTRADICTED_FACTOR = 0.5  # of the importance of a contradicted memory
 MAX_IMPORTANCE = 0.95
-DEFAULT_IMPORTANCE = Draft("").importance  # what a memory counts for where its owner says nothing
-STRENGTHENED, FADED, UNFADED, PROMOTED = "strengthened", "faded", "no longer faded", "promoted"
+DEFAULT_IMPORTANCE = Draft("").importance
+STRENGTHENED, FADED, UNFADED, PROMOTED = "strengthened", "faded", "no longer faded", "promoted"  # actions in history
 LESSON_TYPE = "lesson"
-LESSON_IMPORTANCE = 0.3  # the importance of a lesson: less than that of what somebody wrote
-MIN_LESSON_SUPPORT = 5  # support of a sequence that becomes a memory
-MIN_LESSON_LIFT = 2.0  # so many times likelier the outcome must be than usual
+LESSON_IMPORTANCE = 0.3  # less than that of a memory which somebody wrote
+MIN_LESSON_SUPPORT = 5
+MIN_LESSON_LIFT = 2.0  # how many times likelier than usual the outcome must be
 
 
 class ChangeContext(NamedTuple):
-    """Who changes memories, where and when."""
+    """The transaction, scope, call and time of the changes."""
 
     store: Store
     tx: Transaction
@@ -45,115 +44,120 @@ class ChangeContext(NamedTuple):
     call_id: int
     now: float
 
-    async def find_live(self, number: int) -> Kept | None:
-        found = await rows.find_memory_rows(self.tx, [self.scope_id], "m.id = :id", id=number)
-        return found[0] if found and found[0].deleted is None else None
+    async def find_live(self, memory_id: int) -> Kept | None:
+        rows = await memory_rows.find_memory_rows(self.tx, [self.scope_id], "m.id = :id", id=memory_id)
+        return rows[0] if rows and rows[0].deleted is None else None
 
-    async def add_history(self, kept: Kept, action: str) -> None:
+    async def add_history(self, row: Kept, action: str) -> None:
         await history_rows.insert_change(
-            self.tx, self.scope_id, kept.memory.id, self.call_id, self.now, action, kept.to_snapshot()
+            self.tx, self.scope_id, row.memory.id, self.call_id, self.now, action, row.to_snapshot()
         )
 
-    async def add_link(self, number: int, other: int, relation: str) -> None:
-        if await rows.insert_link(self.tx, self.scope_id, number, other, relation, self.now):
-            before = {"other": other, "relation": relation}
+    async def add_link(self, memory_id: int, other_id: int, relation: str) -> None:
+        if await memory_rows.insert_link(self.tx, self.scope_id, memory_id, other_id, relation, self.now):
+            before = {"other": other_id, "relation": relation}
             await history_rows.insert_change(
-                self.tx, self.scope_id, number, self.call_id, self.now, RELATED_ACTION, before
+                self.tx, self.scope_id, memory_id, self.call_id, self.now, RELATED_ACTION, before
             )
 
 
-async def merge_duplicates(hand: ChangeContext, groups: Sequence[Sequence[int]]) -> int:
-    """Keep the newest of each group, with the tags and facts of all, and forget the others."""
-    gone = 0
+async def merge_duplicates(context: ChangeContext, groups: Sequence[Sequence[int]]) -> int:
+    """Merge each group into its newest memory, with the tags and facts of all; return how many were removed."""
+    removed = 0
     for ids in groups:
-        found = [one for number in ids if (one := await hand.find_live(number)) is not None]
-        kept = [
-            one for one in found if compute_identity(one.memory) == compute_identity(found[0].memory)
-        ]  # as they are by now
-        if len(kept) < 2:
+        live = [row for memory_id in ids if (row := await context.find_live(memory_id)) is not None]
+        # Compared again, because a memory may have changed since the run read it.
+        rows = [row for row in live if compute_identity(row.memory) == compute_identity(live[0].memory)]
+        if len(rows) < 2:
             continue
-        for one in kept:
-            await hand.add_history(one, "merged" if one is kept[0] else "merged away")
-        await write.rewrite_memory(hand.store, hand.tx, kept[0], _prepare_merged(kept), hand.now)
-        for one in kept[1:]:
-            await write.hide_memory(hand.store, hand.tx, one, hand.now)
-            await hand.add_link(one.memory.id, kept[0].memory.id, MERGED_INTO)  # a purge of that one takes this one too
-        gone += len(kept) - 1
-    return gone
+        for row in rows:
+            await context.add_history(row, "merged" if row is rows[0] else "merged away")
+        await write.rewrite_memory(context.store, context.tx, rows[0], _prepare_merged(rows), context.now)
+        for row in rows[1:]:
+            await write.hide_memory(context.store, context.tx, row, context.now)
+            # Purging the merged memory must purge this one, too.
+            await context.add_link(row.memory.id, rows[0].memory.id, MERGED_INTO)
+        removed += len(rows) - 1
+    return removed
 
 
-def _prepare_merged(kept: list[Kept]) -> PreparedMemory:
-    one = prepare_memory(_merge_drafts([k.memory for k in kept]), kept[0].memory.created)
-    return one._replace(happened=kept[0].happened)
+def _prepare_merged(rows: list[Kept]) -> PreparedMemory:
+    prepared = prepare_memory(_merge_drafts([row.memory for row in rows]), rows[0].memory.created)
+    return prepared._replace(happened=rows[0].happened)
 
 
-def _merge_drafts(group: list[Memory]) -> Draft:
-    tags = {tag_key(tag): tag for memory in reversed(group) for tag in memory.tags}
+def _merge_drafts(memories: list[Memory]) -> Draft:
+    tags = {tag_key(tag): tag for memory in reversed(memories) for tag in memory.tags}
     facts: dict[str, Any] = {}
-    for memory in reversed(group):
+    for memory in reversed(memories):
         facts |= memory.metadata
-    newest = group[0]
-    importance = max(memory.importance for memory in group)
+    newest = memories[0]
+    importance = max(memory.importance for memory in memories)
     return Draft(newest.content, tuple(tags.values())[:100], newest.memory_type, facts, importance)
 
 
-async def strengthen(hand: ChangeContext, number: int) -> bool:
-    """Let a memory that others bear out count for a little more."""
-    kept = await hand.find_live(number)
-    if kept is None or kept.memory.importance >= MAX_IMPORTANCE:
+async def strengthen(context: ChangeContext, memory_id: int) -> bool:
+    """Raise the importance of a memory that others support; return whether it changed."""
+    row = await context.find_live(memory_id)
+    if row is None or row.memory.importance >= MAX_IMPORTANCE:
         return False
-    return await _set_importance(
-        hand, kept, min(kept.memory.importance + SUPPORT_IMPORTANCE_GAIN, MAX_IMPORTANCE), STRENGTHENED
-    )
+    importance = min(row.memory.importance + SUPPORT_IMPORTANCE_GAIN, MAX_IMPORTANCE)
+    return await _set_importance(context, row, importance, STRENGTHENED)
 
 
-async def record_contradiction(hand: ChangeContext, pattern: Pattern) -> bool:
-    """Say which newer memory contradicts an older one; where that is certain, let the older count for less, once."""
-    older, newer = [await hand.find_live(number) for number in pattern.evidence]
+async def record_contradiction(context: ChangeContext, pattern: Pattern) -> bool:
+    """Link an older memory to the newer one that contradicts it; if certain, halve its importance once.
+
+    Return whether the importance changed.
+    """
+    older, newer = [await context.find_live(memory_id) for memory_id in pattern.evidence]
     if older is None or newer is None or (_is_agent_statement(newer.memory) and not _is_agent_statement(older.memory)):
         return False
-    first = not await rows.has_live_link(hand.tx, hand.scope_id, older.memory.id, CONTRADICTED_BY)
-    await hand.add_link(older.memory.id, newer.memory.id, CONTRADICTED_BY)
-    if not (first and pattern.details.get("certain")) or await _find_owner_importance(hand, older) > DEFAULT_IMPORTANCE:
+    is_first = not await memory_rows.has_live_link(context.tx, context.scope_id, older.memory.id, CONTRADICTED_BY)
+    await context.add_link(older.memory.id, newer.memory.id, CONTRADICTED_BY)
+    if (
+        not (is_first and pattern.details.get("certain"))
+        or await _find_owner_importance(context, older) > DEFAULT_IMPORTANCE
+    ):
         return False
-    return await _set_importance(hand, older, older.memory.importance * CONTRADICTED_FACTOR, FADED)
+    return await _set_importance(context, older, older.memory.importance * CONTRADICTED_FACTOR, FADED)
 
 
 def _is_agent_statement(memory: Memory) -> bool:
-    """Tell whether a memory is what an agent said, which may be what any page says: it takes no other's place."""
+    """Return whether an agent said it: agents repeat what any page says, so it overrules no user."""
     return memory.metadata.get("role") == "assistant"
 
 
-async def _find_owner_importance(hand: ChangeContext, kept: Kept) -> float:
-    """Return the importance that a memory's owner gave it, before consolidation weighed it."""
-    given: float | None = None
-    for change in await history_rows.list_changes(hand.tx, hand.scope_id, kept.memory.id):
+async def _find_owner_importance(context: ChangeContext, row: Kept) -> float:
+    """Return the importance that a memory had before consolidation changed it."""
+    importance: float | None = None
+    for change in await history_rows.list_changes(context.tx, context.scope_id, row.memory.id):
         if change.action not in (STRENGTHENED, FADED, UNFADED, RELATED_ACTION):
-            given = None
-        elif given is None and change.before and "importance" in change.before:
-            given = float(change.before["importance"])
-    return kept.memory.importance if given is None else given
+            importance = None
+        elif importance is None and change.before and "importance" in change.before:
+            importance = float(change.before["importance"])
+    return row.memory.importance if importance is None else importance
 
 
-async def restore_faded(hand: ChangeContext) -> None:
-    """Give memories back what they counted for, where all that contradicted them is gone."""
-    for step in await history_rows.list_last_changes(hand.tx, hand.scope_id, FADED, UNFADED):
-        kept = await hand.find_live(step.memory) if step.action == FADED else None
-        if kept is None or await rows.has_live_link(hand.tx, hand.scope_id, step.memory, CONTRADICTED_BY):
+async def restore_faded(context: ChangeContext) -> None:
+    """Restore the importance of faded memories whose contradicting memories are all deleted."""
+    for change in await history_rows.list_last_changes(context.tx, context.scope_id, FADED, UNFADED):
+        row = await context.find_live(change.memory) if change.action == FADED else None
+        if row is None or await memory_rows.has_live_link(context.tx, context.scope_id, change.memory, CONTRADICTED_BY):
             continue
-        before = (step.before or {})["importance"]
-        if kept.memory.importance == round(before * CONTRADICTED_FACTOR, 4):  # nobody has weighed it since
-            await _set_importance(hand, kept, before, UNFADED)
+        before = (change.before or {})["importance"]
+        if row.memory.importance == round(before * CONTRADICTED_FACTOR, 4):  # unchanged since
+            await _set_importance(context, row, before, UNFADED)
 
 
-async def _set_importance(hand: ChangeContext, kept: Kept, importance: float, action: str) -> bool:
-    await hand.add_history(kept, action)
-    await rows.update_memory_row(hand.tx, kept, {"importance": round(importance, 4), "updated": hand.now})
+async def _set_importance(context: ChangeContext, row: Kept, importance: float, action: str) -> bool:
+    await context.add_history(row, action)
+    await memory_rows.update_memory_row(context.tx, row, {"importance": round(importance, 4), "updated": context.now})
     return True
 
 
 def is_lesson(pattern: Pattern) -> bool:
-    """Tell whether a pattern says what to do or to leave: steps that make success or failure much likelier."""
+    """Return whether a pattern tells what to do or to avoid: steps that make an outcome much likelier."""
     return (
         pattern.type == "sequence"
         and pattern.support >= MIN_LESSON_SUPPORT
@@ -161,122 +165,121 @@ def is_lesson(pattern: Pattern) -> bool:
     )
 
 
-async def promote(hand: ChangeContext, pattern: Pattern, earlier: int | None) -> tuple[int | None, bool]:
-    """Make a memory of a pattern, or bring the one made of it up to date; tell which it is, and whether it is new.
+async def promote(context: ChangeContext, pattern: Pattern, memory_id: int | None) -> tuple[int | None, bool]:
+    """Store a pattern as a memory or update that memory; return its id and whether it is new.
 
-    What somebody wrote, changed or forgot is left alone.
+    A memory that somebody wrote, changed or forgot stays as it is.
     """
     draft = Draft(
         pattern.summary, (), LESSON_TYPE,
         {PATTERN_KEY: pattern.type, "support": pattern.support, "confidence": pattern.confidence}, LESSON_IMPORTANCE,
     )  # fmt: skip
-    one = prepare_memory(draft, hand.now)
-    twin = await rows.find_memory_rows(hand.tx, [hand.scope_id], "m.digest = :digest", digest=one.digest)
-    if earlier is None:
-        if twin:
-            return twin[0].memory.id if twin[0].deleted is None else None, False
-        earlier = await write.insert_memory(hand.store, hand.tx, hand.scope_id, one, hand.now)
-        await history_rows.insert_change(hand.tx, hand.scope_id, earlier, hand.call_id, hand.now, PROMOTED, None)
-        new = True
+    prepared = prepare_memory(draft, context.now)
+    equal_rows = await memory_rows.find_memory_rows(
+        context.tx, [context.scope_id], "m.digest = :digest", digest=prepared.digest
+    )
+    if memory_id is None:
+        if equal_rows:
+            return equal_rows[0].memory.id if equal_rows[0].deleted is None else None, False
+        memory_id = await write.insert_memory(context.store, context.tx, context.scope_id, prepared, context.now)
+        await history_rows.insert_change(
+            context.tx, context.scope_id, memory_id, context.call_id, context.now, PROMOTED, None
+        )
+        is_new = True
     else:
-        kept = await hand.find_live(earlier)
-        if kept is None or twin or not await _is_untouched(hand, earlier):
-            return earlier, False
-        await hand.add_history(kept, PROMOTED)
-        await write.rewrite_memory(hand.store, hand.tx, kept, one, hand.now)
-        new = False
-    for quoted in pattern.quotes:
-        await hand.add_link(earlier, quoted, QUOTES_RELATION)
-    return earlier, new
+        row = await context.find_live(memory_id)
+        if row is None or equal_rows or not await _is_untouched(context, memory_id):
+            return memory_id, False
+        await context.add_history(row, PROMOTED)
+        await write.rewrite_memory(context.store, context.tx, row, prepared, context.now)
+        is_new = False
+    for quoted_id in pattern.quotes:
+        await context.add_link(memory_id, quoted_id, QUOTES_RELATION)
+    return memory_id, is_new
 
 
-async def _is_untouched(hand: ChangeContext, number: int) -> bool:
-    """Tell whether nobody but consolidation ever changed a memory that it made."""
-    changes = await history_rows.list_changes(hand.tx, hand.scope_id, number)
-    return [one.action for one in changes][:1] == [PROMOTED] and {one.action for one in changes} <= {
-        PROMOTED,
-        RELATED_ACTION,
-    }
+async def _is_untouched(context: ChangeContext, memory_id: int) -> bool:
+    """Return whether only consolidation has changed a memory that it created."""
+    changes = await history_rows.list_changes(context.tx, context.scope_id, memory_id)
+    actions = [change.action for change in changes]
+    return actions[:1] == [PROMOTED] and set(actions) <= {PROMOTED, RELATED_ACTION}
 
 
 async def apply_patterns(
-    hand: ChangeContext, scope: Scope, patterns: list[Pattern], supported: dict[str, list[int]], plan: StrategyPlan
+    context: ChangeContext, scope: Scope, patterns: list[Pattern], supported: dict[str, list[int]], plan: StrategyPlan
 ) -> dict[str, Any]:
-    """Do what the patterns call for; return counts and numbers, and no words."""
-    done: dict[str, Any] = {"merged": 0, "strengthened": 0, "faded": 0, "promoted": 0, "patterns": [], "new": []}
-    own = await scopes.ensure_scope(hand.tx, scope.with_kind("pattern"))
-    live = await _find_live_evidence(hand.tx, scope, patterns)
-    borne_out: dict[int, None] = {}
+    """Save the patterns and change memories accordingly; return counts and ids, no texts."""
+    result: dict[str, Any] = {"merged": 0, "strengthened": 0, "faded": 0, "promoted": 0, "patterns": [], "new": []}
+    pattern_scope_id = await scopes.ensure_scope(context.tx, scope.with_kind("pattern"))
+    live_ids = await _find_live_evidence(context.tx, scope, patterns)
+    to_strengthen: dict[int, None] = {}
     if plan.min_acting_confidence is not None:
-        await restore_faded(hand)
+        await restore_faded(context)
     for pattern in patterns:
-        if not live.issuperset(pattern.quotes or pattern.evidence):
-            continue  # forgotten or purged since it was read
-        known = await consolidation_patterns.find_pattern_row(hand.tx, scope, pattern)
-        more: dict[str, Any] = {}
-        if known is None or not await history_rows.was_ever_undone(hand.tx, known.scope, known.memory.id):
-            more = await _apply_pattern(hand, pattern, known, plan, supported, done, borne_out)
-        number, what = await consolidation_patterns.save_pattern(
-            hand.store, hand.tx, own, pattern, known, more, hand.call_id
+        if not live_ids.issuperset(pattern.quotes or pattern.evidence):
+            continue  # forgotten or purged since the run read it
+        row = await consolidation_patterns.find_pattern_row(context.tx, scope, pattern)
+        facts: dict[str, Any] = {}
+        if row is None or not await history_rows.was_ever_undone(context.tx, row.scope, row.memory.id):
+            facts = await _apply_pattern(context, pattern, row, plan, supported, result, to_strengthen)
+        pattern_id, state = await consolidation_patterns.save_pattern(
+            context.store, context.tx, pattern_scope_id, pattern, row, facts, context.call_id
         )
-        done["patterns"].append(number)
-        done["new"] += [number] if what == "new" else []
-    for memory in borne_out:  # each once, and after all that fades
-        done["strengthened"] += await strengthen(hand, memory)
-    return done
+        result["patterns"].append(pattern_id)
+        result["new"] += [pattern_id] if state == "new" else []
+    for memory_id in to_strengthen:  # each once, and after all that fade
+        result["strengthened"] += await strengthen(context, memory_id)
+    return result
 
 
 async def _apply_pattern(
-    hand: ChangeContext,
+    context: ChangeContext,
     pattern: Pattern,
-    known: Kept | None,
+    row: Kept | None,
     plan: StrategyPlan,
     supported: dict[str, list[int]],
-    done: dict[str, Any],
-    borne_out: dict[int, None],
+    result: dict[str, Any],
+    to_strengthen: dict[int, None],
 ) -> dict[str, Any]:
-    """Change memories as a pattern calls for; return what its row is to say of that."""
-    more: dict[str, Any] = {}
-    if (
-        plan.merges_duplicates
-        and pattern.details.get("same")
-        and (gone := await merge_duplicates(hand, pattern.details["same"]))
-    ):
-        done["merged"] += gone
-        more["merged"] = True
+    """Change memories for a pattern; return the metadata that its row gets for that."""
+    facts: dict[str, Any] = {}
+    same = pattern.details.get("same")
+    if plan.merges_duplicates and same and (removed := await merge_duplicates(context, same)):
+        result["merged"] += removed
+        facts["merged"] = True
     if plan.min_acting_confidence is None or pattern.confidence < plan.min_acting_confidence:
-        return more
-    facts = known.memory.metadata if known is not None else {}
-    if not facts.get(ACTED_KEY):
-        faded = pattern.type == "contradiction" and await record_contradiction(hand, pattern)
-        done["faded"] += faded
+        return facts
+    old_facts = row.memory.metadata if row is not None else {}
+    if not old_facts.get(ACTED_KEY):
+        faded = pattern.type == "contradiction" and await record_contradiction(context, pattern)
+        result["faded"] += faded
         if faded or pattern.type != "contradiction":
-            borne_out |= dict.fromkeys(supported.get(consolidation_patterns.build_pattern_key(pattern), ()))
-    if is_lesson(pattern) and (not facts.get(ACTED_KEY) or facts.get("memory") is not None):
-        memory, new = await promote(hand, pattern, facts.get("memory"))
-        done["promoted"] += new
-        more |= {"memory": memory} if memory is not None else {}
-    return more | {ACTED_KEY: True}
+            to_strengthen |= dict.fromkeys(supported.get(consolidation_patterns.build_pattern_key(pattern), ()))
+    if is_lesson(pattern) and (not old_facts.get(ACTED_KEY) or old_facts.get("memory") is not None):
+        memory_id, is_new = await promote(context, pattern, old_facts.get("memory"))
+        result["promoted"] += is_new
+        facts |= {"memory": memory_id} if memory_id is not None else {}
+    return facts | {ACTED_KEY: True}
 
 
 async def _find_live_evidence(tx: Transaction, scope: Scope, patterns: list[Pattern]) -> set[int]:
-    """Return what patterns rest on that is still there."""
-    numbers = [number for kind in INPUT_KINDS for number in await scopes.fetch_own_ids(tx, scope.with_kind(kind))]
-    return await storage.find_live_ids(tx, numbers, {n for one in patterns for n in one.quotes or one.evidence})
+    """Return the ids of the patterns' quotes or evidence that still exist."""
+    scope_ids = [scope_id for kind in INPUT_KINDS for scope_id in await scopes.fetch_own_ids(tx, scope.with_kind(kind))]
+    wanted = {memory_id for pattern in patterns for memory_id in pattern.quotes or pattern.evidence}
+    return await consolidation_rows.find_live_ids(tx, scope_ids, wanted)
 
 
-def find_supported_memories(patterns: list[Pattern], material: ConsolidationInput) -> dict[str, list[int]]:
-    """Return for each pattern the memories that it bears out: what is said twice, is newer, or recurs."""
-    found: dict[str, list[int]] = {}
-    words = [(note.id, compute_signature(note.text)) for note in material.memories]
+def find_supported_memories(patterns: list[Pattern], run_input: ConsolidationInput) -> dict[str, list[int]]:
+    """Return the memories that each pattern supports: the repeated one, the newer one, or those about what recurs."""
+    supported: dict[str, list[int]] = {}
+    signatures = [(memory.id, compute_signature(memory.text)) for memory in run_input.memories]
     for pattern in patterns:
+        key = consolidation_patterns.build_pattern_key(pattern)
         if pattern.type == "near_duplicate":
-            found[consolidation_patterns.build_pattern_key(pattern)] = [pattern.evidence[0]]
+            supported[key] = [pattern.evidence[0]]
         elif pattern.type == "contradiction":
-            found[consolidation_patterns.build_pattern_key(pattern)] = [pattern.evidence[-1]]
+            supported[key] = [pattern.evidence[-1]]
         elif pattern.type == "recurring":
             core = frozenset(pattern.about.partition(": ")[2].split())
-            found[consolidation_patterns.build_pattern_key(pattern)] = (
-                [n for n, said in words if core <= said] if len(core) > 1 else []
-            )
-    return found
+            supported[key] = [memory_id for memory_id, words in signatures if core <= words] if len(core) > 1 else []
+    return supported

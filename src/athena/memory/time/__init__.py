@@ -1,1 +1,1 @@
-"""Intervals from phrases such as "last week"."""
+"""Read times: phrases such as "last week", dates in many formats, epoch numbers."""

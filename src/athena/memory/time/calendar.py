@@ -1,7 +1,7 @@
-"""Calendar arithmetic on local wall time: units, spans, and names that come round again.
+"""Calendar arithmetic on local wall time: units, spans and recurring names ("Tuesday", "March").
 
-All datetimes carry the same timezone, so Python adds and compares their wall clocks: a day is from midnight
-to midnight however long it lasts; only hours, minutes and seconds are counted in real time.
+All datetimes have the same timezone, so that Python adds and compares wall clocks: a day is from midnight to midnight
+even if it has 23 hours. Only hours, minutes and seconds are counted in real time.
 """
 
 from collections.abc import Callable
@@ -39,12 +39,12 @@ def floor_to_day(moment: datetime) -> datetime:
 
 
 def create_local_date(now: datetime, year: int, month: int = 1, day: int = 1) -> datetime:
-    """Midnight of a date in the timezone of `now`."""
+    """Return midnight of a date in the timezone of `now`."""
     return datetime(year, month, day, tzinfo=now.tzinfo)
 
 
 def shift_by_unit(moment: datetime, count: int, unit: str) -> datetime:
-    """Move by calendar units; a day that the target month lacks becomes its last day."""
+    """Move by calendar units; a day that the target month does not have becomes its last day."""
     if unit in SECONDS_PER_UNIT:
         # Through UTC, because "5 hours ago" is real time also when the clocks changed in between.
         return (moment.astimezone(UTC) + timedelta(seconds=count * SECONDS_PER_UNIT[unit])).astimezone(moment.tzinfo)
@@ -57,7 +57,7 @@ def shift_by_unit(moment: datetime, count: int, unit: str) -> datetime:
 
 
 def floor_to_unit(moment: datetime, unit: str) -> datetime:
-    """The start of the calendar unit that holds the moment."""
+    """Return the start of the calendar unit that contains the moment."""
     if unit in SECONDS_PER_UNIT:
         return moment.replace(
             microsecond=0,
@@ -72,7 +72,7 @@ def floor_to_unit(moment: datetime, unit: str) -> datetime:
 
 
 def expand_to_units(moment: datetime, unit: str, count: int = 1) -> Span:
-    """The calendar unit that holds the moment, and the `count` - 1 units after it."""
+    """Return the span of the calendar unit that contains the moment and of the `count` - 1 units after it."""
     start = floor_to_unit(moment, unit)
     return Span(start, floor_to_unit(shift_by_unit(start, count, unit), unit))
 
@@ -92,19 +92,19 @@ def create_instant(moment: datetime) -> Span:
 
 
 def create_rolling_span(now: datetime, counts: UnitCounts, sign: int = -1) -> Span:
-    """The last or next so many units with the present day, for hours and less the present minute, in them."""
-    small = find_finest_unit(counts) in SECONDS_PER_UNIT
-    today = expand_to_units(now, "minute" if small else "day")
-    far = shift_by_counts(now, counts, sign)
+    """Return the last or next units up to and including today; for hours and less, the present minute."""
+    is_clock_unit = find_finest_unit(counts) in SECONDS_PER_UNIT
+    present = expand_to_units(now, "minute" if is_clock_unit else "day")
+    edge = shift_by_counts(now, counts, sign)
     if sign > 0:
-        return Span(today.start, far if small else expand_to_units(far, "day").end)
-    return Span(far if small else floor_to_day(far), today.end)
+        return Span(present.start, edge if is_clock_unit else expand_to_units(edge, "day").end)
+    return Span(edge if is_clock_unit else floor_to_day(edge), present.end)
 
 
 class Cycle(NamedTuple):
-    """A name that comes round again: Tuesday, March, Q3, the evening, 3 June."""
+    """A recurring name: Tuesday, March, Q3, the evening, 3 June."""
 
-    turn_of: Callable[[datetime], int]
+    turn_of: Callable[[datetime], int]  # the number of the turn at a moment
     span_of: Callable[[int], Span]
 
     def _try_span(self, turn: int) -> Span | None:
@@ -114,39 +114,39 @@ class Cycle(NamedTuple):
             return None
 
     def find_latest(self, moment: datetime) -> Span | None:
-        """The newest one that has begun."""
+        """Return the latest turn that has begun."""
         turn = self.turn_of(moment)
         # Nine, because 29 February can be eight years away.
-        found = (self._try_span(i) for i in range(turn + 1, turn - 9, -1))
-        return next((span for span in found if span and span.start <= moment), None)
+        spans = (self._try_span(i) for i in range(turn + 1, turn - 9, -1))
+        return next((span for span in spans if span and span.start <= moment), None)
 
     def find_last_ended(self, moment: datetime) -> Span | None:
-        """The newest one that was over when the day began."""
+        """Return the latest turn that was over when the day began."""
         turn, today = self.turn_of(moment), floor_to_day(moment)
-        found = (self._try_span(i) for i in range(turn + 1, turn - 10, -1))
-        return next((span for span in found if span and span.end <= today), None)
+        spans = (self._try_span(i) for i in range(turn + 1, turn - 10, -1))
+        return next((span for span in spans if span and span.end <= today), None)
 
     def find_current(self, moment: datetime) -> Span | None:
         return self._try_span(self.turn_of(moment))
 
     def find_next(self, moment: datetime) -> Span | None:
-        """The first one that has not begun."""
+        """Return the first turn that has not begun."""
         turn = self.turn_of(moment)
-        found = (self._try_span(i) for i in range(turn - 1, turn + 9))
-        return next((span for span in found if span and span.start > moment), None)
+        spans = (self._try_span(i) for i in range(turn - 1, turn + 9))
+        return next((span for span in spans if span and span.start > moment), None)
 
     def find_inside(self, span: Span) -> Span | None:
-        """The only one that begins inside a span; None when there is none or a choice."""
+        """Return the turn that begins inside a span; None if there is none or more than one."""
         first, last = self.turn_of(span.start) - 1, self.turn_of(span.end) + 1
         if last - first > 12:
             return None
-        near = [found for i in range(first, last + 1) if (found := self._try_span(i))]
-        fitting = [found for found in near if span.start <= found.start < span.end]
-        return fitting[0] if len(fitting) == 1 else None
+        turns = [turn for i in range(first, last + 1) if (turn := self._try_span(i))]
+        inside = [turn for turn in turns if span.start <= turn.start < span.end]
+        return inside[0] if len(inside) == 1 else None
 
 
 def create_daily_cycle(begin: timedelta, length: timedelta, zone: tzinfo | None, clock: tzinfo | None = None) -> Cycle:
-    """A part of every day, `begin` after midnight; `clock` is the zone it was told in, when another."""
+    """Return the cycle of a part of every day, `begin` after midnight; `clock` is the zone of `begin` if another."""
 
     def span_of_day(ordinal: int) -> Span:
         start = datetime.fromordinal(ordinal).replace(tzinfo=clock or zone) + begin
@@ -182,7 +182,7 @@ def create_date_cycle(month: int, day: int, last_day: int, zone: tzinfo | None) 
 
 
 def take_portion(span: Span, part: int, parts: int) -> Span | None:
-    """One of the thirds or halves of a week, month, quarter, year; None for less than a week."""
+    """Return one of the thirds or halves of a week, month, quarter or year; None for less than a week."""
     days = (floor_to_day(span.end) - floor_to_day(span.start)).days
     if days < 7:
         return None
@@ -198,11 +198,11 @@ def take_portion(span: Span, part: int, parts: int) -> Span | None:
     return Span(*(*bounds, span.end)[part : part + 2])
 
 
-def take_nth(span: Span, number: int, weekday: int | None, days: int) -> Span | None:
-    """The n-th (from 0; -1 is the last) run of `days` days, or weekday, in a span."""
+def take_nth(span: Span, index: int, weekday: int | None, days: int) -> Span | None:
+    """Return the n-th (from 0; -1 is the last) run of `days` days, or weekday, of a span."""
     if weekday is None:
-        start = span.start + timedelta(days=number * days) if number >= 0 else span.end - timedelta(days=days)
+        start = span.start + timedelta(days=index * days) if index >= 0 else span.end - timedelta(days=days)
     else:
-        edge = span.end - timedelta(days=7) if number < 0 else span.start + timedelta(days=7 * number)
+        edge = span.end - timedelta(days=7) if index < 0 else span.start + timedelta(days=7 * index)
         start = edge + timedelta(days=(weekday - edge.weekday()) % 7)
     return Span(start, start + timedelta(days=days)) if span.start <= start < span.end else None

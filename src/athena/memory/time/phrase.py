@@ -1,7 +1,7 @@
-"""Finds when a sentence speaks of: "what we decided about auth last week" is a question and a week.
+"""Find the period that a sentence names: "what we decided about auth last week" is a question and a week.
 
-A wrong period hides memories and a missed one costs little, so a word counts as time only when hardly
-anything else is possible. The rules, as seen from `now`, in its timezone, with weeks from Monday:
+A wrong period hides memories and a missed one costs little, so that a word counts as time only if hardly any other
+reading is possible. The rules, as seen from `now`, in its timezone, with weeks from Monday:
 
 - A name alone is the newest that has begun: on a Wednesday "on Wednesday" is today and "on Friday" five days
   ago; in March "in March" is this month and "Q3" last year's. "last X" is over, "next X" has not begun, "this
@@ -20,12 +20,12 @@ anything else is possible. The rules, as seen from `now`, in its timezone, with 
 - No period: "by Friday" (a deadline), "every Friday" (a habit), "today's" (an adjective), "in two weeks" (a
   length as often), "recently", "now".
 
-`parse` reads the same words without doubt: no preposition is needed, and moments and clock times stay exact.
-It also reads epoch numbers, "7d" as the moment 7 days ago, and complete dates in other common languages.
+`parse_period` reads a text that is nothing but a time: it needs no preposition, and moments and clock times stay
+exact. It also reads epoch numbers, "7d" as the moment 7 days ago, and complete dates in other formats and languages.
 
-`due` reads them as what is to come: a name alone is the first that is not over, so on a Wednesday "Friday" is in
-two days and "9am" tomorrow; "3 days" is in three days. What is due on a day, in a week or in a month is due when
-that ends; with a clock time it is due then.
+`parse_due_time` prefers times to come: a name alone is the first that is not over, so on a Wednesday "Friday" is in
+two days and "9am" tomorrow; "3 days" is in three days. A task due on a day, in a week or in a month is due when that
+ends; with a clock time it is due then.
 """
 
 import math
@@ -42,28 +42,27 @@ from athena.memory.time.vocabulary import PieceSize, PieceWeight, TimePiece, com
 
 __all__ = ["Period", "TimePhrase", "find_phrase", "parse_coming_period", "parse_due_time", "parse_period"]
 
-_MAX_EXAMINED_CHARS = 2_000  # characters; a text with its time further in than this is a document, not a question
+_MAX_EXAMINED_CHARS = 2_000  # a longer text is a document, not a question
 _TIME_HINT = """Write a time such as "yesterday 14:00", "2 weeks ago", "last Tuesday", "March 2024", "Q3 2025", \
 "2025-03-01", "2025-03-01T14:00:00Z", "7d" or epoch seconds."""
 _START_EDGE, _END_EDGE = "start", "end"
-# Each word: which side of the time stays open, and which end of the time is the other side.
+# For each word: the open side of the period, and the edge of the time that is its other side.
 _DIRECTION_EDGES = {
     "since": (_END_EDGE, _START_EDGE),
     "after": (_END_EDGE, _END_EDGE),
     "before": (_START_EDGE, _START_EDGE),
-}
-_DIRECTION_EDGES |= {
     "prior to": (_START_EDGE, _START_EDGE),
     "until": (_START_EDGE, _END_EDGE),
     "till": (_START_EDGE, _END_EDGE),
+    "up to": (_START_EDGE, _END_EDGE),
+    "up until": (_START_EDGE, _END_EDGE),
 }
-_DIRECTION_EDGES |= {"up to": (_START_EDGE, _END_EDGE), "up until": (_START_EDGE, _END_EDGE)}
 _AGO_DIRECTION_EDGES = {
     "more than": (_START_EDGE, _END_EDGE),
     "over": (_START_EDGE, _END_EDGE),
     "at least": (_START_EDGE, _END_EDGE),
+    "less than": (_END_EDGE, _START_EDGE),
 }
-_AGO_DIRECTION_EDGES |= {"less than": (_END_EDGE, _START_EDGE)}
 _NON_PERIOD_WORDS = {"by", "every", "each", "any", "per"}
 _DAY_PREPOSITIONS = {"on", "from", "around", "since", "after", "before", "prior to", "until", "till"}
 _MONTH_PREPOSITIONS = _DAY_PREPOSITIONS - {"on"} | {"in", "during", "throughout"}
@@ -71,24 +70,28 @@ _SIZES_WITH_YEAR = {PieceSize.DATE, PieceSize.PORTION, PieceSize.MONTH, PieceSiz
 _FILLER_PATTERN = "(?:(?:earlier|later|sometime|some time|way back|back|ever) )?"
 _DIRECTION_WORD_PATTERN = "|".join([*_DIRECTION_EDGES, *_AGO_DIRECTION_EDGES, *_NON_PERIOD_WORDS])
 _PREPOSITION_PATTERN = "in|on|at|during|from|within|throughout|around|for|of|between"
-_LEAD_PATTERN = rf"(?<![\w-]){_FILLER_PATTERN}(?:(?P<word>{_DIRECTION_WORD_PATTERN}|{_PREPOSITION_PATTERN}) )?{_FILLER_PATTERN}(?:the )?$"
+_LEAD_PATTERN = (
+    rf"(?<![\w-]){_FILLER_PATTERN}(?:(?P<word>{_DIRECTION_WORD_PATTERN}|{_PREPOSITION_PATTERN}) )?"
+    rf"{_FILLER_PATTERN}(?:the )?$"
+)
 _TAIL_PATTERN = r"(?P<own>'s\b)|(?P<open> (?:onwards?|(?:and|or) (?:later|after|onwards?))\b| on(?=\s*(?:$|[?.!,;])))"
 _JOIN_PATTERN = r"[\s,]{0,3}(?:(?:of|on|in|at|from|around) )?(?:the )?"
 _RANGE_PATTERN = r" ?(?P<to>to|until|till|through|and|or|vs|up to|-) (?:the )?"
-# What `due` reads as other words, since nothing else is left of its text.
+# Abbreviations that `parse_coming_period` expands; in a sentence they could mean something else.
 _SHORT_FORMS = {
     "eod|cob|end of (?:the )?day": "today",
     "eow|end of (?:the )?week": "this week",
     "tonight": "this evening",
+    "eom|end of (?:the )?month": "this month",
+    "eoy|end of (?:the )?year": "this year",
+    r"at ([01]?[0-9]|2[0-3])(?! ?[:ap0-9])": r"at \1:00",
 }
-_SHORT_FORMS |= {"eom|end of (?:the )?month": "this month", "eoy|end of (?:the )?year": "this year"}
-_SHORT_FORMS |= {r"at ([01]?[0-9]|2[0-3])(?! ?[:ap0-9])": r"at \1:00"}
 _FROM_NOW_PATTERN = "(?P<amount>.{1,60}) (?:from (?:now|today)|hence)"
 _FOLD_TABLE = {i: i + 32 for i in range(65, 91)} | {0x2019: "'", 0x2013: "-", 0x2014: "-"}
 
 
 class TimePhrase(NamedTuple):
-    """A period, the text without it, and the words that told it."""
+    """A period, the text without it, and the words that name it."""
 
     period: Period
     rest: str
@@ -96,7 +99,7 @@ class TimePhrase(NamedTuple):
 
 
 class _PieceChain(NamedTuple):
-    """Pieces that stand together, "Tuesday evening last week", and the preposition before them."""
+    """Neighbouring pieces, "Tuesday evening last week", and the preposition before them."""
 
     pieces: tuple[TimePiece, ...]
     lead_start: int  # where the preposition begins
@@ -133,14 +136,14 @@ class _PieceChain(NamedTuple):
         return span
 
     def resolve_ahead(self, now: datetime) -> Span | None:
-        """Read a name as the first that is not over."""
+        """Resolve a recurring name to the first turn that is not over."""
         span = self.resolve(now)
-        over = span is not None and self.largest_piece.cycle is not None and span.end <= now
-        return self.resolve(now, forward=True) if over else span
+        is_over = span is not None and self.largest_piece.cycle is not None and span.end <= now
+        return self.resolve(now, forward=True) if is_over else span
 
 
 class _TimeCandidate(NamedTuple):
-    """A candidate: what it means, which text tells it, and which text to cut."""
+    """A possible time of a text: its period, the words that name it, and the text to cut."""
 
     period: Period
     text_spans: tuple[tuple[int, int], ...]
@@ -149,21 +152,21 @@ class _TimeCandidate(NamedTuple):
 
 
 def find_phrase(text: str, now: datetime, *, ahead: bool = False) -> TimePhrase | None:
-    """Find the period that a sentence speaks of; None when it speaks of none. `ahead` prefers what is to come."""
+    """Return the period that a sentence names, or None. `ahead` prefers times to come."""
     return _find_time(text, now, whole_text=False, ahead=ahead)
 
 
 def parse_coming_period(text: str, now: datetime) -> Period:
-    """Read a period to come, unless the words name one that was."""
-    for short, words in _SHORT_FORMS.items():
-        text = re.sub(rf"\b(?:{short})\b", words, text, flags=re.IGNORECASE)
-    if far := compile_pattern(_FROM_NOW_PATTERN).fullmatch(text.strip().translate(_FOLD_TABLE)):
-        return parse_distance(f"in {far['amount']}", now) or parse_period(text, now, ahead=True)
+    """Read a period to come, unless the words name one in the past."""
+    for pattern, expansion in _SHORT_FORMS.items():
+        text = re.sub(rf"\b(?:{pattern})\b", expansion, text, flags=re.IGNORECASE)
+    if match := compile_pattern(_FROM_NOW_PATTERN).fullmatch(text.strip().translate(_FOLD_TABLE)):
+        return parse_distance(f"in {match['amount']}", now) or parse_period(text, now, ahead=True)
     return parse_period(text, now, ahead=True)
 
 
 def parse_due_time(text: str, now: datetime) -> float:
-    """Read when something is due: a moment to come, unless the words name one that was."""
+    """Read when something is due: a moment to come, unless the words name one in the past."""
     start, end = parse_coming_period(text, now)
     if math.isinf(end) or end - start <= SECONDS_PER_UNIT["hour"]:
         return start
@@ -171,16 +174,15 @@ def parse_due_time(text: str, now: datetime) -> float:
 
 
 def parse_period(text: str, now: datetime, *, ahead: bool = False) -> Period:
-    """Read a text that is a time and nothing else; `ahead` prefers what is to come."""
+    """Read a text that is a time and nothing else; `ahead` prefers times to come."""
     stripped = text.strip()
     if 0 < len(stripped) <= 200:
         low = stripped.translate(_FOLD_TABLE)
         period = parse_numeric_time(low, now) or parse_distance(low, now, ahead=ahead)
         if period is None:
             phrase = _find_time(stripped, now, whole_text=True, ahead=ahead)
-            period = (
-                phrase.period if phrase and not re.search(r"\w", phrase.rest) else parse_written_date(stripped, now)
-            )
+            is_whole = phrase is not None and not re.search(r"\w", phrase.rest)
+            period = phrase.period if phrase and is_whole else parse_written_date(stripped, now)
         if period is not None:
             return period
     shown = stripped if len(stripped) <= 80 else f"{stripped[:80]}..."
@@ -221,18 +223,18 @@ def _build_chains(low: str, now: datetime, whole_text: bool) -> list[_PieceChain
 def _can_join(group: list[TimePiece], piece: TimePiece, low: str) -> bool:
     if not compile_pattern(_JOIN_PATTERN).fullmatch(low, group[-1].end, piece.begin):
         return False
-    # "yesterday, the day before the launch": these words speak of what follows them.
+    # "yesterday, the day before the launch": these words refer to what follows them.
     if piece.size in (PieceSize.STEP, PieceSize.PORTION) and any(p.size > PieceSize.PART for p in group):
         return False
-    together = sorted([*group, piece], key=lambda p: -p.size)
-    sizes = {p.size for p in together}
-    if len(sizes) < len(together) or together[-1].size < PieceSize.CLOCK:
+    pieces = sorted([*group, piece], key=lambda p: -p.size)
+    sizes = {p.size for p in pieces}
+    if len(sizes) < len(pieces) or pieces[-1].size < PieceSize.CLOCK:
         return False
-    anchors = [p for p in together if p.span or p.cycle]
+    anchors = [p for p in pieces if p.span or p.cycle]
     if any(p.narrow is None for p in anchors[1:]):
         return False
     # A number such as 2024 after a weekday or a time of day may count anything.
-    largest = together[0]
+    largest = pieces[0]
     return largest.size != PieceSize.YEAR or largest.weight > PieceWeight.LED or bool(sizes & _SIZES_WITH_YEAR)
 
 
@@ -250,7 +252,7 @@ def _build_chain(group: list[TimePiece], low: str, whole_text: bool) -> _PieceCh
 
 
 def _is_surely_time(chain: _PieceChain) -> bool:
-    """Whether this is surely a time and not an ordinary word or number."""
+    """Return whether this is surely a time, not an ordinary word or number."""
     weight = max(piece.weight for piece in chain.pieces)
     if chain.preposition in _NON_PERIOD_WORDS or weight == PieceWeight.JOINED:
         return False
@@ -268,38 +270,38 @@ def _read_single(chain: _PieceChain, low: str, now: datetime, *, exact: bool, ah
     span = (chain.resolve_ahead(now) if ahead else chain.resolve(now)) if chain.counts else None
     if span is None:
         return None
-    ago = low.endswith("ago", chain.begin, chain.end)
+    is_ago = low.endswith("ago", chain.begin, chain.end)
     direction = _DIRECTION_EDGES.get(chain.preposition) or (
-        _AGO_DIRECTION_EDGES.get(chain.preposition) if ago else None
+        _AGO_DIRECTION_EDGES.get(chain.preposition) if is_ago else None
     )
     if chain.tail_end > chain.end and not chain.is_possessive:
         direction = _DIRECTION_EDGES["since"]
     if direction == _DIRECTION_EDGES["after"] and not ahead and chain.largest_piece.cycle and span.end > now:
-        # In March "after March" must speak of another March, else it would be a time to come.
+        # In March "after March" must mean another March, else it would be a time to come.
         span = chain.resolve(span.start - timedelta(microseconds=1)) or span
     period = span.to_period()
     # The preposition of "before yesterday's deploy" belongs to the deploy, which was some time in that day.
     if direction:
-        opened, side = direction
+        open_side, edge_side = direction
         if chain.is_possessive:
-            side = _START_EDGE if opened == _END_EDGE else _END_EDGE
-        edge = period.start if side == _START_EDGE else period.end
-        period = Period(edge, math.inf) if opened == _END_EDGE else Period(-math.inf, edge)
+            edge_side = _START_EDGE if open_side == _END_EDGE else _END_EDGE
+        edge = period.start if edge_side == _START_EDGE else period.end
+        period = Period(edge, math.inf) if open_side == _END_EDGE else Period(-math.inf, edge)
     elif not exact:
         period = _widen_period(period, min(p.size for p in chain.pieces), now)
-    stranger = chain.preposition == "between" or (
-        chain.preposition in _AGO_DIRECTION_EDGES and chain.preposition != "over" and not ago
+    has_foreign_preposition = chain.preposition == "between" or (
+        chain.preposition in _AGO_DIRECTION_EDGES and chain.preposition != "over" and not is_ago
     )
-    belongs = not chain.is_possessive and not stranger
-    cut = (chain.lead_start if belongs else chain.begin, chain.tail_end)
-    words = (chain.lead_start if direction else chain.begin, chain.tail_end)
+    owns_preposition = not chain.is_possessive and not has_foreign_preposition
+    cut_span = (chain.lead_start if owns_preposition else chain.begin, chain.tail_end)
+    text_span = (chain.lead_start if direction else chain.begin, chain.tail_end)
     if chain.is_possessive:
-        words = (chain.begin, chain.end)
-    return _TimeCandidate(period, (words,), (cut,), None if direction else chain)
+        text_span = (chain.begin, chain.end)
+    return _TimeCandidate(period, (text_span,), (cut_span,), None if direction else chain)
 
 
 def _widen_period(period: Period, size: PieceSize, now: datetime) -> Period:
-    """People round clock times and distances, and a memory is rarely written in that very minute."""
+    """Widen a moment: people round clock times and distances, and memories are rarely written in that minute."""
     if size == PieceSize.CLOCK:
         return Period(period.start, max(period.end, period.start + 3600))
     if size == PieceSize.MOMENT:
@@ -310,26 +312,28 @@ def _widen_period(period: Period, size: PieceSize, now: datetime) -> Period:
 
 def _read_range(first: _PieceChain, last: _PieceChain, low: str, now: datetime) -> _TimeCandidate | None:
     """Read "between March and May", "from 3 June to 10 June", "last week and this week"."""
-    between = compile_pattern(_RANGE_PATTERN).fullmatch(low, first.end, last.begin)
-    if not between or first.preposition in _NON_PERIOD_WORDS:
+    joint = compile_pattern(_RANGE_PATTERN).fullmatch(low, first.end, last.begin)
+    if not joint or first.preposition in _NON_PERIOD_WORDS:
         return None
     start, end = first.resolve(now), last.resolve(now)
-    if between["to"] in ("and", "or", "vs") and first.preposition != "between":
-        like = first.largest_piece.size == last.largest_piece.size and last.largest_piece.weight >= PieceWeight.LED
+    if joint["to"] in ("and", "or", "vs") and first.preposition != "between":
+        is_same_size = (
+            first.largest_piece.size == last.largest_piece.size and last.largest_piece.weight >= PieceWeight.LED
+        )
         if (
             not start
             or not end
             or not first.counts
             or first.preposition in _DIRECTION_EDGES
-            or not (like or last.counts)
+            or not (is_same_size or last.counts)
         ):
             return None
         start, end = min(start, end), max(start, end)
     else:
-        digits = all(re.search("[0-9]", low[c.begin : c.end]) for c in (first, last))
-        fits = (first.preposition == "between") == (between["to"] == "and")
-        fits = fits and (digits or first.preposition in ("between", "from", "since"))
-        if not fits or all(p.weight == PieceWeight.JOINED for p in first.pieces + last.pieces):
+        have_digits = all(re.search("[0-9]", low[c.begin : c.end]) for c in (first, last))
+        is_range = (first.preposition == "between") == (joint["to"] == "and")
+        is_range = is_range and (have_digits or first.preposition in ("between", "from", "since"))
+        if not is_range or all(p.weight == PieceWeight.JOINED for p in first.pieces + last.pieces):
             return None
         # A name is read from the fixed end, or else from the later name: "between November and January".
         if end and first.largest_piece.cycle:
@@ -367,12 +371,12 @@ def _merge_times(a: _TimeCandidate, b: _TimeCandidate, period: Period) -> _TimeC
 
 
 def _rank_specificity(time: _TimeCandidate) -> tuple[int, float]:
-    """The longer wording first, then the shorter period."""
+    """Return a sort key: the longer wording, then the shorter period."""
     return sum(end - begin for begin, end in time.text_spans), time.period.start - time.period.end
 
 
 def _remove_spans(text: str, cuts: tuple[tuple[int, int], ...]) -> str:
-    """Cut, and close the gap so that no doubled space, empty bracket or stray comma stays."""
+    """Cut spans, and close the gaps so that no double space, empty bracket or stray comma is left."""
     rest, after = text, len(text)
     for begin, end in reversed(cuts):
         # "after March and before June"
@@ -384,6 +388,6 @@ def _remove_spans(text: str, cuts: tuple[tuple[int, int], ...]) -> str:
             right = right.lstrip(",;:- ")
         if not right or right[0] in "?.!,;:":
             left = left.rstrip(",;:- ")
-        glued = not left or not right or right[0] in "?.!,;:)" or left[-1] == "("
-        rest = left + right if glued else f"{left} {right}"
+        needs_no_space = not left or not right or right[0] in "?.!,;:)" or left[-1] == "("
+        rest = left + right if needs_no_space else f"{left} {right}"
     return rest.strip()

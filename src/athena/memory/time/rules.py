@@ -1,7 +1,7 @@
-"""Finds the single pieces of time in a text, such as "last week", "Tuesday", "14:00", "3 June".
+"""Find the single pieces of time in a text, such as "last week", "Tuesday", "14:00", "3 June".
 
-A piece is either fixed ("last week") or comes round again ("Tuesday"); the latter is the newest one that has
-begun, unless it stands next to a larger piece ("Tuesday last week"). `timephrase` joins them.
+A piece is either fixed ("last week") or recurring ("Tuesday"). A recurring one means the latest that has begun, unless
+it stands next to a larger piece ("Tuesday last week"). `phrase` joins the pieces.
 """
 
 import re
@@ -54,7 +54,7 @@ PieceReader = Callable[[Match, datetime], TimePiece | None]
 
 
 def find_pieces(text: str, now: datetime) -> list[TimePiece]:
-    """The pieces of lower-case text; of those that overlap the leftmost, and of those the longest."""
+    """Return the pieces of a lower-case text; of overlapping ones the leftmost, then the longest."""
     found: list[TimePiece] = []
     for rule, build in _compile_rules():
         match = rule.search(text)
@@ -138,7 +138,7 @@ def _read_day_and_month(m: Match, now: datetime) -> TimePiece | None:
 
 
 def _read_spelt_date(m: Match, now: datetime) -> TimePiece | None:
-    """ "the first of december"."""
+    """Read "the first of december"."""
     day = build_day_names()[m["name"]]
     cycle = create_date_cycle(MONTH_NUMBER[m["month"]], day, day, now.tzinfo)
     return (
@@ -223,7 +223,7 @@ def _read_modified_unit(m: Match, now: datetime) -> TimePiece | None:
             m, PieceSize.ROLLING, create_rolling_span(now, [(2, "week") if unit == "fortnight" else (1, unit)])
         )
     if unit in ("day", "hour", "fortnight"):
-        return None  # "the next day" is told from another day than ours
+        return None  # "the next day" counts from another day than today
     return create_fixed_piece(
         m, get_unit_size(unit), expand_to_units(shift_by_unit(floor_to_unit(now, unit), step, unit), unit)
     )
@@ -269,7 +269,7 @@ def _read_ago(m: Match, now: datetime) -> TimePiece | None:
 
 
 def _read_step(m: Match, now: datetime) -> TimePiece | None:
-    """ "the day before", "two weeks after": needs the time that follows."""
+    """Read "the day before", "two weeks after", which need the time that follows."""
     counts = parse_amounts(m["amount"])[0] if m["amount"] else [(1, m["unit"])]
     if not counts:
         return None
@@ -348,7 +348,7 @@ def _read_portion(m: Match, now: datetime) -> TimePiece | None:
 
 
 def _read_nth(m: Match, now: datetime) -> TimePiece | None:
-    """ "the first week of", "the last Friday of"."""
+    """Read "the first week of", "the last Friday of"."""
     days = 7 if m["unit"] == "week" else 2 if m["unit"] == "weekend" else 1
     weekday = 5 if m["unit"] == "weekend" else WEEKDAY_NUMBER.get(m["unit"])
     if m["whole"]:

@@ -9,7 +9,7 @@ from athena.memory.time.vocabulary import AMOUNT_PATTERN, compile_pattern, parse
 
 
 def parse_numeric_time(low: str, now: datetime) -> Period | None:
-    """Read a year, a date without dashes, or epoch seconds (milli-, micro- and nanoseconds by their size)."""
+    """Read a year, a date (and time) without separators, or epoch seconds (or milli-, micro-, nanoseconds by size)."""
     match = re.fullmatch(r"([+-]?[0-9]{1,19})(?:\.([0-9]{1,9}))?", low)
     if not match:
         return None
@@ -35,14 +35,14 @@ def parse_numeric_time(low: str, now: datetime) -> Period | None:
 
 
 def parse_distance(low: str, now: datetime, *, ahead: bool = False) -> Period | None:
-    """Read "7d", "24h", "2 weeks" as that moment before now, "in 2 weeks" as after; `ahead`, all as after."""
+    """Read "7d", "24h", "2 weeks" as the moment so long ago, "in 2 weeks" as one to come; with `ahead`, all to come."""
     match = compile_pattern(rf"(?P<sign>-|\+|in )?(?P<amount>{AMOUNT_PATTERN})").fullmatch(low)
     counts, _ = parse_amounts(match["amount"]) if match else ([], False)
     if not match or not counts:
         return None
     try:
-        said = (match["sign"] or " ")[0]
-        sign = 1 if said in "+i" or (ahead and said != "-") else -1
+        prefix = (match["sign"] or " ")[0]
+        sign = 1 if prefix in "+i" or (ahead and prefix != "-") else -1
         return create_instant(shift_by_counts(now, counts, sign)).to_period()
     except (ValueError, OverflowError):  # beyond the calendar
         return None

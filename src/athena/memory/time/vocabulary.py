@@ -17,7 +17,7 @@ class PieceSize(IntEnum):
 
 
 class PieceWeight(IntEnum):
-    """What a piece needs to count: a companion that counts, a preposition or any companion, nothing."""
+    """What a piece needs to count as time: a companion that counts, a preposition or any companion, nothing."""
 
     JOINED, LED, ALONE = range(3)
 
@@ -90,7 +90,7 @@ def join_alternatives(words: Iterable[str]) -> str:
     return "|".join(sorted(words, key=len, reverse=True))
 
 
-# A space in a pattern stands for a little white space.
+# compile_pattern reads a space in a pattern as one to three white space characters.
 _FOUR_DIGIT_YEAR_PATTERN = "(?:19|20)[0-9]{2}"
 _YEAR_PATTERN = f"(?P<year>{_FOUR_DIGIT_YEAR_PATTERN})"
 _MODIFIER_PATTERN = "(?P<mod>last|(?:this )?past|previous|this|next|coming|upcoming)"
@@ -98,12 +98,18 @@ _ZONE_PATTERN = "(?: ?(?P<zone>z|utc|gmt|[+-][0-9]{2}:?[0-9]{2}))?"
 _CLOCK_TIME_PATTERN = (
     rf"(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<part>\d{{1,9}}))?)?{_ZONE_PATTERN}"
 )
-_SPELT_NUMBER_PATTERN = rf"(?:{join_alternatives(_TENS_WORDS)})(?:[\s-](?:{join_alternatives(_ONES_WORDS[:9])}))?|{join_alternatives(_NUMBER_WORDS)}"
+_SPELT_NUMBER_PATTERN = (
+    rf"(?:{join_alternatives(_TENS_WORDS)})(?:[\s-](?:{join_alternatives(_ONES_WORDS[:9])}))?"
+    rf"|{join_alternatives(_NUMBER_WORDS)}"
+)
 _NUMBER_PATTERN = (
     rf"\d{{1,9}}(?:\.\d{{1,3}})?|(?:a )?(?:couple(?: of)?|few)|several|half(?: an?)?|an?|{_SPELT_NUMBER_PATTERN}"
 )
 _LONG_UNIT_PATTERN = "(?:(?:second|sec|minute|min|hour|hr|day|week|wk|fortnight|month|quarter|year|yr|decade)s?)"
-AMOUNT_PATTERN = f"(?:(?:{_NUMBER_PATTERN})(?: and a half)? {_LONG_UNIT_PATTERN}(?: and a half)?|[0-9]{{1,9}}(?:{_LONG_UNIT_PATTERN}|mo|[smhdwy]))"
+AMOUNT_PATTERN = (
+    f"(?:(?:{_NUMBER_PATTERN})(?: and a half)? {_LONG_UNIT_PATTERN}(?: and a half)?"
+    f"|[0-9]{{1,9}}(?:{_LONG_UNIT_PATTERN}|mo|[smhdwy]))"
+)
 _COUNT_PATTERN = (
     f"(?P<num>{_NUMBER_PATTERN})(?P<a> and a half)? ?(?P<unit>{_LONG_UNIT_PATTERN}|mo|[smhdwy])(?P<b> and a half)?"
 )
@@ -114,7 +120,7 @@ _RIGHT_BOUNDARY_PATTERN = r"(?![\w@%$=(]|[./:\\-]\w|'(?!s\b))"
 
 @cache
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """Compile at first use: importing must stay cheap."""
+    """Compile a pattern at its first use, so that importing stays cheap."""
     # \d alone would take the digits of every script; white space is bounded to stay linear.
     return re.compile(text.replace(" ", r"(?:\s{1,3})").replace(r"\d", "[0-9]"))
 
@@ -130,7 +136,7 @@ def build_day_names() -> dict[str, int]:
 
 
 def ends_clause(match: Match) -> bool:
-    """Whether a clause ends here, so that an ambiguous word before it cannot be a verb."""
+    """Return whether a clause ends here, so that an ambiguous word before it cannot be a verb."""
     return compile_pattern(r"\s*(?:$|[?.!,;:)])").match(match.string, match.end()) is not None
 
 
@@ -145,7 +151,7 @@ def create_recurring_piece(match: Match, size: PieceSize, cycle: Cycle, weight: 
 
 
 def create_dependent_piece(match: Match, size: PieceSize, inside: Callable[[Span], Span | None]) -> TimePiece:
-    """A piece that means nothing without another: "early", "the day before"."""
+    """Create a piece that means nothing without another: "early", "the day before"."""
     return TimePiece(match.start(), match.end(), size, PieceWeight.JOINED, narrow=inside)
 
 
@@ -160,7 +166,7 @@ def create_day_part_cycle(name: str, zone: tzinfo | None) -> Cycle:
 
 
 def create_modified_piece(match: Match, size: PieceSize, cycle: Cycle, now: datetime) -> TimePiece | None:
-    """ "last March", "this Tuesday", "next summer"."""
+    """Create a piece for a name with a modifier: "last March", "this Tuesday", "next summer"."""
     mod = match["mod"]
     if mod == "this":
         return create_fixed_piece(match, size, cycle.find_current(now))
@@ -170,7 +176,7 @@ def create_modified_piece(match: Match, size: PieceSize, cycle: Cycle, now: date
 
 
 def parse_amounts(text: str) -> tuple[UnitCounts, bool]:
-    """Read "2 weeks and 3 days", and whether the number is vague; empty when it makes no sense."""
+    """Read "2 weeks and 3 days"; return the counts (empty if invalid) and whether a number is vague ("a few")."""
     counts: UnitCounts = []
     vague = False
     for match in compile_pattern(_COUNT_PATTERN).finditer(text):
@@ -203,7 +209,7 @@ def parse_zone(text: str | None) -> tzinfo | None:
 
 
 def iter_piece_patterns() -> Iterator[tuple[str, str]]:
-    """Each kind of piece with what it looks like in lower-case text."""
+    """Yield the kind of each piece and its pattern in lower-case text."""
     for kind, text in _iter_bare_patterns():
         yield kind, f"{_LEFT_BOUNDARY_PATTERN}(?:{text}){_RIGHT_BOUNDARY_PATTERN}"
     yield "portion", rf"{_LEFT_BOUNDARY_PATTERN}(?P<portion>mid)-(?=\w)"
