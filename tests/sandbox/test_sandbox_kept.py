@@ -79,7 +79,7 @@ def test_variables_may_have_the_names_of_built_in_functions(sandbox: Sandbox) ->
 
 
 def test_what_only_monty_had_is_named_when_its_memory_is_given_up(sandbox: Sandbox) -> None:
-    runs = after(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()\nx = 1", "del x", "a.v")
+    runs = after(sandbox, "from collections import Counter\na = Counter('xyx')\nx = 1", "del x", "a['x']")
     assert runs[1].lost == ("a",)
     assert runs[2].error is not None
     assert "a had a value" in (runs[2].error["hint"] or "")
@@ -120,10 +120,10 @@ def test_a_function_of_an_earlier_run_finds_its_import(sandbox: Sandbox) -> None
 
 
 def test_an_object_of_monty_is_explained_on_cpython(sandbox: Sandbox) -> None:
-    runs = after(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()", f"{ON_PYTHON}a.v", "a.v")
+    runs = after(sandbox, "from collections import Counter\na = Counter('xyx')", f"{ON_PYTHON}a['x']", "a['x']")
     assert runs[1].error is not None
     assert 'engine="monty"' in (runs[1].error["hint"] or "")
-    assert runs[2].result == 3
+    assert runs[2].result == 2
 
 
 @pytest.mark.parametrize(

@@ -35,4 +35,4 @@ def test_cpython_gives_the_same_answers_as_monty(sandbox: Sandbox, program: Agen
 
 def test_the_table_is_as_long_as_promised() -> None:
     assert len(PROGRAMS) >= 60
-    assert 20 <= len(NEED_CPYTHON) <= 40
+    assert 20 <= len(NEED_CPYTHON) <= len(PROGRAMS) // 2
