@@ -178,16 +178,16 @@ for p in crm.contacts.list(size=2)["items"]:
 == longest and shortest | monty | ['The harbour opens at 7', 27]
 texts = [h["content"] for h in memory.recall(query="harbour alice bob", k=10)]
 [min(texts, key=len), max(len(t) for t in texts)]
-== running totals | monty | [1, 3, 6]
+== running totals | python | [1, 3, 6]
 from itertools import accumulate
 list(accumulate([1, 2, 3]))
 == chunks | monty | [[0, 1], [2, 3], [4]]
 xs = list(range(5))
 [xs[i:i + 2] for i in range(0, len(xs), 2)]
-== group neighbours | monty | [['a', 2], ['b', 1]]
+== group neighbours | python | [['a', 2], ['b', 1]]
 from itertools import groupby
 [(k, len(list(g))) for k, g in groupby("aab")]
-== a plain class | monty | 'Basket: 3 things, 31.5'
+== a plain class | python | 'Basket: 3 things, 31.5'
 class Basket:
     def __init__(self):
         self.items = []
@@ -199,7 +199,7 @@ b = Basket()
 for o in crm.orders()[:3]:
     b.add(o["total"])
 str(b)
-== a dataclass | monty | [1.5, 'b']
+== a dataclass | python | [1.5, 'b']
 from dataclasses import dataclass, field
 @dataclass
 class Row:
@@ -207,13 +207,13 @@ class Row:
     score: float = 1.5
     tags: list = field(default_factory=list)
 [Row("a").score, Row("b").name]
-== memoised recursion | monty | 102334155
+== memoised recursion | python | 102334155
 from functools import lru_cache
 @lru_cache(maxsize=None)
 def fib(n):
     return n if n < 2 else fib(n - 1) + fib(n - 2)
 fib(40)
-== a decorator | monty | ['called f', 5]
+== a decorator | python | ['called f', 5]
 log = []
 def logged(f):
     def inner(*args, **kwargs):
@@ -225,13 +225,13 @@ def f(x):
     return x + 1
 value = f(4)
 log + [value]
-== reading CSV text | monty | [{'name': 'a', 'n': '1'}, {'name': 'b', 'n': '2'}]
+== reading CSV text | python | [{'name': 'a', 'n': '1'}, {'name': 'b', 'n': '2'}]
 import csv
 list(csv.DictReader("name,n\na,1\nb,2".splitlines()))
 == hashing and base64 | monty | ['2c26b46b', 'Zm9v']
 import base64, hashlib
 [hashlib.sha256(b"foo").hexdigest()[:8], base64.b64encode(b"foo").decode()]
-== exact decimals | monty | '0.30'
+== exact decimals | python | '0.30'
 from decimal import Decimal
 str(Decimal("0.10") + Decimal("0.20"))
 == printing as it goes | monty | None
@@ -252,27 +252,27 @@ sorted(((c, s) for c, s in share.items() if s < 0.35), key=lambda cs: cs[0], rev
 "\n".join(f"{c:.<6}{n}" for c, n in [("Oslo", 9), ("Rome", 8)])
 == nothing to return | monty | None
 x = 5
-== the first that fits | monty | 'Bob prefers short mails'
+== the first that fits | python | 'Bob prefers short mails'
 hit = next((m for m in memory.recall(query="alice bob", k=10) if "Bob" in m["content"]), None)
 hit["content"] if hit else "nothing"
-== the first that fits, or nothing | monty | None
+== the first that fits, or nothing | python | None
 next((p for p in crm.contacts.list(size=100)["items"] if p["city"] == "Paris"), None)
-== the first that works, and no call more | monty | [True, 1]
+== the first that works, and no call more | python | [True, 1]
 made = []
 def created(name):
     made.append(name)
     return graph.create_entities(entities=[{"name": name}])["created"] == 1
 [any(created(n) for n in ["dave", "erin", "frank"]), len(made)]
-== all until one does not fit | monty | [False, 2]
+== all until one does not fit | python | [False, 2]
 looked = []
 def known(name):
     looked.append(name)
     return bool(graph.search_nodes(query=name)["entities"])
 [all(known(n) for n in ["alice", "zed", "bob"]), len(looked)]
-== is any of them in the city | monty | [True, False]
+== is any of them in the city | python | [True, False]
 people = crm.contacts.list(size=100)["items"]
 [any(p["city"] == "Oslo" for p in people), all("@" in p["email"] and p["id"] for p in people)]
-== the first of a dict | monty | 'Oslo'
+== the first of a dict | python | 'Oslo'
 next(iter({p["city"]: p for p in crm.contacts.list()["items"]}))
 == numbers in a loop, until one is found | monty | [3, 'Person 3']
 found = None

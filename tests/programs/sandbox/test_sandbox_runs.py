@@ -345,12 +345,11 @@ def test_program_may_sleep(sandbox: Sandbox) -> None:
 
 def test_cpython_retry_only_before_first_call(sandbox: Sandbox) -> None:
     world = World()
-    before = run(
-        sandbox, "f = [].append\nname = 'bit_' + 'length'\nx = getattr(5, name)()\nmemory.remember('a')\nx", world
-    )
-    assert (before.engine, before.result, world.count("memory.remember")) == ("python", 3, 1)
+    unforeseen = "x = '{0.numerator}'.format(5)"
+    before = run(sandbox, f"{unforeseen}\nmemory.remember('a')\nx", world)
+    assert (before.engine, before.result, world.count("memory.remember")) == ("python", "5", 1)
     world = World()
-    after = run(sandbox, "memory.remember('a')\nname = 'bit_' + 'length'\ngetattr(5, name)()", world)
+    after = run(sandbox, f"memory.remember('a')\n{unforeseen}", world)
     assert (after.engine, after.status, world.count("memory.remember")) == ("monty", "failed", 1)
 
 

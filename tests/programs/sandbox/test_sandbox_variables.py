@@ -79,7 +79,7 @@ def test_variables_may_shadow_builtins(sandbox: Sandbox) -> None:
 
 
 def test_lost_monty_variables_are_named(sandbox: Sandbox) -> None:
-    runs = run_in_sequence(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()\nx = 1", "del x", "a.v")
+    runs = run_in_sequence(sandbox, "from collections import Counter\na = Counter('xyx')\nx = 1", "del x", "a['x']")
     assert runs[1].lost == ("a",)
     assert runs[2].error is not None
     assert "a had a value" in (runs[2].error["hint"] or "")
@@ -120,10 +120,10 @@ def test_earlier_function_finds_its_import(sandbox: Sandbox) -> None:
 
 
 def test_monty_object_is_explained_on_cpython(sandbox: Sandbox) -> None:
-    runs = run_in_sequence(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()", f"{ON_PYTHON}a.v", "a.v")
+    runs = run_in_sequence(sandbox, "from collections import Counter\na = Counter('xyx')", f"{ON_PYTHON}a['x']", "a['x']")
     assert runs[1].error is not None
     assert 'engine="monty"' in (runs[1].error["hint"] or "")
-    assert runs[2].result == 3
+    assert runs[2].result == 2
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,10 @@
 
 import json
 import keyword
-import os
 import signal
-import struct
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -24,9 +19,10 @@ from athena.programs.sandbox.journal import JOURNAL_FORMAT, CallJournal, Journal
 from athena.programs.sandbox.json_values import JsonBudget, ValueTooLarge, to_plain_json
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.names import RESERVED_NAMES
+from athena.programs.sandbox.python_worker import MAX_SMALL_FRAME_BYTES, PythonWorker, ReadyWorker, WorkerBroken
 from athena.programs.sandbox.run import ActiveRun, EngineResult, Output
 from athena.programs.sandbox.source import ProgramSource
-from athena.programs.sandbox.spawner import ProcessHandle, Spawner
+from athena.programs.sandbox.spawner import Spawner
 from athena.programs.sandbox.state import (
     MAX_KNOWN_NAMES,
     NOT_PLAIN_REASON,
@@ -41,19 +37,10 @@ from athena.programs.sandbox.values import DENIED_MESSAGE, Failure, PauseRequire
 
 READY_WORKER_COUNT = 2  # workers that wait for a program
 _WORKER_PATH = Path(__file__).with_name("worker")
-_MAX_FRAME_BYTES = 16 << 20  # of one frame: a whole value, escaped
-_MAX_SMALL_FRAME_BYTES = 256 << 10  # of a frame of any other kind than these
-_LARGE_FRAME_PREFIXES = (b'{"op": "call"', b'{"op": "done"')
-_LARGE_FRAME_BYTES_PER_S = 32 << 20  # bytes of such frames in a second
-_MAX_FRAME_CONTAINERS = 500_000  # containers in one frame: they cost far more memory than their text
 _REPLAY_HINT = (
     "run the program again; time, random numbers and ids of its own differ from run to run, so keep them out of the "
     "arguments of calls before one that waits"
 )
-
-
-class _WorkerBroken(Exception):
-    """The worker ended, or sent what no worker of ours sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,86 +50,6 @@ class Replay:
     entries: list[JournalEntry]
     approved: bool
     refusal: str
-
-
-class PythonWorker:
-    """One jailed process and its two pipes."""
-
-    def __init__(self, words: list[str]) -> None:
-        # The launcher sets its own environment; this one is for a worker that starts without it (macOS).
-        environ = {"PYTHONHASHSEED": "0"}
-        self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, bufsize=0
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
-        self._buffer = bytearray()
-        self.frame_bytes = b""  # the last frame, as it was read
-        self._write_lock = threading.Lock()
-        self._closed = False
-        self.handle = ProcessHandle(self.process.pid)
-
-    def read_frame(self) -> dict[str, Any]:
-        """Wait for the next frame; believe nothing of it."""
-        length = struct.unpack(">I", self._read_bytes(4))[0]
-        if length > _MAX_FRAME_BYTES:
-            raise _WorkerBroken("a frame is too large")
-        data = self._read_bytes(length)
-        if length > _MAX_SMALL_FRAME_BYTES:
-            if not data.startswith(_LARGE_FRAME_PREFIXES):
-                raise _WorkerBroken("a frame of this kind is never so large")
-            time.sleep(
-                length / _LARGE_FRAME_BYTES_PER_S
-            )  # reading it holds up everybody: nobody may have us do that all the time
-        if data.count(b"[") + data.count(b"{") > _MAX_FRAME_CONTAINERS:
-            raise _WorkerBroken("a frame has too many parts")
-        try:
-            frame = json.loads(data, parse_constant=str)
-        except (ValueError, RecursionError):
-            raise _WorkerBroken("a frame cannot be read") from None
-        if not isinstance(frame, dict):
-            raise _WorkerBroken("a frame is not an object")
-        self.frame_bytes = data
-        return frame
-
-    def _read_bytes(self, length: int) -> bytes:
-        while len(self._buffer) < length:
-            part = os.read(self._out, 1 << 16)
-            if not part:
-                raise _WorkerBroken("ended")
-            self._buffer += part
-        taken = bytes(self._buffer[:length])
-        del self._buffer[:length]
-        return taken
-
-    def write_frame(self, data: bytes) -> None:
-        view = memoryview(struct.pack(">I", len(data)) + data)
-        with self._write_lock:
-            if self._closed:
-                return
-            try:
-                while view:
-                    view = view[os.write(self._in, view) :]
-            except OSError:  # it has ended; the reader finds out
-                return
-
-    def wait_ready(self) -> None:
-        if self.read_frame().get("op") != "ready":
-            raise _WorkerBroken("it did not start")
-
-    def terminate(self) -> int:
-        """Kill it if it lives, and leave nothing of it behind."""
-        self.handle.kill()
-        code = self.process.wait()
-        with self._write_lock:
-            self._closed = True
-            for pipe in (self.process.stdin, self.process.stdout):
-                assert pipe is not None
-                with suppress(OSError):
-                    pipe.close()
-        self.handle.release()
-        return code
 
 
 class CPython:
@@ -168,12 +75,12 @@ class CPython:
             worker = self._start_worker(layers)
             try:
                 worker.wait_ready()
-            except _WorkerBroken:
+            except WorkerBroken:
                 worker.terminate()
                 continue
             self.layers = layers
             with self._guard:
-                self._ready_workers.append(_ReadyWorker.from_worker(worker))
+                self._ready_workers.append(ReadyWorker.from_worker(worker))
             return
         raise Misconfigured(
             "no jail for CPython works on this machine", hint="athena doctor says which layers are missing"
@@ -212,7 +119,7 @@ class CPython:
                 try:
                     worker.wait_ready()
                     return worker
-                except _WorkerBroken:
+                except WorkerBroken:
                     pass
             self._spawner.submit_job(worker.terminate)
         raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
@@ -259,7 +166,7 @@ class CPython:
             worker.write_frame(json.dumps(self._build_program_frame(source, running, state)).encode())
             self._spawner.submit_job(self._refill_ready)  # not before: starting a process takes some milliseconds
             last = _PythonCalls(worker, running, journal, replay, may_pause).answer_all()
-        except _WorkerBroken:
+        except WorkerBroken:
             pass
         except PauseRequired as required:
             return self._create_paused_result(required, source, running, journal, key, owner, inputs)
@@ -393,21 +300,6 @@ class CPython:
         return kept, (*lost, *hidden)
 
 
-class _ReadyWorker(PythonWorker):
-    """A worker whose first frame has been read already."""
-
-    def __init__(self) -> None:
-        raise NotImplementedError
-
-    @classmethod
-    def from_worker(cls, worker: PythonWorker) -> PythonWorker:
-        worker.__class__ = cls
-        return worker
-
-    def wait_ready(self) -> None:
-        return
-
-
 class _PythonCalls:
     """Answers the calls of one program: from the journal as far as it is a replay, else by making them."""
 
@@ -433,15 +325,15 @@ class _PythonCalls:
                     raise ReplayDiffers(f"{self._journal.describe_missing()}{error}")
                 return frame
             else:
-                raise _WorkerBroken("an unknown frame")
+                raise WorkerBroken("an unknown frame")
 
     def _answer_call(self, frame: dict[str, Any]) -> None:
         call_id, path = frame.get("id"), frame.get("path")
         args, given = frame.get("args"), frame.get("given")
         if not (isinstance(call_id, int) and isinstance(path, str) and isinstance(args, list)):
-            raise _WorkerBroken("a call cannot be read")
+            raise WorkerBroken("a call cannot be read")
         if not isinstance(given, dict) or len(path) > MAX_PATH_CHARS:
-            raise _WorkerBroken("a call cannot be read")
+            raise WorkerBroken("a call cannot be read")
         entry, has_waited = self._journal.begin_call(path, self._worker.frame_bytes)
         deliver = partial(self._deliver_result, entry, call_id)
         if entry.reply is not None:
@@ -474,9 +366,9 @@ class _PythonCalls:
     def _write_output(self, text: Any) -> None:
         # What the program printed before it paused has been shown already.
         output = self._replayed_output if self._journal.is_replaying else self._running.output
-        max_chars = 2 * self._running.limits.output_chars + _MAX_SMALL_FRAME_BYTES
+        max_chars = 2 * self._running.limits.output_chars + MAX_SMALL_FRAME_BYTES
         if not isinstance(text, str) or output.total_chars > max_chars:
-            raise _WorkerBroken("it prints more than any worker of ours lets through")
+            raise WorkerBroken("it prints more than any worker of ours lets through")
         output.write(text)
 
 

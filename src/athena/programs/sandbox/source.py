@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
-from athena.programs.sandbox import lazy
 from athena.programs.sandbox.values import ProgramRejected, create_failure
 
 Span = tuple[int, int]  # bytes, as Monty counts
@@ -18,7 +17,6 @@ _CAP_PREFIX, _WRAP_SUFFIX = b"cap__((", b"))"
 _ARGUMENT_PREFIX = b"arg__(("
 _WAIT_PREFIX, _WAIT_ALL_PREFIX = b"wait__((", b"waits__(("
 _SANDBOX_NAMES = {"cap__", "arg__", "keep__", "parallel__", "ready__", "wait__", "waits__"}
-_SANDBOX_NAMES |= {"any__", "all__", "next__", "q__", "Few__", "Over__"}  # see lazy.py
 # Exceptions leave the worker with their text.
 _BUILTIN_NAMES = frozenset(
     name for name, kind in vars(builtins).items() if not (isinstance(kind, type) and issubclass(kind, BaseException))
@@ -130,7 +128,7 @@ class ProgramSource:
         found: list[tuple[int, int, int, bytes]] = []  # in one place: the ends before the starts, the nearest last
         for start, end, before, after in self._iter_wraps():
             found += [(start, 1, -end, before), (end, 0, -start, after)]
-        return [(place, text) for place, _, _, text in sorted(found) if text]
+        return [(place, text) for place, _, _, text in sorted(found)]
 
     def _iter_wraps(self) -> Iterator[tuple[int, int, bytes, bytes]]:
         last = self.tree.body[-1] if self.tree.body else None
@@ -150,21 +148,6 @@ class ProgramSource:
                 _WAIT_ALL_PREFIX if isinstance(node, ast.Starred) else _WAIT_PREFIX,
                 _WRAP_SUFFIX,
             )
-        for (
-            call,
-            generator,
-        ) in self.short_circuits:  # `any(f(x) for x in xs)`: any__(lambda q__: [q__.put(f(x)) for ...])
-            end = self.get_span(call.func)[1]
-            yield end, end, b"", b"__"
-            start, end = self.get_span(generator)
-            yield start + 1, end - 1, b"lambda q__: [", b"]"
-            yield *self.get_span(generator.elt), b"q__.put((", _WRAP_SUFFIX
-            for part in generator.generators:
-                yield *self.get_span(part.iter), b"q__.over((", _WRAP_SUFFIX
-
-    @cached_property
-    def short_circuits(self) -> list[tuple[ast.Call, ast.GeneratorExp]]:
-        return lazy.find_short_circuits(self.tree, self.nodes, self.bound_names)
 
     def _iter_awaited(self) -> Iterator[ast.expr]:
         """Yield what is awaited and may be a result already: operations give theirs at once."""

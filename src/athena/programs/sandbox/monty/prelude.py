@@ -66,47 +66,6 @@ def round(number, ndigits=None, round=round, isinstance=isinstance, float=float,
     made = float(whole - least + (unit if up else 0))
     return -made if number < 0 or str(number) == '-0.0' else made
 
-class Few__:
-    def __init__(self, what):
-        self.what = what
-        self.hit = False
-    def put(self, v):
-        if self.what == 'next' or (not v if self.what == 'all' else v):
-            self.hit = True
-        return v
-    def over(self, it, iter=iter):
-        return Over__(self, iter(it))
-
-class Over__:
-    def __init__(self, few, it):
-        self.few = few
-        self.it = it
-    def __iter__(self):
-        return self
-    def __next__(self, next=next, StopIteration=StopIteration):
-        if self.few.hit:
-            raise StopIteration
-        return next(self.it)
-
-def any__(make):
-    few = Few__('any')
-    make(few)
-    return few.hit
-
-def all__(make):
-    few = Few__('all')
-    make(few)
-    return not few.hit
-
-def next__(make, *default, StopIteration=StopIteration):
-    few = Few__('next')
-    made = make(few)
-    if few.hit:
-        return made[0]
-    if default:
-        return default[0]
-    raise StopIteration
-
 async def ready__(v):
     return v
 

@@ -1,0 +1,117 @@
+"""One jailed CPython process and its pipes: frames of JSON, none of which the host believes."""
+
+import json
+import os
+import struct
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from athena.programs.sandbox.spawner import ProcessHandle
+
+_MAX_FRAME_BYTES = 16 << 20  # of one frame: a whole value, escaped
+MAX_SMALL_FRAME_BYTES = 256 << 10  # of a frame of any other kind than these
+_LARGE_FRAME_PREFIXES = (b'{"op": "call"', b'{"op": "done"')
+_LARGE_FRAME_BYTES_PER_S = 32 << 20  # bytes of such frames in a second
+_MAX_FRAME_CONTAINERS = 500_000  # containers in one frame: they cost far more memory than their text
+
+
+class WorkerBroken(Exception):
+    """The worker ended, or sent what no worker of ours sends."""
+
+
+class PythonWorker:
+    """One jailed process and its two pipes."""
+
+    def __init__(self, words: list[str]) -> None:
+        # The launcher sets its own environment; this one is for a worker that starts without it (macOS).
+        environ = {"PYTHONHASHSEED": "0"}
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, bufsize=0
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
+        self._buffer = bytearray()
+        self.frame_bytes = b""  # the last frame, as it was read
+        self._write_lock = threading.Lock()
+        self._closed = False
+        self.handle = ProcessHandle(self.process.pid)
+
+    def read_frame(self) -> dict[str, Any]:
+        """Wait for the next frame; believe nothing of it."""
+        length = struct.unpack(">I", self._read_bytes(4))[0]
+        if length > _MAX_FRAME_BYTES:
+            raise WorkerBroken("a frame is too large")
+        data = self._read_bytes(length)
+        if length > MAX_SMALL_FRAME_BYTES:
+            if not data.startswith(_LARGE_FRAME_PREFIXES):
+                raise WorkerBroken("a frame of this kind is never so large")
+            time.sleep(
+                length / _LARGE_FRAME_BYTES_PER_S
+            )  # reading it holds up everybody: nobody may have us do that all the time
+        if data.count(b"[") + data.count(b"{") > _MAX_FRAME_CONTAINERS:
+            raise WorkerBroken("a frame has too many parts")
+        try:
+            frame = json.loads(data, parse_constant=str)
+        except (ValueError, RecursionError):
+            raise WorkerBroken("a frame cannot be read") from None
+        if not isinstance(frame, dict):
+            raise WorkerBroken("a frame is not an object")
+        self.frame_bytes = data
+        return frame
+
+    def _read_bytes(self, length: int) -> bytes:
+        while len(self._buffer) < length:
+            part = os.read(self._out, 1 << 16)
+            if not part:
+                raise WorkerBroken("ended")
+            self._buffer += part
+        taken = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        return taken
+
+    def write_frame(self, data: bytes) -> None:
+        view = memoryview(struct.pack(">I", len(data)) + data)
+        with self._write_lock:
+            if self._closed:
+                return
+            try:
+                while view:
+                    view = view[os.write(self._in, view) :]
+            except OSError:  # it has ended; the reader finds out
+                return
+
+    def wait_ready(self) -> None:
+        if self.read_frame().get("op") != "ready":
+            raise WorkerBroken("it did not start")
+
+    def terminate(self) -> int:
+        """Kill it if it lives, and leave nothing of it behind."""
+        self.handle.kill()
+        code = self.process.wait()
+        with self._write_lock:
+            self._closed = True
+            for pipe in (self.process.stdin, self.process.stdout):
+                assert pipe is not None
+                with suppress(OSError):
+                    pipe.close()
+        self.handle.release()
+        return code
+
+
+class ReadyWorker(PythonWorker):
+    """A worker whose first frame has been read already."""
+
+    def __init__(self) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def from_worker(cls, worker: PythonWorker) -> PythonWorker:
+        worker.__class__ = cls
+        return worker
+
+    def wait_ready(self) -> None:
+        return
