@@ -1,4 +1,4 @@
-"""What is certainly wrong with a program, found before anything runs: names, arguments, imports. It never guesses."""
+"""Certain errors of a program, found before it runs: wrong names, arguments and imports."""
 
 import ast
 import builtins
@@ -13,7 +13,7 @@ from athena.programs.sandbox.names import RESERVED_NAMES, Function, Namespace
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.values import Failure, create_failure
 
-# With one of these a program can give a name a value that cannot be read from its text.
+# With these a program can bind names that its syntax tree does not show.
 _UNREADABLE_NAMES = frozenset(
     ("exec", "eval", "compile", "globals", "locals", "vars", "dir", "setattr", "__import__", "__builtins__", "__exit__")
 )
@@ -30,7 +30,7 @@ _FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def find_unbound_names(source: ProgramSource, names: Namespace, known: Collection[str]) -> Iterator[ast.Name]:
-    """Yield where each such name is used first; nothing where that cannot be told for certain."""
+    """Yield the first use of each unbound name; nothing if that is not certain."""
     if any(map(_is_unreadable, source.nodes)):
         return
     bound = source.bound_names | names.roots | RESERVED_NAMES | set(known)
@@ -38,7 +38,7 @@ def find_unbound_names(source: ProgramSource, names: Namespace, known: Collectio
     expected = any(_expects_failure(node) for node in source.nodes) if found else False
     seen: set[str] = set()
     for name, guarded, inner in sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset)):
-        # A function may be called where its failure is caught.
+        # A function may be called inside of a try.
         if not guarded and not (inner and expected) and name.id not in seen:
             seen.add(name.id)
             yield name
@@ -63,7 +63,7 @@ def _is_unreadable(node: ast.AST) -> bool:
 
 
 def _iter_name_uses(tree: ast.Module) -> Iterator[tuple[ast.Name, bool, bool]]:
-    """Yield every use of a name: whether its failure is caught there, and whether it is inside of a function.
+    """Yield every use of a name, whether a NameError is caught there, and whether it is inside of a function.
 
     Annotations are left out: one of the engines never looks at them.
     """
@@ -85,7 +85,7 @@ def _iter_name_uses(tree: ast.Module) -> Iterator[tuple[ast.Name, bool, bool]]:
 
 
 def _expects_failure(node: ast.AST) -> bool:
-    """Tell whether what stands in a block may fail for want of a name without ending the program."""
+    """Return whether a NameError in a block may be caught."""
     if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
         return any(_may_catch_name_error(one.type) for one in node.handlers)  # type: ignore[attr-defined]
     if isinstance(node, ast.With | ast.AsyncWith):
@@ -98,7 +98,7 @@ def _is_open_call(call: ast.Call) -> bool:
 
 
 def _may_catch_name_error(kind: ast.expr | None) -> bool:
-    """Tell whether a handler may catch a NameError: by its name, or by one that could stand for anything."""
+    """Return whether a handler may catch a NameError: it names it, or a name that may be anything."""
     if isinstance(kind, ast.Tuple):
         return any(map(_may_catch_name_error, kind.elts))
     if isinstance(kind, ast.Name):
@@ -116,7 +116,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _UNKNOWN_VALUE = object()
-_MAX_PROBLEMS = 50  # problems that are looked for
+_MAX_PROBLEMS = 50
 
 
 def find_problems(
@@ -126,11 +126,11 @@ def find_problems(
 
     `approvals` says whether the run can wait for a person, `known` which variables there are, where that is known.
     """
-    nothing = () if known is None else _check_unbound_names(source, names, known)
-    every = chain(
-        _check_calls(source, names, approvals), _check_parallel_calls(source, names), _check_imports(source), nothing
+    unbound = () if known is None else _check_unbound_names(source, names, known)
+    problems = chain(
+        _check_calls(source, names, approvals), _check_parallel_calls(source, names), _check_imports(source), unbound
     )
-    found = list(islice(every, _MAX_PROBLEMS))  # to say what was meant takes time
+    found = list(islice(problems, _MAX_PROBLEMS))  # finding suggestions takes time
     return sorted(found, key=lambda one: one["line"] or 0)
 
 
@@ -144,7 +144,7 @@ def dotted_name(node: ast.AST) -> str | None:
 
 
 def _check_calls(source: ProgramSource, names: Namespace, approvals: bool) -> Iterator[Failure]:
-    roots = names.roots - source.bound_names  # a name with a new value is no longer ours
+    roots = names.roots - source.bound_names  # a name that the program binds is no namespace
     for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
@@ -173,7 +173,7 @@ def _check_unbound_names(source: ProgramSource, names: Namespace, known: Collect
 
 
 def _check_parallel_calls(source: ProgramSource, names: Namespace) -> Iterator[Failure]:
-    """Find calls of `parallel` that cannot be right, before what stands in them is called."""
+    """Find wrong calls of `parallel`, before their arguments are called."""
     for node in source.nodes:
         if not isinstance(node, ast.Call) or dotted_name(node.func) != "parallel" or "parallel" in source.bound_names:
             continue
@@ -231,14 +231,14 @@ def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[
 
 
 def _suggest_parameters(name: str, function: Function, given: Collection[str]) -> list[str]:
-    """Return the parameter that a wrong name may have meant: first of all one that is missing."""
+    """Suggest a parameter for a wrong name, first among those that are missing."""
     missing = [one for one in function.required if one not in given]
     near = get_close_matches(name, missing, 1, 0.4) or get_close_matches(name, function.parameter_names, 1, 0.5)
     return near or (missing if len(missing) == 1 else [])
 
 
 def _describe_mismatch(node: ast.expr, schema: dict[str, Any]) -> str | None:
-    """Say what an argument should have been, if it is written out and cannot fit."""
+    """Describe the expected type if a literal argument cannot fit."""
     kind, value = _read_literal(node)
     if kind is None or any(word in schema for word in ("anyOf", "oneOf", "allOf", "$ref")):
         return None
@@ -274,9 +274,9 @@ def _read_literal(node: ast.expr) -> tuple[type | None, Any]:
 
 
 def _check_imports(source: ProgramSource) -> Iterator[Failure]:
-    """Find imports of what is not there; one that the program tries and expects to fail is its own business."""
+    """Find imports of unknown modules, except inside of a try."""
     tried: set[int] = set()
-    for node in source.nodes:  # the outer ones first: what is inside of them is not walked again
+    for node in source.nodes:  # outer ones first, so that inner ones are not walked again
         if isinstance(node, ast.Try) and id(node) not in tried:
             tried.update(id(inner) for part in node.body for inner in ast.walk(part))
     for node in source.nodes:

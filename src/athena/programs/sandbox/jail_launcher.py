@@ -1,4 +1,4 @@
-"""Shut this process in, then become the worker: run as a script, with the standard library alone.
+"""Apply the jail's layers to this process, then execute the worker: a script of the standard library alone.
 
     launcher.py --profile monty|python --layers ns,landlock,seccomp --cpu S --memory MB [--ro PATH]... -- WORKER ARGS...
 
@@ -21,7 +21,7 @@ WORKER_FD = 1000
 NOBODY_ID = 65534
 EXIT_LAYER_MISSING, EXIT_ORPHANED, EXIT_NOT_EXECUTED = 97, 98, 99
 
-# --- what a worker may ask of the kernel ------------------------------------------------------------------------
+# --- system calls that a worker may use -------------------------------------------------------------------------
 
 _X86_64_SYSCALLS = """
 read=0 write=1 close=3 stat=4 fstat=5 lstat=6 poll=7 lseek=8 mmap=9 mprotect=10 munmap=11 brk=12 rt_sigaction=13
@@ -110,7 +110,7 @@ def refuse_bits(argument: int, bits: int) -> list[bytes]:
 
 
 def build_conditions() -> dict[str, list[bytes]]:
-    """Return what must hold for the calls that are allowed only in part; each ends in a refusal or falls through."""
+    """Return the argument checks of system calls that are allowed in part; each refuses or falls through."""
     executable, anonymous = 4, 0x20
     writing = 0x400643  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_TMPFILE
     return {
@@ -139,7 +139,7 @@ def build_conditions() -> dict[str, list[bytes]]:
 
 
 def build_filter(profile: str) -> bytes:
-    """Write the filter: what is not listed is refused, another architecture's calls kill."""
+    """Build the seccomp filter: refuse what is not listed, kill on another architecture's calls."""
     known, special = syscall_numbers(), build_conditions()
     steps = [pack_load(4), pack_instruction(BPF_EQUAL, 1, 0, SYSCALL_TABLES[MACHINE][0]), pack_return(SECCOMP_KILL)]
     steps += [
@@ -248,7 +248,7 @@ def enter_namespaces(root: bool) -> None:
 
 
 def pivot_to_new_root(binds: list[tuple[str, int]], hidden: list[str]) -> None:
-    """Stand on a small read-only root that holds the named paths and nothing else."""
+    """Change to a small read-only root that holds the named paths and nothing else."""
     base = "/tmp"
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", base, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k,mode=755")
@@ -322,7 +322,7 @@ def die_with_parent() -> None:
 
 
 class LayerSetup:
-    """What was asked for, and what is in place."""
+    """The requested layers, and those in place."""
 
     def __init__(self, wanted: str) -> None:
         self.wanted = [name for name in wanted.split(",") if name]
@@ -361,7 +361,7 @@ def main(words: list[str]) -> None:
     os.umask(0o777)
     prctl(38, 1)  # no_new_privs
     set_limits(int(given["cpu"]), int(given["memory"]))
-    if parent != os.getppid():  # it died before it was watched
+    if parent != os.getppid():  # the parent died before the kernel watched it
         os._exit(EXIT_ORPHANED)
     layer("landlock", install_landlock, allowed, int(given["landlock"]))
     for _, descriptor in binds:

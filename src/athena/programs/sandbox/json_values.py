@@ -1,4 +1,4 @@
-"""Values as plain JSON, within a budget: what crosses a wall is copied, counted and cut, never trusted."""
+"""Copy values between host and worker as plain JSON, within a budget."""
 
 import json
 import math
@@ -13,7 +13,7 @@ CUT_MARK = "cut__"
 
 
 class ValueTooLarge(Exception):
-    """A value does not fit its budget; the message says in what way."""
+    """A value exceeds its budget."""
 
 
 class JsonCopier:
@@ -63,7 +63,7 @@ class JsonCopier:
 
 
 def _simplify_value(value: Any) -> Any:
-    """Turn what JSON lacks into what it has."""
+    """Return the nearest value that JSON has."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -86,7 +86,7 @@ def _simplify_value(value: Any) -> Any:
 
 
 def to_plain_json(value: Any, nodes: int, size: int) -> Any:
-    """Return a value as plain JSON, or raise TooLarge."""
+    """Return a value as plain JSON, or raise ValueTooLarge."""
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -94,7 +94,7 @@ def to_plain_json(value: Any, nodes: int, size: int) -> Any:
 
 
 class JsonBudget:
-    """Lets through values that are JSON as they stand, until the budget for all of them is used up."""
+    """Accepts values that are JSON already, until the budget for all of them is used up."""
 
     def __init__(self, nodes: int = 100_000, size: int = 1 << 20) -> None:
         self._nodes, self._size = nodes, size
@@ -139,7 +139,7 @@ class JsonBudget:
 
 
 def shorten_value(value: Any, most: int, budget: int, whole: int | None = None) -> tuple[Any, bool]:
-    """Return what a model is shown of a plain value: all of it, or its beginning under a header that says so.
+    """Shorten a plain value for a model: all of it, or its beginning under a header that says so.
 
     It has at most so many characters and so many tokens.
     """

@@ -75,7 +75,7 @@ _PLAIN_PARTS = (ast.expr, ast.expr_context, ast.boolop, ast.operator, ast.unaryo
 _NODE_REASONS = {"Delete": "del", "YieldFrom": "yield", "ClassDef": "a class"}
 _TAKES_ALL = _word_set("list tuple set frozenset dict sum max min sorted")  # they take every value, in order
 _LAZY_BUILTINS = _word_set("map filter zip enumerate reversed")
-_LAZY_WITHOUT_FUNCTION = _word_set("zip enumerate reversed")  # nobody can tell when their values are made
+_LAZY_WITHOUT_FUNCTION = _word_set("zip enumerate reversed")  # making their values has no side effect
 _MUTATORS = _word_set(
     """add append appendleft clear discard extend insert pop popitem popleft remove reverse setdefault sort subtract
     update"""
@@ -109,10 +109,10 @@ def find_earlier_reason(used: set[str], sources: dict[str, str], names: Namespac
 
 
 class _Place(NamedTuple):
-    """Where a node stands."""
+    """The context of a node."""
 
     parent: ast.AST
-    in_key: bool = False  # inside of key= of a function of Monty's
+    in_key: bool = False  # inside of key= of max, min or sort
     looped: frozenset[str] = frozenset()  # names that a surrounding loop goes over by enumerate, zip or reversed
 
 
@@ -268,7 +268,7 @@ def _is_callee(node: ast.expr, parent: ast.AST) -> bool:
 
 
 def _check_exception(node: ast.Call) -> str:
-    """Find an exception that is given anything but one text: Monty's hold no more."""
+    """Find an exception that gets anything but one text: Monty's hold no more."""
     is_text = not node.args or isinstance(_constant(node.args[0]), str) or not isinstance(node.args[0], _OTHER_VALUES)
     return "" if is_text and len(node.args) < 2 else "an exception that holds more than one text"
 

@@ -1,4 +1,4 @@
-"""What Monty says went wrong, as an agent is told it."""
+"""Monty's exceptions as errors for agents."""
 
 import ast
 import re
@@ -17,17 +17,17 @@ _ARGUMENT_ERROR_PATTERN = re.compile(
 
 
 def to_failure(
-    error: Any, feed: int, source: ProgramSource, limits: Limits, troubles: Mapping[str, CallError]
+    error: Any, feed: int, source: ProgramSource, limits: Limits, call_errors: Mapping[str, CallError]
 ) -> Failure:
-    """Say what went wrong in the program, and where."""
+    """Return the error and its line."""
     kind, message = _read_exception(error)
     frames = [frame for frame in error.traceback() if frame.filename == f"<python-input-{feed}>"]
     line = frames[-1].line if frames else None
-    if kind == "TypeError" and (unfit := _ARGUMENT_ERROR_PATTERN.fullmatch(message)):
-        line = _find_call_line(source, unfit)
+    if kind == "TypeError" and (argument_error := _ARGUMENT_ERROR_PATTERN.fullmatch(message)):
+        line = _find_call_line(source, argument_error)
     lower = message.lower()
-    if trouble := troubles.get(message):
-        return create_failure(trouble.exception_type, trouble._replace(hint=None).text, line, trouble.hint)
+    if call_error := call_errors.get(message):
+        return create_failure(call_error.exception_type, call_error._replace(hint=None).text, line, call_error.hint)
     if kind == "RuntimeError" and message.startswith("limit_exceeded: an argument"):  # the prelude's
         kind = "ToolError"
     if kind == "MemoryError" and "limit" in lower:
@@ -54,16 +54,16 @@ def to_failure(
     return create_failure(kind, message, line)
 
 
-def _find_call_line(source: ProgramSource, unfit: re.Match[str]) -> int | None:
-    """Find the line of a call by what is said of it; None where several would do."""
-    missing = re.findall(r"'(\w+)'", unfit.string)
+def _find_call_line(source: ProgramSource, argument_error: re.Match[str]) -> int | None:
+    """Return the line of the call that an error message is about; None if several fit."""
+    missing = re.findall(r"'(\w+)'", argument_error.string)
     lines = set()
     for node in source.nodes:
-        if not isinstance(node, ast.Call) or _last_name(node.func) != unfit["name"]:
+        if not isinstance(node, ast.Call) or _last_name(node.func) != argument_error["name"]:
             continue
         spread = any(isinstance(one, ast.Starred) for one in node.args) or any(one.arg is None for one in node.keywords)
-        given = len(node.args) + isinstance(node.func, ast.Attribute)  # a method has one more
-        count = unfit["given"] is None or given == int(unfit["given"])
+        argument_count = len(node.args) + isinstance(node.func, ast.Attribute)  # a method has one more
+        count = argument_error["given"] is None or argument_count == int(argument_error["given"])
         named = any(one.arg in missing for one in node.keywords)
         if spread or (count and not named):
             lines.add(node.lineno)

@@ -1,4 +1,4 @@
-"""What a type checker holds against a program before it runs; only what is certain counts."""
+"""Certain type errors of a program, found before it runs."""
 
 import builtins
 import json
@@ -24,7 +24,7 @@ _NAMESPACE_CLASS_PATTERN = re.compile(rf"{NAMESPACE_PREFIX}(\w+)")
 
 
 def build_stubs(names: Namespace) -> str:
-    """Write what a program can call as declarations."""
+    """Return stubs of everything that a program can call."""
     inside: dict[str, list[str]] = {}
     for path, function in names.items():
         place, _, name = path.partition(".")
@@ -46,7 +46,7 @@ def build_stubs(names: Namespace) -> str:
 
 
 def parse_report(report: str) -> list[Failure]:
-    """Read the checker's report; what it may be mistaken about is left out."""
+    """Parse the checker's report; skip what it may be wrong about."""
     return [
         create_failure(
             "TypeError",
@@ -71,7 +71,7 @@ def _iter_certain(report: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _are_disjoint(message: str) -> bool:
-    """Tell whether what was found has nothing in common with what was expected."""
+    """Return whether the actual and the expected type have no member in common."""
     if not (match := _EXPECTED_FOUND_PATTERN.search(message)):
         return False
     wanted, found = _union_members(match["wanted"]), _union_members(match["found"])

@@ -66,7 +66,7 @@ _replies: dict[int, dict[str, Any]] = {}
 _call_count = 0
 _open_calls: set[int] = set()
 _limits: dict[str, int] = {}
-_namespace_members: dict[str, list[str]] = {}  # what stands in each namespace
+_namespace_members: dict[str, list[str]] = {}  # names in each namespace
 
 
 def _collect_reply() -> None:
@@ -79,7 +79,7 @@ _ARGUMENT_HINT = "pass less at a time"
 
 
 class _ToolCall(PendingValue):  # type: ignore[misc]
-    """A call that runs; its result is waited for where it is needed."""
+    """A running call; `result` waits for it."""
 
     def __init__(self, number: int) -> None:
         self.call_id = number
@@ -122,7 +122,7 @@ class _Tool:
 
     def _start_call(self, args: tuple[Any, ...], given: dict[str, Any], at_once: bool) -> _ToolCall:
         global _call_count
-        while at_once and len(_open_calls) >= _limits["parallel"]:  # or both sides would write and none read
+        while at_once and len(_open_calls) >= _limits["parallel"]:  # else both sides could block on writing
             _collect_reply()
         out.flush()
         copier = BoundedCopier(_limits["nodes"], _limits["size"], cut=False)
@@ -158,7 +158,7 @@ _COROUTINE_USAGE = "parallel() takes calls of operations and functions; for coro
 
 
 def _begin_item(value: Any) -> Any:
-    """Call what stands in the list of `parallel`; an operation without waiting for it."""
+    """Call an element of `parallel`; do not wait for an operation."""
     if isinstance(value, types.CoroutineType):
         raise TypeError(_COROUTINE_USAGE)
     if not callable(value):
@@ -170,7 +170,7 @@ def _begin_item(value: Any) -> Any:
 
 
 def parallel(*given: Any, return_errors: bool = False) -> Any:
-    """Wait for calls that run at once."""
+    """Run calls concurrently and return their results."""
     if len(given) == 1 and hasattr(type(given[0]), "__next__"):  # Monty has lists instead
         given = (list(given[0]),)
     if len(given) != 1 or not isinstance(given[0], (list, tuple, dict)):
@@ -239,7 +239,7 @@ def _execute_program(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, 
     for text in frame["definitions"]:
         try:
             exec(compile(text, "<earlier>", "exec", dont_inherit=True), scope)
-        except Exception:  # it needs what is not here; whoever uses it finds out
+        except Exception:  # it needs something that is missing here; using it will fail
             continue
     frame["before"] = list(scope)
     try:
@@ -312,14 +312,14 @@ def _refuse_input(*_: Any) -> str:
 
 
 def main() -> None:
-    builtins.input = _refuse_input  # what can be read belongs to the frames
+    builtins.input = _refuse_input  # standard input carries the frames
     sys.stdin = None
     _send_frame({"op": "ready"})
-    from tagging import untag_value  # not before: each costs a millisecond of a start
+    from tagging import untag_value  # lazy: each costs a millisecond of a start
     from waiting import prepare_asyncio, to_awaitable  # type: ignore[import-not-found]
 
     sys.path = [place for place in sys.path if place != os.path.dirname(__file__)]
-    for name in _PRELOADED_MODULES.split():  # while nobody waits
+    for name in _PRELOADED_MODULES.split():  # while idle
         if select.select([0], [], [], 0)[0]:
             break
         __import__(name)

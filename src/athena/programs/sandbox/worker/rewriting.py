@@ -1,4 +1,4 @@
-"""A program's syntax tree, changed so that it has a value, may return, and makes calls at once."""
+"""Rewrite a program so that it has a value, may return at the top level, and makes concurrent calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ASYNCIO_STARTERS = ("gather", "create_task", "ensure_future", "wait_for", "shie
 
 
 class ProgramRewriter(ast.NodeTransformer):
-    """Gives a program a value, lets it return, and lets the elements of `parallel([...])` run at once."""
+    """Gives a program a value, allows return, and makes the elements of `parallel([...])` concurrent."""
 
     def __init__(self, roots: set[str], wrapped: bool) -> None:
         self.roots, self.wrapped, self.depth = roots, wrapped, 0
@@ -90,7 +90,7 @@ _CATCHING_NODES = (ast.Try, ast.With, ast.AsyncWith, getattr(ast, "TryStar", ast
 
 
 def _list_top_level(tree: ast.Module) -> list[ast.AST]:
-    """List what is not inside of a function or a class."""
+    """List the nodes outside of functions and classes."""
     found: list[ast.AST] = []
     todo: list[ast.AST] = [tree]
     while todo:
@@ -102,7 +102,7 @@ def _list_top_level(tree: ast.Module) -> list[ast.AST]:
 
 
 def _returns_inside_try(nodes: list[ast.AST]) -> bool:
-    """Tell whether the program returns from where an exception might be caught."""
+    """Return whether the program returns from inside of a try or with."""
     if any(isinstance(node, ast.alias) and node.name == "*" for node in nodes):
         return False  # not allowed in a function
     catching = [node for node in nodes if isinstance(node, _CATCHING_NODES)]
@@ -121,7 +121,7 @@ def _find_bound_names(nodes: list[ast.AST]) -> set[str]:
 
 
 def _wrap_in_function(tree: ast.Module, names: set[str]) -> ast.Module:
-    """Put a program into a function with global names, from which it can return."""
+    """Wrap a program in a function with global names, so that it can return."""
     waits = any(isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)) for node in _list_top_level(tree))
     made = ast.parse(f"{'async ' if waits else ''}def __program__(): pass\n{'await ' if waits else ''}__program__()")
     function = made.body[0]

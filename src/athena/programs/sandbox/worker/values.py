@@ -12,11 +12,11 @@ if MYPY:  # typing costs some milliseconds of every cold start
 
 
 class ArgumentTooLarge(Exception):
-    """A value does not fit its budget."""
+    """A value exceeds its budget."""
 
 
 class PendingValue:
-    """Something whose value is waited for where it is needed."""
+    """A value that `result` waits for."""
 
     def result(self) -> Any:
         raise NotImplementedError
@@ -33,7 +33,7 @@ def _simplify_value(value: Any) -> Any:
         return f"{type(value).__name__}: {value}"[:2000]
     if isinstance(value, PendingValue):
         return value.result()
-    if hasattr(type(value), "isoformat"):  # of its type: an operation's name answers to anything
+    if hasattr(type(value), "isoformat"):  # of its type: a tool has every attribute
         return str(value.isoformat())
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
@@ -47,7 +47,7 @@ def _simplify_value(value: Any) -> Any:
 
 
 class BoundedCopier:
-    """Copies a value as plain JSON; past its budget it cuts, or raises."""
+    """Copies a value as plain JSON; cuts it at its budget, or raises."""
 
     def __init__(self, nodes: int, size: int, cut: bool) -> None:
         self.nodes, self.size, self.may_cut, self.cut = nodes, size, cut, False
