@@ -28,8 +28,8 @@ class CallError(NamedTuple):
 
     @property
     def text(self) -> str:
-        told = self.message if self.exception_type != "ToolError" else f"{self.code}: {self.message}"
-        return f"{told} (hint: {self.hint})" if self.hint else told
+        message_text = self.message if self.exception_type != "ToolError" else f"{self.code}: {self.message}"
+        return f"{message_text} (hint: {self.hint})" if self.hint else message_text
 
 
 class TooManyUnknownCalls(Exception):
@@ -120,10 +120,12 @@ class RunCalls:
     def has_running_calls(self) -> bool:
         return self._running_count > 0
 
-    def restore_counts(self, count: int, made: Mapping[str, Made]) -> None:
+    def restore_counts(self, count: int, counts_by_path: Mapping[str, Made]) -> None:
         """Restore the counts of a paused run."""
         self.count = self.total = count
-        self._tallies = {path: [one["done"], one["failed"], one["done"] + one["failed"]] for path, one in made.items()}
+        self._tallies = {
+            path: [one["done"], one["failed"], one["done"] + one["failed"]] for path, one in counts_by_path.items()
+        }
 
     def close(self) -> None:
         """Refuse every further call."""
@@ -241,8 +243,8 @@ class RunCalls:
             call_error = CallError("ToolError", error.code, message, "call it outside of parallel() and await")
         except AthenaError as error:
             hint = error.hint
-            said = any(part in (hint or "") for part in ("parameters:", f"{function.path}("))  # how it is called
-            if isinstance(error, InvalidInput) and not said:
+            has_signature = any(part in (hint or "") for part in ("parameters:", f"{function.path}("))
+            if isinstance(error, InvalidInput) and not has_signature:
                 hint = "; ".join(filter(None, [hint, f"parameters: {function.format_signature()}"]))
             call_error = CallError("ToolError", error.code, str(error), hint)
         except ValueTooLarge as error:

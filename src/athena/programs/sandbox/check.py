@@ -34,10 +34,10 @@ def find_unbound_names(source: ProgramSource, names: Namespace, known: Collectio
     if any(map(_is_unreadable, source.nodes)):
         return
     bound = source.bound_names | names.roots | RESERVED_NAMES | set(known)
-    found = [one for one in _iter_name_uses(source.tree) if one[0].id not in bound and not _is_builtin(one[0].id)]
-    expected = any(_expects_failure(node) for node in source.nodes) if found else False
+    uses = [one for one in _iter_name_uses(source.tree) if one[0].id not in bound and not _is_builtin(one[0].id)]
+    expected = any(_expects_failure(node) for node in source.nodes) if uses else False
     seen: set[str] = set()
-    for name, guarded, inner in sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset)):
+    for name, guarded, inner in sorted(uses, key=lambda one: (one[0].lineno, one[0].col_offset)):
         # A function may be called inside of a try.
         if not guarded and not (inner and expected) and name.id not in seen:
             seen.add(name.id)
@@ -130,8 +130,8 @@ def find_problems(
     problems = chain(
         _check_calls(source, names, approvals), _check_parallel_calls(source, names), _check_imports(source), unbound
     )
-    found = list(islice(problems, _MAX_PROBLEMS))  # finding suggestions takes time
-    return sorted(found, key=lambda one: one["line"] or 0)
+    first_problems = list(islice(problems, _MAX_PROBLEMS))  # finding suggestions takes time
+    return sorted(first_problems, key=lambda one: one["line"] or 0)
 
 
 def dotted_name(node: ast.AST) -> str | None:
@@ -177,10 +177,10 @@ def _check_parallel_calls(source: ProgramSource, names: Namespace) -> Iterator[F
     for node in source.nodes:
         if not isinstance(node, ast.Call) or dotted_name(node.func) != "parallel" or "parallel" in source.bound_names:
             continue
-        wrong = any(word.arg not in (None, "return_errors") for word in node.keywords)
+        is_wrong = any(word.arg not in (None, "return_errors") for word in node.keywords)
         if not any(isinstance(one, ast.Starred) for one in node.args):
-            wrong |= len(node.args) != 1 or _is_single_call(node.args[0], names)
-        if wrong:
+            is_wrong |= len(node.args) != 1 or _is_single_call(node.args[0], names)
+        if is_wrong:
             hint = "write parallel([one(), other()]), with brackets"
             yield create_failure("TypeError", WRONG_PARALLEL, node.lineno, hint)
 
@@ -198,41 +198,43 @@ def _is_dry_run(node: ast.Call) -> bool:
 
 def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failure]:
     order, hint = function.parameter_names, f"parameters: {function.format_signature()}"
-    given: dict[str, ast.expr] = {}
+    arguments: dict[str, ast.expr] = {}
     certain = not any(isinstance(one, ast.Starred) for one in node.args) and all(one.arg for one in node.keywords)
-    for place, value in enumerate(node.args):
+    for position, value in enumerate(node.args):
         if isinstance(value, ast.Starred):
             break
-        if place >= len(order):
+        if position >= len(order):
             yield create_failure("TypeError", f"{path} takes at most {len(order)} arguments", value.lineno, hint)
             break
-        given[order[place]] = value
+        arguments[order[position]] = value
     for keyword in node.keywords:
         if keyword.arg is None:
             continue
         if keyword.arg not in order and not function.accepts_extra:
-            near = _suggest_parameters(keyword.arg, function, [*given, *(one.arg for one in node.keywords if one.arg)])
+            near = _suggest_parameters(
+                keyword.arg, function, [*arguments, *(one.arg for one in node.keywords if one.arg)]
+            )
             meant = f"did you mean {near[0]!r}? " if near else ""
             yield create_failure(
                 "TypeError", f"{path} has no parameter {keyword.arg!r}", keyword.value.lineno, meant + hint
             )
-            given.setdefault(near[0] if near else keyword.arg, keyword.value)
-        elif keyword.arg in given:
+            arguments.setdefault(near[0] if near else keyword.arg, keyword.value)
+        elif keyword.arg in arguments:
             yield create_failure("TypeError", f"{path} is given {keyword.arg!r} twice", keyword.value.lineno, hint)
         else:
-            given[keyword.arg] = keyword.value
-    missing = [name for name in function.required if name not in given]
+            arguments[keyword.arg] = keyword.value
+    missing = [name for name in function.required if name not in arguments]
     if certain and missing:
         yield create_failure("TypeError", f"{path} needs {', '.join(missing)}", node.lineno, hint)
     properties = function.parameters.get("properties", {})
-    for name, value in given.items():
-        if name in properties and (wrong := _describe_mismatch(value, properties[name])):
-            yield create_failure("TypeError", f"{path}: {name!r} must be {wrong}", value.lineno, hint)
+    for name, value in arguments.items():
+        if name in properties and (expected := _describe_mismatch(value, properties[name])):
+            yield create_failure("TypeError", f"{path}: {name!r} must be {expected}", value.lineno, hint)
 
 
-def _suggest_parameters(name: str, function: Function, given: Collection[str]) -> list[str]:
+def _suggest_parameters(name: str, function: Function, argument_names: Collection[str]) -> list[str]:
     """Suggest a parameter for a wrong name, first among those that are missing."""
-    missing = [one for one in function.required if one not in given]
+    missing = [one for one in function.required if one not in argument_names]
     near = get_close_matches(name, missing, 1, 0.4) or get_close_matches(name, function.parameter_names, 1, 0.5)
     return near or (missing if len(missing) == 1 else [])
 
@@ -246,15 +248,15 @@ def _describe_mismatch(node: ast.expr, schema: dict[str, Any]) -> str | None:
         if value is _UNKNOWN_VALUE or value in schema["enum"]:
             return None
         return f"one of {', '.join(map(repr, schema['enum']))}, not {value!r}"
-    wanted = schema.get("type")
-    if wanted is None:
+    type_name = schema.get("type")
+    if type_name is None:
         return None
-    options = [wanted] if isinstance(wanted, str) else list(wanted)
+    options = [type_name] if isinstance(type_name, str) else list(type_name)
     fits = [_PYTHON_TYPES[option] for option in options if option in _PYTHON_TYPES]
     if len(fits) < len(options) or any(kind in types and (kind is not bool or bool in types) for types in fits):
         return None
-    shown = "" if value is _UNKNOWN_VALUE else f" {value!r:.60}"
-    return f"{' or '.join(options)}, not {kind.__name__}{shown}"
+    value_text = "" if value is _UNKNOWN_VALUE else f" {value!r:.60}"
+    return f"{' or '.join(options)}, not {kind.__name__}{value_text}"
 
 
 def _read_literal(node: ast.expr) -> tuple[type | None, Any]:
@@ -283,12 +285,12 @@ def _check_imports(source: ProgramSource) -> Iterator[Failure]:
         if id(node) in tried:
             continue
         if isinstance(node, ast.Import):
-            wanted = [alias.name for alias in node.names]
+            modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            wanted = [node.module or "."]
+            modules = [node.module or "."]
         else:
             continue
-        for name in wanted:
+        for name in modules:
             top = name.partition(".")[0]
             if top not in sys.stdlib_module_names:
                 yield create_failure(

@@ -259,8 +259,8 @@ class CPython:
             value = to_plain_json(last_frame.get("value"), self.limits.value_nodes, self.limits.value_bytes)
         except ValueTooLarge as large:
             return EngineResult("python", value=f"[cut: {large}]", is_cut=True, state=sealed, lost=names)
-        whole = last_frame.get("whole")
-        long = whole if isinstance(whole, int) and isinstance(value, str | list | dict) else None
+        full_length = last_frame.get("whole")
+        long = full_length if isinstance(full_length, int) and isinstance(value, str | list | dict) else None
         return EngineResult(
             "python", value=value, is_cut=last_frame.get("cut") is True, full_length=long, state=sealed, lost=names
         )
@@ -401,8 +401,8 @@ def _parse_failure(last_frame: dict[str, Any], limits: Limits) -> Failure | None
     if hint and message.endswith(f" (hint: {hint})"):
         message = message.removesuffix(f" (hint: {hint})")
     if kind == "MemoryError":
-        told = f"more than {limits.python_memory_mb} MB of memory (limit python_memory_mb)"
-        return create_failure(kind, told, where, "work on less at a time", "python_memory_mb")
+        limit_message = f"more than {limits.python_memory_mb} MB of memory (limit python_memory_mb)"
+        return create_failure(kind, limit_message, where, "work on less at a time", "python_memory_mb")
     if kind in ("ImportError", "ModuleNotFoundError") and hint is None:
         from athena.programs.sandbox.check import IMPORTS_HINT
 

@@ -75,8 +75,10 @@ def probe_layers() -> JailReport:
     spec = build_python_spec(("-I", "-S", "-B", "-c", "pass"))
     attempts: list[JailAttempt] = []
     for layers in list_layer_choices():
-        words = build_command(spec, layers)
-        process = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False, env={})
+        command = build_command(spec, layers)
+        process = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False, env={}
+        )
         why = process.stderr.decode(errors="replace").strip()[-200:]
         if "No module named 'encodings'" in why:
             why = "Python cannot read its own library there: it is below a folder that only its owner may enter"
@@ -92,13 +94,13 @@ def probe_layers() -> JailReport:
 
 def build_monty_spec(binary: str, *, cpu_s: int = 3600, memory_mb: int = 2048) -> WorkerSpec:
     """Let Monty see the libraries that it is linked to and the time zones."""
-    found = [
+    libraries = [
         str(folder / name)
         for name in _MONTY_LIBRARIES
         for folder in _list_library_folders()
         if (folder / name).exists()
     ]
-    firsts = {Path(path).name: path for path in reversed(found)}
+    firsts = {Path(path).name: path for path in reversed(libraries)}
     readable = [*_read_linker(binary), *firsts.values(), _ZONEINFO_PATH]
     return WorkerSpec("monty", (binary,), _filter_existing(readable), cpu_s=cpu_s, memory_mb=memory_mb)
 
@@ -139,8 +141,8 @@ def _list_mapped_files() -> tuple[str, ...]:
 @cache
 def _list_library_folders() -> tuple[Path, ...]:
     names = ("libc.so", "libc-", "ld-linux", "ld-musl", "libgcc_s", "libm.so")
-    found = [Path(path).parent for path in _list_mapped_files() if Path(path).name.startswith(names)]
-    packaged = [folder for folder in dict.fromkeys(found) if "site-packages" not in folder.parts]
+    folders = [Path(path).parent for path in _list_mapped_files() if Path(path).name.startswith(names)]
+    packaged = [folder for folder in dict.fromkeys(folders) if "site-packages" not in folder.parts]
     return tuple(packaged)
 
 
@@ -173,31 +175,32 @@ def build_command(spec: WorkerSpec, layers: Layers, *, check: bool = False) -> l
     if "sandbox-exec" in layers:
         return ["/usr/bin/sandbox-exec", "-p", _format_macos_profile(spec), *spec.argv]
     python = getattr(sys, "_base_executable", None) or sys.executable
-    inner = [layer for layer in layers if layer != "bwrap"]
-    words = [python, "-I", "-S", "-B", str(_LAUNCHER_PATH), "--profile", spec.profile, "--layers", ",".join(inner)]
-    words += ["--cpu", str(spec.cpu_s), "--memory", str(spec.memory_mb)]
+    launcher_layers = [layer for layer in layers if layer != "bwrap"]
+    command = [python, "-I", "-S", "-B", str(_LAUNCHER_PATH), "--profile", spec.profile]
+    command += ["--layers", ",".join(launcher_layers)]
+    command += ["--cpu", str(spec.cpu_s), "--memory", str(spec.memory_mb)]
     if "bwrap" in layers:
-        return [*_build_bwrap_argv(spec), *words, *(["--check"] if check else []), "--", *spec.argv]
+        return [*_build_bwrap_argv(spec), *command, *(["--check"] if check else []), "--", *spec.argv]
     for path in spec.readable:
-        words += ["--ro", path]
+        command += ["--ro", path]
     for path in spec.hidden:
-        words += ["--hide", path]
-    return [*words, *(["--check"] if check else []), "--", *spec.argv]
+        command += ["--hide", path]
+    return [*command, *(["--check"] if check else []), "--", *spec.argv]
 
 
 def _build_bwrap_argv(spec: WorkerSpec) -> list[str]:
     """Namespaces by bubblewrap, which may be allowed to make them where we are not; our launcher runs inside."""
-    words = [which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    words += ["--uid", "65534", "--gid", "65534", "--clearenv", "--chdir", "/"]
+    command = [which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    command += ["--uid", "65534", "--gid", "65534", "--clearenv", "--chdir", "/"]
     for path in _filter_existing(
         [*build_python_spec(()).readable, *build_python_spec(()).argv, *spec.readable, spec.argv[0]]
     ):
-        words += ["--ro-bind", os.path.realpath(path), path]
-    words += ["--ro-bind", str(_LAUNCHER_PATH), str(_LAUNCHER_PATH)]
+        command += ["--ro-bind", os.path.realpath(path), path]
+    command += ["--ro-bind", str(_LAUNCHER_PATH), str(_LAUNCHER_PATH)]
     for path in spec.hidden:
         if os.path.isdir(path):
-            words += ["--tmpfs", path]
-    return [*words, "--"]
+            command += ["--tmpfs", path]
+    return [*command, "--"]
 
 
 def _format_macos_profile(spec: WorkerSpec) -> str:
@@ -208,8 +211,8 @@ def _format_macos_profile(spec: WorkerSpec) -> str:
 class LaunchScript:
     """An executable file that runs a command, for Monty, which takes only a path."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        script = f'#!/bin/sh\nexec {shlex.join(words)} "$@" 2>/dev/null\n'.encode()
+    def __init__(self, command: Sequence[str]) -> None:
+        script = f'#!/bin/sh\nexec {shlex.join(command)} "$@" 2>/dev/null\n'.encode()
         self._descriptor = -1
         self._file: Path | None = None
         try:

@@ -138,7 +138,7 @@ class JsonBudget:
         return True
 
 
-def shorten_value(value: Any, most: int, budget: int, whole: int | None = None) -> tuple[Any, bool]:
+def shorten_value(value: Any, most: int, budget: int, full_length: int | None = None) -> tuple[Any, bool]:
     """Shorten a plain value for a model: all of it, or its beginning under a header that says so.
 
     It has at most so many characters and so many tokens.
@@ -146,11 +146,12 @@ def shorten_value(value: Any, most: int, budget: int, whole: int | None = None) 
     if value is None or isinstance(value, bool | int | float):
         return value, False
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if len(text) <= most and whole is None and tokens.fits_token_limit(text, budget):
+    if len(text) <= most and full_length is None and tokens.fits_token_limit(text, budget):
         return value, False
-    shown = tokens.truncate_to_tokens(text[:most], budget)
-    kept = "" if whole is None else f" of which the first {len(value):,} are kept,"
-    size = len(value) if whole is None else whole
-    what = f"an object of {size:,} keys" if isinstance(value, dict) else f"a list of {size:,} items"
-    what = f"a text of {size:,} characters" if isinstance(value, str) else what
-    return f"[cut: {what},{kept} {len(text):,} characters as JSON; the first {len(shown):,} follow]\n{shown}", True
+    beginning = tokens.truncate_to_tokens(text[:most], budget)
+    kept_note = "" if full_length is None else f" of which the first {len(value):,} are kept,"
+    size = len(value) if full_length is None else full_length
+    description = f"an object of {size:,} keys" if isinstance(value, dict) else f"a list of {size:,} items"
+    description = f"a text of {size:,} characters" if isinstance(value, str) else description
+    header = f"[cut: {description},{kept_note} {len(text):,} characters as JSON; the first {len(beginning):,} follow]"
+    return f"{header}\n{beginning}", True

@@ -87,12 +87,12 @@ class Namespace:
     @cached_property
     def members(self) -> dict[str, list[str]]:
         """The names in each namespace."""
-        found: dict[str, list[str]] = {}
+        names_by_namespace: dict[str, list[str]] = {}
         for path in (*self._namespaces, *self._functions):
             namespace, _, last = path.rpartition(".")
             if namespace:
-                found.setdefault(namespace, []).append(last)
-        return {namespace: sorted(set(names)) for namespace, names in found.items()}
+                names_by_namespace.setdefault(namespace, []).append(last)
+        return {namespace: sorted(set(names)) for namespace, names in names_by_namespace.items()}
 
     def items(self) -> ItemsView[str, Function]:
         return self._functions.items()
@@ -108,9 +108,9 @@ class Namespace:
         if target := self._find_synonym(path, namespace, last):
             return [target]
         siblings = [name for name in self._functions if name.rpartition(".")[0] == namespace]
-        found = get_close_matches(last, [name.rpartition(".")[2] for name in siblings], 3, 0.5)
-        if found:
-            return [f"{namespace}.{name}" if namespace else name for name in found]
+        matches = get_close_matches(last, [name.rpartition(".")[2] for name in siblings], 3, 0.5)
+        if matches:
+            return [f"{namespace}.{name}" if namespace else name for name in matches]
         by_last: dict[str, str] = {}
         for name in (*self._functions, *self._namespaces):
             by_last.setdefault(name.rpartition(".")[2], name)

@@ -202,8 +202,8 @@ def _describe_stop(why: StopReason, timeout_s: float, limit: str) -> Failure:
     if why == "waited":
         message = f"other programs ran for {timeout_s:.3g} s, so this one had no turn (limit {limit})"
         return create_failure("TimeoutError", message, hint="try again in a moment", limit="wall_s")
-    shown = f"{timeout_s:.2f}".rstrip("0").rstrip(".")
-    return create_failure("TimeoutError", f"stopped after {shown} s (limit {limit})", limit="wall_s")
+    seconds = f"{timeout_s:.2f}".rstrip("0").rstrip(".")
+    return create_failure("TimeoutError", f"stopped after {seconds} s (limit {limit})", limit="wall_s")
 
 
 def _add_history(error: Failure, counts: Any, open_calls: list[str], ended: EngineResult, last: str) -> Failure:

@@ -234,9 +234,9 @@ class Sandbox:
                 message = f"the programs inside of this one have computed for {self.limits.cpu_s:g} s (limit cpu_s)"
                 raise LimitExceeded(message, hint="do less in one program")
         calls = RunCalls(names, call, self.limits, process.callers[depth], depth, outer)
-        made = ActiveRun(calls, self.limits, before, wall, Output(self.limits.output_chars))
-        process.active_runs.add(made)
-        return made
+        active_run = ActiveRun(calls, self.limits, before, wall, Output(self.limits.output_chars))
+        process.active_runs.add(active_run)
+        return active_run
 
     def _submit_run(self, running: ActiveRun, work: Callable[[], EngineResult]) -> None:
         """Queue a run for a free slot. A nested run uses the slot of its parent."""
@@ -422,8 +422,8 @@ def _merge_problems(problems: list[Failure]) -> Failure:
     others = [f"line {one['line']}: {one['message']}" for one in problems[1:10]]
     if others:
         first["hint"] = "; ".join(filter(None, [first["hint"], f"also {'; '.join(others)}"]))
-    said = [first["hint"][: MAX_HINT_CHARS - 20]] if first["hint"] else []
-    first["hint"] = "; ".join([*said, "nothing was run"])
+    hints = [first["hint"][: MAX_HINT_CHARS - 20]] if first["hint"] else []
+    first["hint"] = "; ".join([*hints, "nothing was run"])
     return first
 
 

@@ -83,20 +83,20 @@ class ProgramSource:
     @cached_property
     def top_level_names(self) -> list[str]:
         """The variables after the run: names bound outside of functions and classes."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         todo: list[ast.AST] = list(reversed(self.tree.body))
         while todo:
             node = todo.pop()
             for name in _iter_bound_names(node):
-                found.setdefault(name)
+                names.setdefault(name)
             if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
                 continue
             if not isinstance(node, _SCOPE_NODES):
                 todo += reversed(list(ast.iter_child_nodes(node)))
         for node in self.nodes:
             if isinstance(node, ast.Global):
-                found.update(dict.fromkeys(node.names))
-        return [name for name in found if not name.startswith("__") and name != "*"]
+                names.update(dict.fromkeys(node.names))
+        return [name for name in names if not name.startswith("__") and name != "*"]
 
     def list_hidden(self, roots: set[str]) -> tuple[str, ...]:
         """List the variables that hide a namespace in this run and are not kept for the next."""
@@ -109,26 +109,26 @@ class ProgramSource:
     @cached_property
     def definitions(self) -> dict[str, str]:
         """The source of imports, and of functions and classes whose definition has no side effect, by name."""
-        found: dict[str, str] = {}
+        sources: dict[str, str] = {}
         for node in self.tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for name, text in _iter_imports(node):
-                    together = "." in text and found.get(name, "").startswith("import ")  # `import a.b, a.c`
-                    found[name] = f"{found[name]}\n{text}" if together else text
+                    together = "." in text and sources.get(name, "").startswith("import ")  # `import a.b, a.c`
+                    sources[name] = f"{sources[name]}\n{text}" if together else text
             elif isinstance(node, FunctionNode | ast.ClassDef) and _only_defines(node):
                 start, end = self.get_span(node)
-                found[node.name] = self.encoded[start:end].decode()
-        return found
+                sources[node.name] = self.encoded[start:end].decode()
+        return sources
 
     # --- rewritten for Monty -------------------------------------------------------------------------------------
 
     @cached_property
     def _insertions(self) -> list[tuple[int, bytes]]:
         """The texts to insert, with their byte offsets."""
-        found: list[tuple[int, int, int, bytes]] = []  # at one offset: ends before starts, the innermost last
+        insertions: list[tuple[int, int, int, bytes]] = []  # at one offset: ends before starts, the innermost last
         for start, end, before, after in self._iter_wraps():
-            found += [(start, 1, -end, before), (end, 0, -start, after)]
-        return [(place, text) for place, _, _, text in sorted(found)]
+            insertions += [(start, 1, -end, before), (end, 0, -start, after)]
+        return [(offset, text) for offset, _, _, text in sorted(insertions)]
 
     def _iter_wraps(self) -> Iterator[tuple[int, int, bytes, bytes]]:
         last = self.tree.body[-1] if self.tree.body else None
@@ -153,12 +153,12 @@ class ProgramSource:
         """Yield awaited expressions that may be plain values already, as results of operations are."""
         plain = {node.name for node in self.nodes if isinstance(node, ast.FunctionDef)}
         for node in self.nodes:
-            given: list[ast.expr] = []
+            awaited: list[ast.expr] = []
             if isinstance(node, ast.Await):
-                given = [node.value]
+                awaited = [node.value]
             elif isinstance(node, ast.Call) and _called_name(node) == "gather":
-                given = node.args
-            for one in given:
+                awaited = node.args
+            for one in awaited:
                 if not isinstance(one, ast.Call) or (isinstance(one.func, ast.Name) and one.func.id in plain):
                     yield one
             function = node.func if isinstance(node, ast.Call) else None
@@ -169,7 +169,7 @@ class ProgramSource:
     def _insertion_offsets(self) -> tuple[list[int], list[int]]:
         """The offsets of all insertions, and the length of those before each."""
         lengths = accumulate((len(text) for _, text in self._insertions), initial=0)
-        return [place for place, _ in self._insertions], list(lengths)
+        return [offset for offset, _ in self._insertions], list(lengths)
 
     def _iter_arguments(self) -> Iterator[ast.expr]:
         """Yield possible arguments of operations: Monty measures them before the host gets them.
@@ -179,10 +179,10 @@ class ProgramSource:
         for node in self.nodes:
             if not isinstance(node, ast.Call) or not self._may_cross(node.func):
                 continue
-            for given in (*node.args, *(word.value for word in node.keywords)):
-                inner = given.value if isinstance(given, ast.Starred) else given
-                if not isinstance(inner, ast.Constant | ast.JoinedStr | ast.GeneratorExp | ast.Lambda):
-                    yield inner
+            for argument in (*node.args, *(word.value for word in node.keywords)):
+                value = argument.value if isinstance(argument, ast.Starred) else argument
+                if not isinstance(value, ast.Constant | ast.JoinedStr | ast.GeneratorExp | ast.Lambda):
+                    yield value
 
     def _may_cross(self, function: ast.expr) -> bool:
         if isinstance(function, ast.Name):
@@ -199,35 +199,35 @@ class ProgramSource:
     @cached_property
     def _local_names(self) -> set[str]:
         """Names that cannot be operations: builtins, modules and the program's own functions."""
-        given: set[str] = set()
+        assigned: set[str] = set()
         defined: set[str] = set()
         for node in self.nodes:
-            (defined if isinstance(node, FunctionNode | ast.ClassDef | ast.alias) else given).update(
+            (defined if isinstance(node, FunctionNode | ast.ClassDef | ast.alias) else assigned).update(
                 _iter_bound_names(node)
             )
-        return (defined | _BUILTIN_NAMES) - given
+        return (defined | _BUILTIN_NAMES) - assigned
 
     @cached_property
     def returns(self) -> list[ast.Return]:
         """The return statements outside of functions."""
-        found: list[ast.Return] = []
+        statements: list[ast.Return] = []
         todo: list[ast.AST] = [self.tree] if any(isinstance(node, ast.Return) for node in self.nodes) else []
         while todo:
             node = todo.pop()
             if isinstance(node, ast.Return):
-                found.append(node)
+                statements.append(node)
             elif not isinstance(node, _SCOPE_NODES):
                 todo += ast.iter_child_nodes(node)
-        return found
+        return statements
 
     def to_monty_source(self) -> str:
         """Return the source with all insertions."""
         if not self.tree.body:  # Monty does not count an empty source
             return "pass"
         parts, last = [], 0
-        for place, inserted in self._insertions:
-            parts += [self.encoded[last:place], inserted]
-            last = place
+        for offset, inserted in self._insertions:
+            parts += [self.encoded[last:offset], inserted]
+            last = offset
         return b"".join([*parts, self.encoded[last:]]).decode()
 
     @cached_property

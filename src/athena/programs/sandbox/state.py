@@ -127,13 +127,13 @@ _OTHER_ENGINE = {"monty": "python", "python": "monty"}
 
 def keep_newest_sources(sources: dict[str, str], max_chars: int) -> dict[str, str]:
     """Return the newest definitions, as many as fit."""
-    kept: dict[str, str] = {}
+    newest: dict[str, str] = {}
     for name, text in reversed(sources.items()):
         max_chars -= len(text)
         if max_chars < 0:
             break
-        kept[name] = text
-    return dict(reversed(kept.items()))
+        newest[name] = text
+    return dict(reversed(newest.items()))
 
 
 # fmt: off

@@ -104,8 +104,13 @@ def create_failure(
     kind: str, message: str, line: int | None = None, hint: str | None = None, limit: str = ""
 ) -> Failure:
     """Create an error whose text can be stored and sent, whatever the program put into it."""
-    said = make_storable(hint[:MAX_HINT_CHARS]) if hint else None
-    made: Failure = {"type": make_storable(kind), "message": make_storable(message[:4_000]), "line": line, "hint": said}
+    hint_text = make_storable(hint[:MAX_HINT_CHARS]) if hint else None
+    failure: Failure = {
+        "type": make_storable(kind),
+        "message": make_storable(message[:4_000]),
+        "line": line,
+        "hint": hint_text,
+    }
     if limit:
-        made["limit"] = limit
-    return made
+        failure["limit"] = limit
+    return failure

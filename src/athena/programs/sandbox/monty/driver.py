@@ -59,8 +59,8 @@ def _create_namespace(path: str, operations: str) -> Any:
     import pydantic_monty as pm
 
     kind = pm.ClassType(_NamespaceObject, id=_path_uuid("#"))
-    shown = _NamespaceObject(path, operations)
-    return pm.ClassInstance(shown, eager_attrs={"operations"}, id=_path_uuid(path), class_type=kind)
+    instance = _NamespaceObject(path, operations)
+    return pm.ClassInstance(instance, eager_attrs={"operations"}, id=_path_uuid(path), class_type=kind)
 
 
 def _create_stand_in(path: str) -> Any:
@@ -260,8 +260,8 @@ class MontyDriver:
         if where in spans.parallel:
             import pydantic_monty as pm
 
-            held = self.parallel_calls.start_held(path, snapshot.args, snapshot.kwargs)
-            return snapshot.resume({"return_value": pm.ClassInstance(held)})
+            pending = self.parallel_calls.start_held(path, snapshot.args, snapshot.kwargs)
+            return snapshot.resume({"return_value": pm.ClassInstance(pending)})
         if where in spans.awaited or snapshot.allow_eager_await:
             self.parallel_calls.start_awaited(snapshot.call_id, path, snapshot.args, snapshot.kwargs)
             return snapshot.resume({"future": ...})
@@ -280,8 +280,12 @@ class MontyDriver:
             return {"exc_type": "AttributeError", "message": f"{message} (hint: {hint})" if hint else message}
         self.calls.count_miss(path[:MAX_PATH_CHARS])
         near = self.names.suggest_names(path[:MAX_PATH_CHARS])
-        said = [f"did you mean {' or '.join(near)}?"] if near else []
-        hint = f" (hint: {'; '.join(filter(None, [*said, self.names.note]))})" if said or self.names.note else ""
+        suggestion = [f"did you mean {' or '.join(near)}?"] if near else []
+        hint = (
+            f" (hint: {'; '.join(filter(None, [*suggestion, self.names.note]))})"
+            if suggestion or self.names.note
+            else ""
+        )
         return {"exc_type": "NameError", "message": f"name {path!r} is not defined{hint}"}
 
     def _call_system(self, snapshot: "pydantic_monty.FunctionSnapshot", name: str) -> Any:
@@ -302,10 +306,10 @@ class MontyDriver:
         limits = self.running.limits
         try:
             copied = to_plain_json(value[1] if cut else value, limits.value_nodes, limits.value_bytes)
-            whole = value[2] if cut and isinstance(value[2], int) else None
+            full_length = value[2] if cut and isinstance(value[2], int) else None
         except (ValueTooLarge, RecursionError) as error:
             return EngineResult("monty", value=f"[cut: {error}]", is_cut=True)
-        return EngineResult("monty", value=copied, is_cut=cut, full_length=whole)
+        return EngineResult("monty", value=copied, is_cut=cut, full_length=full_length)
 
     def _create_failed_result(self, error: Any, source: ProgramSource) -> EngineResult:
         failed = to_failure(error, self.feed - 1, source, self.running.limits, self.parallel_calls.errors_by_text)
@@ -394,9 +398,9 @@ class _PauseRequested(Exception):
 
 def _tag_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of Monty's variables that CPython can read."""
-    found, tagger = {}, Tagger()
+    tagged, tagger = {}, Tagger()
     for name, value in values.items():
         if value != (CUT_MARK,):
             with suppress(UntaggableValue):
-                found[name] = tagger.tag_value(value)
-    return found
+                tagged[name] = tagger.tag_value(value)
+    return tagged

@@ -223,7 +223,7 @@ class Monty:
             kinds = [worker.has_prelude for worker in self._ready_workers]
         for worker in dead:
             self._end_worker(worker)
-        missing = [kind for kind, wanted in READY_WORKER_COUNTS.items() if kinds.count(kind) < wanted]
+        missing = [kind for kind, count in READY_WORKER_COUNTS.items() if kinds.count(kind) < count]
         if self._closed or not missing:
             return
         worker = self._create_worker()

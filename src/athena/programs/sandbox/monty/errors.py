@@ -31,18 +31,18 @@ def to_failure(
     if kind == "RuntimeError" and message.startswith("limit_exceeded: an argument"):  # the prelude's
         kind = "ToolError"
     if kind == "MemoryError" and "limit" in lower:
-        told = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
-        return create_failure(kind, told, line, "work on less at a time", "memory_mb")
+        limit_message = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
+        return create_failure(kind, limit_message, line, "work on less at a time", "memory_mb")
     if kind == "TimeoutError" and "limit" in lower:
-        told = f"more than {limits.cpu_s:g} s of computing (limit cpu_s)"
+        limit_message = f"more than {limits.cpu_s:g} s of computing (limit cpu_s)"
         if "turn" in lower:
-            told = f"more than {limits.turn_s:g} s of computing between two calls (limit turn_s)"
+            limit_message = f"more than {limits.turn_s:g} s of computing between two calls (limit turn_s)"
         which = "turn_s" if "turn" in lower else "cpu_s"
-        return create_failure(kind, told, line, "the program itself computes too long", which)
+        return create_failure(kind, limit_message, line, "the program itself computes too long", which)
     if "exceptions can only be called with" in message:
-        told = "an exception holds one text at most here (monty)"
+        limit_message = "an exception holds one text at most here (monty)"
         return create_failure(
-            "TypeError", told, line, 'write raise ValueError(f"... {value}"), or run it with engine="python"'
+            "TypeError", limit_message, line, 'write raise ValueError(f"... {value}"), or run it with engine="python"'
         )
     if kind == "RecursionError":
         return create_failure(kind, message, line, "use a loop, or recurse less deeply")
@@ -77,8 +77,8 @@ def _last_name(node: ast.expr) -> str:
 def _read_exception(error: Any) -> tuple[str, str]:
     """Return the exception's type and text; one that holds more than a text may not be made outside of Monty."""
     try:
-        inner = error.exception()
-        return type(inner).__name__, str(inner)
+        exception = error.exception()
+        return type(exception).__name__, str(exception)
     except Exception:  # noqa: BLE001  # whatever it is, the program's own error is told, not ours
         kind, _, message = str(error).strip().rpartition("\n")[2].partition(": ")
         return (kind, message) if kind.isidentifier() else ("Exception", str(error)[-500:])

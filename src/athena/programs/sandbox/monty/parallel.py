@@ -87,16 +87,16 @@ class ParallelCalls:
         while not self._calls.is_closed and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, 0.05))
 
-    def wait_awaited(self, wanted: list[int]) -> dict[int, Any]:
+    def wait_awaited(self, call_ids: list[int]) -> dict[int, Any]:
         """Wait for one or more of the awaited calls."""
-        self._wait_until(lambda: any(self._futures.get(call_id) is not None for call_id in wanted))
+        self._wait_until(lambda: any(self._futures.get(call_id) is not None for call_id in call_ids))
         with self._changed:
-            done = {call_id: found for call_id in wanted if (found := self._futures.get(call_id)) is not None}
+            done = {call_id: result for call_id in call_ids if (result := self._futures.get(call_id)) is not None}
             for call_id in done:
                 del self._futures[call_id]
         if not done:
-            return {call_id: self.to_reply(_RUN_ENDED) for call_id in wanted}
-        return {call_id: self.to_reply(found) for call_id, found in done.items()}
+            return {call_id: self.to_reply(_RUN_ENDED) for call_id in call_ids}
+        return {call_id: self.to_reply(result) for call_id, result in done.items()}
 
     def collect(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Answer `parallel(...)`: wait for all, then raise the first error or give all results."""

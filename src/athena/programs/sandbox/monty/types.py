@@ -27,20 +27,20 @@ def build_stubs(names: Namespace) -> str:
     """Return stubs of everything that a program can call."""
     inside: dict[str, list[str]] = {}
     for path, function in names.items():
-        place, _, name = path.partition(".")
+        namespace, _, name = path.partition(".")
         nested = name.partition(".")
-        lines = inside.setdefault(place, [])
+        lines = inside.setdefault(namespace, [])
         if nested[1]:
             lines.append(f"    {nested[0]}: Any")
         elif name:
             lines.append(f"    def {name}({_format_parameters(function)}) -> Any: ...")
     written = ["from typing import Any, Callable, Literal", "class ToolError(Exception): ..."]
     written.append("def parallel(calls: Any, *more: Any, **other: Any) -> list[Any]: ...")
-    for place, functions in inside.items():
+    for namespace, functions in inside.items():
         written += [
-            f"class {NAMESPACE_PREFIX}{place}:",
+            f"class {NAMESPACE_PREFIX}{namespace}:",
             *dict.fromkeys(functions),
-            f"{place}: {NAMESPACE_PREFIX}{place}",
+            f"{namespace}: {NAMESPACE_PREFIX}{namespace}",
         ]
     return "\n".join(written) + "\n"
 
@@ -74,8 +74,8 @@ def _are_disjoint(message: str) -> bool:
     """Return whether the actual and the expected type have no member in common."""
     if not (match := _EXPECTED_FOUND_PATTERN.search(message)):
         return False
-    wanted, found = _union_members(match["wanted"]), _union_members(match["found"])
-    return not (wanted & found or {"Any", "object", "Unknown"} & (wanted | found))
+    expected_type, actual_type = _union_members(match["wanted"]), _union_members(match["found"])
+    return not (expected_type & actual_type or {"Any", "object", "Unknown"} & (expected_type | actual_type))
 
 
 def _union_members(written: str) -> set[str]:

@@ -91,14 +91,14 @@ _CATCHING_NODES = (ast.Try, ast.With, ast.AsyncWith, getattr(ast, "TryStar", ast
 
 def _list_top_level(tree: ast.Module) -> list[ast.AST]:
     """List the nodes outside of functions and classes."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     todo: list[ast.AST] = [tree]
     while todo:
         node = todo.pop()
-        found.append(node)
+        nodes.append(node)
         if not isinstance(node, _SCOPE_NODES):
             todo += ast.iter_child_nodes(node)
-    return found
+    return nodes
 
 
 def _returns_inside_try(nodes: list[ast.AST]) -> bool:
@@ -114,23 +114,23 @@ def _find_bound_names(nodes: list[ast.AST]) -> set[str]:
     names |= {node.name for node in nodes if isinstance(node, _SCOPE_NODES[:3])}
     names |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
     for node in nodes:
-        held = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
-        if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)) and held:
-            names.add(held)
+        name = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
+        if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)) and name:
+            names.add(name)
     return names
 
 
 def _wrap_in_function(tree: ast.Module, names: set[str]) -> ast.Module:
     """Wrap a program in a function with global names, so that it can return."""
     waits = any(isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)) for node in _list_top_level(tree))
-    made = ast.parse(f"{'async ' if waits else ''}def __program__(): pass\n{'await ' if waits else ''}__program__()")
-    function = made.body[0]
+    wrapper = ast.parse(f"{'async ' if waits else ''}def __program__(): pass\n{'await ' if waits else ''}__program__()")
+    function = wrapper.body[0]
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
     function.body = [ast.Global(sorted({*names, "__result__"})), *tree.body]
     future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     function.body = [node for node in function.body if node not in future]
-    made.body = [*future, *made.body]
-    return made
+    wrapper.body = [*future, *wrapper.body]
+    return wrapper
 
 
 def compile_program(text: str, roots: set[str]) -> types.CodeType:
@@ -144,7 +144,7 @@ def compile_program(text: str, roots: set[str]) -> types.CodeType:
     if wrapped:
         tree = _wrap_in_function(tree, names)
     tree = ast.fix_missing_locations(tree)
-    made: types.CodeType = compile(
+    code: types.CodeType = compile(
         tree, PROGRAM_FILENAME, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
     )
-    return made
+    return code

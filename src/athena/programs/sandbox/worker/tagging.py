@@ -101,18 +101,18 @@ def _untag_part(value: Any) -> Any:
         return value
     if KIND_KEY not in value:
         return {key: _untag_part(inner) for key, inner in value.items()}
-    kind, held = value[KIND_KEY], value["value"]
+    kind, content = value[KIND_KEY], value["value"]
     if kind == "dict":
-        return {_untag_part(key): _untag_part(inner) for key, inner in held}
+        return {_untag_part(key): _untag_part(inner) for key, inner in content}
     if kind in _COLLECTION_TYPES:
-        return _COLLECTION_TYPES[kind](_untag_part(inner) for inner in held)
+        return _COLLECTION_TYPES[kind](_untag_part(inner) for inner in content)
     if kind == "float":
-        return float(held)
+        return float(content)
     if kind == "bytes":
-        return bytes.fromhex(held)
+        return bytes.fromhex(content)
     import datetime
 
     if kind == "timedelta":
-        days, seconds, microseconds = held
+        days, seconds, microseconds = content
         return datetime.timedelta(days, seconds, microseconds)
-    return {"datetime": datetime.datetime, "date": datetime.date}[kind].fromisoformat(held)
+    return {"datetime": datetime.datetime, "date": datetime.date}[kind].fromisoformat(content)

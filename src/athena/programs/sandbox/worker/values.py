@@ -52,9 +52,9 @@ class BoundedCopier:
     def __init__(self, nodes: int, size: int, cut: bool) -> None:
         self.nodes, self.size, self.may_cut, self.cut = nodes, size, cut, False
 
-    def note_overflow(self, what: str) -> None:
+    def note_overflow(self, message: str) -> None:
         if not self.may_cut:
-            raise ArgumentTooLarge(what)
+            raise ArgumentTooLarge(message)
         self.cut = True
 
     def copy_text(self, value: str) -> str:
@@ -78,13 +78,13 @@ class BoundedCopier:
             self.note_overflow("too deep")
             return "..."
         if isinstance(value, dict):
-            made: dict[str, Any] = {}
+            copied: dict[str, Any] = {}
             for key, inner in value.items():
                 if self.nodes <= 0 or self.size <= 0:
                     self.note_overflow("too many values")
                     break
-                made[self.copy_text(_key_text(key))] = self.copy(inner, depth + 1)
-            return made
+                copied[self.copy_text(_key_text(key))] = self.copy(inner, depth + 1)
+            return copied
         if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
             items: list[Any] = []
             for inner in value:
