@@ -53,7 +53,7 @@ def test_purged_result_is_reported_gone(served: RunningServer) -> None:
     served.call("purge", memory_ids=[memory["id"]], expect=1)
     reply = served.execute("remember", {"content": "to be purged"}, key("purged"))
     assert reply.status == 404
-    assert "removed for good" in reply.error["message"]
+    assert "was purged" in reply.error["message"]
 
 
 def test_health_is_not_logged_as_call(served: RunningServer) -> None:

@@ -115,7 +115,7 @@ def test_large_value_is_truncated_and_kept(sandbox: Sandbox, engine_name: str) -
     assert done.result.startswith("[cut: a list of 3,000 items, ")
     assert len(done.result) < 8_200
     assert done.value == [{"n": i} for i in range(3000)]
-    assert not run(sandbox, "'x' * 7_000", engine=engine_name).truncated
+    assert not run(sandbox, "'word ' * 1_400", engine=engine_name).truncated
 
 
 @BOTH

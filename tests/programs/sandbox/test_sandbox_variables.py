@@ -153,3 +153,8 @@ def test_variables_share_one_budget() -> None:
     assert tagger.tag_value("a" * 15) == "a" * 15
     with pytest.raises(UntaggableValue, match="too large"):
         tagger.tag_value("a" * 15)
+
+
+def test_namespace_alias_works_in_next_program(sandbox: Sandbox) -> None:
+    runs = run_in_sequence(sandbox, "m = memory\n1", "m.recall(query='x')")
+    assert runs[1].error is None, runs[1].error

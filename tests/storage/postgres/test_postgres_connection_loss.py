@@ -254,8 +254,9 @@ def test_interrupted_wait_can_continue(url: str) -> None:
         call(app, "remember", content="before")
     process = start_script(
         """
-        import sys
+        import signal, sys
         from athena import api
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
         api.search("before")
         print("ready", flush=True)
         sys.stdin.readline()

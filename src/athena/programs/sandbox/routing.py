@@ -8,6 +8,7 @@ never wrong. `tests/programs/sandbox/test_engine_routing.py` compares the tables
 import ast
 import builtins
 import warnings
+from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
 from athena.programs.sandbox.names import Namespace
@@ -70,6 +71,9 @@ _PLAIN_STATEMENTS = _word_set(
     FunctionDef AsyncFunctionDef Global Nonlocal Import ImportFrom Match MatchAs MatchMapping MatchOr MatchSequence
     MatchSingleton MatchStar MatchValue match_case arguments arg keyword alias comprehension"""
 )
+_PLAIN_METHODS = frozenset(
+    name for kind in (str, bytes, int, float, list, tuple, dict, set, datetime, date, timedelta) for name in dir(kind)
+)
 _YIELDS = (ast.Yield, ast.YieldFrom)
 _PLAIN_PARTS = (ast.expr, ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 _NODE_REASONS = {"Delete": "del", "YieldFrom": "yield", "ClassDef": "a class"}
@@ -122,6 +126,9 @@ class _MontyCheck:
     def __init__(self, source: ProgramSource, names: Namespace) -> None:
         self.bound = source.bound_names
         self.operation_roots = names.roots - self.bound
+        for node in source.nodes:  # `m = memory`
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in names.roots:
+                self.operation_roots |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         self.tree = source.tree
         self.modules: dict[str, str] = {}  # modules by the name that the program gives them
         for node in source.nodes:
@@ -190,8 +197,14 @@ class _MontyCheck:
             passed_on = node.attr in _PATTERN_FUNCTIONS and not is_called
             return f"{module}.{node.attr}" if passed_on or node.attr not in MONTY_MODULES[module] else ""
         if not isinstance(node.ctx, ast.Load) or not (node.attr in MONTY_METHODS or node.attr in MONTY_FIELDS):
-            return f".{node.attr}"
+            return "" if is_called and self._is_earlier_namespace(node) else f".{node.attr}"
         return "" if is_called or node.attr in MONTY_FIELDS else f".{node.attr} as a value"
+
+    def _is_earlier_namespace(self, node: ast.Attribute) -> bool:
+        """Return whether a call may go to an alias of an earlier program (`m = memory`), which only Monty keeps."""
+        root = self.roots[id(node)]
+        is_earlier = bool(root) and root not in self.bound and not hasattr(builtins, root)
+        return is_earlier and not node.attr.startswith("_") and node.attr not in _PLAIN_METHODS
 
     def _check_call(self, node: ast.Call, context: _NodeContext) -> str:
         name, builtin = _last_name(node), self._builtin_name(node.func)
