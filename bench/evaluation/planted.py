@@ -10,10 +10,7 @@ from bench.evaluation.planting import EventStream
 from bench.evaluation.statements import StatementSet
 
 MIN_REPORTED_CONFIDENCE = 0.4  # fixed; tuning it would invalidate the held-out figures
-FIRST_TUNING_SEED, FIRST_TEST_SEED = (
-    0,
-    5_000_001,
-)  # the first seeds of those that weights are fitted to, and of those that judge them
+FIRST_TUNING_SEED, FIRST_TEST_SEED = 0, 5_000_001
 MIN_EVIDENCE_OVERLAP = 0.5  # of a planted and a found pattern
 
 

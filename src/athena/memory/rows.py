@@ -56,9 +56,6 @@ class MemoryRow(NamedTuple):
         }
 
 
-Kept = MemoryRow  # the old name, until its last users are renamed
-
-
 def memory_from_row(row: Row) -> Memory:
     """Build a memory from MEMORY_COLUMNS; columns after them are ignored."""
     memory_id, short_hash, content, tags, memory_type, metadata, created, updated, importance, project = row[:10]

@@ -120,7 +120,9 @@ def test_earlier_function_finds_its_import(sandbox: Sandbox) -> None:
 
 
 def test_monty_object_is_explained_on_cpython(sandbox: Sandbox) -> None:
-    runs = run_in_sequence(sandbox, "from collections import Counter\na = Counter('xyx')", f"{ON_PYTHON}a['x']", "a['x']")
+    runs = run_in_sequence(
+        sandbox, "from collections import Counter\na = Counter('xyx')", f"{ON_PYTHON}a['x']", "a['x']"
+    )
     assert runs[1].error is not None
     assert 'engine="monty"' in (runs[1].error["hint"] or "")
     assert runs[2].result == 2

@@ -17,7 +17,7 @@ from athena.memory.consolidation.read import INPUT_KINDS, PATTERN_KEY, Consolida
 from athena.memory.consolidation.stages import StrategyPlan, compute_identity
 from athena.memory.consolidation.values import Pattern
 from athena.memory.prepare import PreparedMemory, prepare_memory
-from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTES_RELATION, RELATED_ACTION, Kept
+from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTES_RELATION, RELATED_ACTION, MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Draft, Memory
 from athena.storage import scopes
@@ -44,11 +44,11 @@ class ChangeContext(NamedTuple):
     call_id: int
     now: float
 
-    async def find_live(self, memory_id: int) -> Kept | None:
+    async def find_live(self, memory_id: int) -> MemoryRow | None:
         rows = await memory_rows.find_memory_rows(self.tx, [self.scope_id], "m.id = :id", id=memory_id)
         return rows[0] if rows and rows[0].deleted is None else None
 
-    async def add_history(self, row: Kept, action: str) -> None:
+    async def add_history(self, row: MemoryRow, action: str) -> None:
         await history_rows.insert_change(
             self.tx, self.scope_id, row.memory.id, self.call_id, self.now, action, row.to_snapshot()
         )
@@ -81,7 +81,7 @@ async def merge_duplicates(context: ChangeContext, groups: Sequence[Sequence[int
     return removed
 
 
-def _prepare_merged(rows: list[Kept]) -> PreparedMemory:
+def _prepare_merged(rows: list[MemoryRow]) -> PreparedMemory:
     prepared = prepare_memory(_merge_drafts([row.memory for row in rows]), rows[0].memory.created)
     return prepared._replace(happened=rows[0].happened)
 
@@ -128,7 +128,7 @@ def _is_agent_statement(memory: Memory) -> bool:
     return memory.metadata.get("role") == "assistant"
 
 
-async def _find_owner_importance(context: ChangeContext, row: Kept) -> float:
+async def _find_owner_importance(context: ChangeContext, row: MemoryRow) -> float:
     """Return the importance that a memory had before consolidation changed it."""
     importance: float | None = None
     for change in await history_rows.list_changes(context.tx, context.scope_id, row.memory.id):
@@ -150,7 +150,7 @@ async def restore_faded(context: ChangeContext) -> None:
             await _set_importance(context, row, before, UNFADED)
 
 
-async def _set_importance(context: ChangeContext, row: Kept, importance: float, action: str) -> bool:
+async def _set_importance(context: ChangeContext, row: MemoryRow, importance: float, action: str) -> bool:
     await context.add_history(row, action)
     await memory_rows.update_memory_row(context.tx, row, {"importance": round(importance, 4), "updated": context.now})
     return True
@@ -235,7 +235,7 @@ async def apply_patterns(
 async def _apply_pattern(
     context: ChangeContext,
     pattern: Pattern,
-    row: Kept | None,
+    row: MemoryRow | None,
     plan: StrategyPlan,
     supported: dict[str, list[int]],
     result: dict[str, Any],

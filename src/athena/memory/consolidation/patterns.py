@@ -13,7 +13,7 @@ from athena.memory.consolidation.read import INPUT_KINDS
 from athena.memory.consolidation.values import Evidence, Found, Pattern, WithEvidence
 from athena.memory.lookup import Ref, locate
 from athena.memory.prepare import prepare_memory
-from athena.memory.rows import QUOTED_RELATION, QUOTES_RELATION, Kept
+from athena.memory.rows import QUOTED_RELATION, QUOTES_RELATION, MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import RESERVED_PREFIX, Draft, Memory, format_preview
 from athena.storage import scopes
@@ -42,7 +42,7 @@ def row_to_pattern(row: Memory, *, new: bool = False) -> Found:
     )  # fmt: skip
 
 
-async def find_pattern_row(tx: Transaction, scope: Scope, pattern: Pattern) -> Kept | None:
+async def find_pattern_row(tx: Transaction, scope: Scope, pattern: Pattern) -> MemoryRow | None:
     """Return the row of a pattern, even if it was forgotten."""
     scope_ids = await scopes.fetch_own_ids(tx, scope.with_kind("pattern"))
     rows = await memory_rows.find_memory_rows(tx, scope_ids, "m.session = :key", key=build_pattern_key(pattern))
@@ -54,7 +54,7 @@ async def save_pattern(
     tx: Transaction,
     scope_id: int,
     pattern: Pattern,
-    row: Kept | None,
+    row: MemoryRow | None,
     more_facts: dict[str, Any],
     call_id: int,
 ) -> tuple[int, str]:

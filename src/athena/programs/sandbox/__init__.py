@@ -1,4 +1,4 @@
-"""Programs of agents, run where they can do no harm. See docs/sandbox.md.
+"""The sandbox: runs programs of agents in jailed worker processes. See docs/sandbox.md.
 
 `Sandbox(key=...).run(Program(code, names, ...), call)` gives a `Run`. The sandbox knows nothing of operations: it is
 told names, and is given a function to call for them. Nothing heavy is imported before the first program runs.

@@ -1,4 +1,4 @@
-"""The calls of one run: counted, named, checked, kept within their limits, and refused once the run is over."""
+"""The calls of one run: check and bind arguments, count, enforce limits, refuse calls after the end."""
 
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -13,27 +13,27 @@ from athena.programs.sandbox.names import Function, Namespace
 from athena.programs.sandbox.values import HostCall, Made, NeedsApproval, PauseRequired
 
 MAX_NESTED_CALLS = 2  # calls of one program at once that run programs themselves
-MAX_PATH_CHARS = 300  # characters of a path
-MAX_MISSES = 1_000  # calls of names that there are not
-MAX_HINTED_MISSES = 50  # of them that are told what they may have meant
+MAX_PATH_CHARS = 300
+MAX_MISSES = 1_000  # calls of unknown names
+MAX_HINTED_MISSES = 50  # unknown names that get a suggestion
 
 
 class CallError(NamedTuple):
-    """A call that failed, as the program is told."""
+    """The error of a call, as the program sees it."""
 
-    exception_type: str  # the exception's type
+    exception_type: str
     code: str
     message: str
     hint: str | None = None
 
     @property
     def text(self) -> str:
-        told = self.message if self.exception_type != "ToolError" else f"{self.code}: {self.message}"
-        return f"{told} (hint: {self.hint})" if self.hint else told
+        message_text = self.message if self.exception_type != "ToolError" else f"{self.code}: {self.message}"
+        return f"{message_text} (hint: {self.hint})" if self.hint else message_text
 
 
 class TooManyUnknownCalls(Exception):
-    """A program that only asks for what there is not: it is ended."""
+    """A program called too many unknown names, and is ended."""
 
 
 class CallResult(NamedTuple):
@@ -49,12 +49,12 @@ _current = _CurrentCalls()
 
 
 def current_calls() -> "RunCalls | None":
-    """Return the calls of the run that this thread works for."""
+    """Return the calls of the run that this thread serves."""
     return _current.calls
 
 
 def is_run_closed() -> bool:
-    """Tell whether the run that this thread works for has ended: then start nothing that changes anything."""
+    """Return whether the run that this thread serves has ended; then nothing may be changed for it any more."""
     return _current.calls is not None and _current.calls.is_closed
 
 
@@ -64,7 +64,7 @@ class RunCalls:
         names: Namespace,
         call: HostCall,
         limits: Limits,
-        crew: ThreadPool,
+        pool: ThreadPool,
         depth: int = 0,
         parent: "RunCalls | None" = None,
     ) -> None:
@@ -72,14 +72,14 @@ class RunCalls:
         self.root: RunCalls = self if parent is None else parent.root
         self.deadline = float("inf")
         self.count = 0
-        self.total = 0  # with those of the programs inside of this one
-        self.last_path = ""  # the latest that has begun
-        self.cpu_s = 0.0  # of the programs inside of this one
+        self.total = 0  # including nested programs
+        self.last_path = ""  # of the latest call
+        self.cpu_s = 0.0  # of nested programs
         self._miss_count = 0
         self._closed = False
-        self._child_cancels: list[Callable[[], None]] = []  # ends a program inside of this one
+        self._child_cancels: list[Callable[[], None]] = []  # each ends a nested program
         self._nested_count = 0
-        self._call, self._crew = call, crew
+        self._call, self._crew = call, pool
         self._guard = threading.Lock()
         self._tallies: dict[str, list[int]] = {}  # done, failed, started
         self._running_count = 0
@@ -90,7 +90,7 @@ class RunCalls:
         return self._closed or (self.parent is not None and self.parent.is_closed)
 
     def add_child(self, cancel: Callable[[], None]) -> None:
-        """Take in a program inside of this one: it ends with this one at the latest."""
+        """Register a nested program, to cancel it when this one ends."""
         with self._guard:
             if not self.is_closed:
                 self._child_cancels.append(cancel)
@@ -103,7 +103,7 @@ class RunCalls:
                 self._child_cancels.remove(cancel)
 
     def add_cpu_s(self, cpu_s: float) -> None:
-        """Count what a program inside of another one has computed."""
+        """Add the CPU time of a nested program."""
         if self.parent is not None:
             with self.root._guard:
                 self.root.cpu_s += cpu_s
@@ -120,37 +120,39 @@ class RunCalls:
     def has_running_calls(self) -> bool:
         return self._running_count > 0
 
-    def restore_counts(self, count: int, made: Mapping[str, Made]) -> None:
-        """Go on counting where a paused run stopped."""
+    def restore_counts(self, count: int, counts_by_path: Mapping[str, Made]) -> None:
+        """Restore the counts of a paused run."""
         self.count = self.total = count
-        self._tallies = {path: [one["done"], one["failed"], one["done"] + one["failed"]] for path, one in made.items()}
+        self._tallies = {
+            path: [one["done"], one["failed"], one["done"] + one["failed"]] for path, one in counts_by_path.items()
+        }
 
     def close(self) -> None:
-        """Let no further call begin."""
+        """Refuse every further call."""
         with self._guard:
             self._closed = True
-            inner, self._child_cancels = self._child_cancels, []
+            cancels, self._child_cancels = self._child_cancels, []
             self._changed.notify_all()
-        for cancel in inner:
+        for cancel in cancels:
             cancel()
 
     def reopen(self) -> None:
-        """Let another engine run the program, none of whose calls has begun."""
+        """Accept calls again, for another engine."""
         with self._guard:
             self._closed = False
 
     def make_call(
-        self, path: str, args: Sequence[Any], given: Mapping[str, Any], *, pausable: bool = False
+        self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, pausable: bool = False
     ) -> CallResult:
         """Make a call and wait for it; raises PauseRequired only where the run can be paused."""
-        prepared = self._prepare_call(path, args, given)
+        prepared = self._prepare_call(path, args, kwargs)
         return prepared if isinstance(prepared, CallResult) else self._perform_call(*prepared, pausable=pausable)
 
     def start_call(
-        self, path: str, args: Sequence[Any], given: Mapping[str, Any], done: Callable[[CallResult], None]
+        self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any], done: Callable[[CallResult], None]
     ) -> None:
-        """Make a call on another thread; waits until there are few enough at once."""
-        prepared = self._prepare_call(path, args, given)
+        """Make a call on another thread, after waiting for a free slot (limit parallel)."""
+        prepared = self._prepare_call(path, args, kwargs)
         if isinstance(prepared, CallResult):
             done(prepared)
             return
@@ -166,13 +168,13 @@ class RunCalls:
 
         def run_call() -> None:
             try:
-                settled = self._perform_call(*prepared, pausable=False, counted=True)
+                result = self._perform_call(*prepared, pausable=False, counted=True)
             finally:
                 with self._changed:
                     self._running_count -= 1
                     self._nested_count -= runs
                     self._changed.notify_all()
-            done(settled)
+            done(result)
 
         self._crew.submit(run_call)
 
@@ -180,7 +182,7 @@ class RunCalls:
         self._crew.submit(work)
 
     def count_miss(self, path: str) -> tuple[str, str | None]:
-        """Count a name that there is not, and say so; what was meant is looked for a few times only."""
+        """Count a call of an unknown name; return the message and, for the first ones, a suggestion."""
         self._miss_count += 1
         if self._miss_count > MAX_MISSES:
             raise TooManyUnknownCalls(f"more than {MAX_MISSES:,} calls of operations that there are not")
@@ -189,7 +191,7 @@ class RunCalls:
         return self.names.describe_unknown(path)
 
     def _prepare_call(
-        self, path: str, args: Sequence[Any], given: Mapping[str, Any]
+        self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[str, Function, dict[str, Any]] | CallResult:
         function = None if len(path) > MAX_PATH_CHARS else self.names.find(path)
         if function is None:
@@ -203,7 +205,7 @@ class RunCalls:
             message = f"more than {self.limits.calls:,} calls in one program (limit calls)"
             return CallResult(error=CallError("ToolError", "limit_exceeded", message, "do it in several programs"))
         try:
-            named = self.names.bind_arguments(path, function, args, given)
+            named = self.names.bind_arguments(path, function, args, kwargs)
             limits = self.limits
             return path, function, to_plain_json(named, limits.value_nodes, limits.value_bytes)
         except ValueTooLarge as error:
@@ -218,11 +220,11 @@ class RunCalls:
         with self._guard:
             if self.is_closed:
                 return CallResult(error=CallError("ToolError", "closed", "the run has ended"))
-            tally = self._tallies.setdefault(function.path, [0, 0, 0])
-            tally[2] += 1
+            counts = self._tallies.setdefault(function.path, [0, 0, 0])
+            counts[2] += 1
             self.last_path = function.path
             self._running_count += not counted
-        trouble: CallError | None = None
+        call_error: CallError | None = None
         value: Any = None
         try:
             with bind_current_calls(self):
@@ -231,31 +233,31 @@ class RunCalls:
         except NeedsApproval as error:
             if pausable:
                 with self._guard:  # it did not begin
-                    tally[2] -= 1
+                    counts[2] -= 1
                     self.count -= 1
                     self.root.total -= 1
-                    if tally == [0, 0, 0]:
+                    if counts == [0, 0, 0]:
                         self._tallies.pop(function.path, None)
                 raise PauseRequired(function.path, arguments, error.request) from None
             message = f"{error}; this program cannot wait for that"
-            trouble = CallError("ToolError", error.code, message, "call it outside of parallel() and await")
+            call_error = CallError("ToolError", error.code, message, "call it outside of parallel() and await")
         except AthenaError as error:
             hint = error.hint
-            said = any(part in (hint or "") for part in ("parameters:", f"{function.path}("))  # how it is called
-            if isinstance(error, InvalidInput) and not said:
+            has_signature = any(part in (hint or "") for part in ("parameters:", f"{function.path}("))
+            if isinstance(error, InvalidInput) and not has_signature:
                 hint = "; ".join(filter(None, [hint, f"parameters: {function.format_signature()}"]))
-            trouble = CallError("ToolError", error.code, str(error), hint)
+            call_error = CallError("ToolError", error.code, str(error), hint)
         except ValueTooLarge as error:
             message = f"{path} was done, but its result is too large: {error}"
-            trouble = CallError("ToolError", "limit_exceeded", message, "ask for less at a time")
+            call_error = CallError("ToolError", "limit_exceeded", message, "ask for less at a time")
         except Exception as error:  # noqa: BLE001  # an operation's bug is the program's failed call, not our end
-            trouble = CallError("ToolError", "internal", f"{path} failed unexpectedly ({type(error).__name__})")
+            call_error = CallError("ToolError", "internal", f"{path} failed unexpectedly ({type(error).__name__})")
         finally:
             with self._guard:
                 self._running_count -= not counted
         with self._guard:
-            tally[1 if trouble else 0] += 1
-        return CallResult(value, trouble)
+            counts[1 if call_error else 0] += 1
+        return CallResult(value, call_error)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What is certainly wrong with a program, found before anything runs: names, arguments, imports. It never guesses."""
+"""Certain errors of a program, found before it runs: wrong names, arguments and imports."""
 
 import ast
 import builtins
@@ -13,7 +13,7 @@ from athena.programs.sandbox.names import RESERVED_NAMES, Function, Namespace
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.values import Failure, create_failure
 
-# With one of these a program can give a name a value that cannot be read from its text.
+# With these a program can bind names that its syntax tree does not show.
 _UNREADABLE_NAMES = frozenset(
     ("exec", "eval", "compile", "globals", "locals", "vars", "dir", "setattr", "__import__", "__builtins__", "__exit__")
 )
@@ -30,15 +30,15 @@ _FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def find_unbound_names(source: ProgramSource, names: Namespace, known: Collection[str]) -> Iterator[ast.Name]:
-    """Yield where each such name is used first; nothing where that cannot be told for certain."""
+    """Yield the first use of each unbound name; nothing if that is not certain."""
     if any(map(_is_unreadable, source.nodes)):
         return
     bound = source.bound_names | names.roots | RESERVED_NAMES | set(known)
-    found = [one for one in _iter_name_uses(source.tree) if one[0].id not in bound and not _is_builtin(one[0].id)]
-    expected = any(_expects_failure(node) for node in source.nodes) if found else False
+    uses = [one for one in _iter_name_uses(source.tree) if one[0].id not in bound and not _is_builtin(one[0].id)]
+    expected = any(_expects_failure(node) for node in source.nodes) if uses else False
     seen: set[str] = set()
-    for name, guarded, inner in sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset)):
-        # A function may be called where its failure is caught.
+    for name, guarded, inner in sorted(uses, key=lambda one: (one[0].lineno, one[0].col_offset)):
+        # A function may be called inside of a try.
         if not guarded and not (inner and expected) and name.id not in seen:
             seen.add(name.id)
             yield name
@@ -63,7 +63,7 @@ def _is_unreadable(node: ast.AST) -> bool:
 
 
 def _iter_name_uses(tree: ast.Module) -> Iterator[tuple[ast.Name, bool, bool]]:
-    """Yield every use of a name: whether its failure is caught there, and whether it is inside of a function.
+    """Yield every use of a name, whether a NameError is caught there, and whether it is inside of a function.
 
     Annotations are left out: one of the engines never looks at them.
     """
@@ -85,7 +85,7 @@ def _iter_name_uses(tree: ast.Module) -> Iterator[tuple[ast.Name, bool, bool]]:
 
 
 def _expects_failure(node: ast.AST) -> bool:
-    """Tell whether what stands in a block may fail for want of a name without ending the program."""
+    """Return whether a NameError in a block may be caught."""
     if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
         return any(_may_catch_name_error(one.type) for one in node.handlers)  # type: ignore[attr-defined]
     if isinstance(node, ast.With | ast.AsyncWith):
@@ -98,7 +98,7 @@ def _is_open_call(call: ast.Call) -> bool:
 
 
 def _may_catch_name_error(kind: ast.expr | None) -> bool:
-    """Tell whether a handler may catch a NameError: by its name, or by one that could stand for anything."""
+    """Return whether a handler may catch a NameError: it names it, or a name that may be anything."""
     if isinstance(kind, ast.Tuple):
         return any(map(_may_catch_name_error, kind.elts))
     if isinstance(kind, ast.Name):
@@ -116,7 +116,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _UNKNOWN_VALUE = object()
-_MAX_PROBLEMS = 50  # problems that are looked for
+_MAX_PROBLEMS = 50
 
 
 def find_problems(
@@ -126,12 +126,12 @@ def find_problems(
 
     `approvals` says whether the run can wait for a person, `known` which variables there are, where that is known.
     """
-    nothing = () if known is None else _check_unbound_names(source, names, known)
-    every = chain(
-        _check_calls(source, names, approvals), _check_parallel_calls(source, names), _check_imports(source), nothing
+    unbound = () if known is None else _check_unbound_names(source, names, known)
+    problems = chain(
+        _check_calls(source, names, approvals), _check_parallel_calls(source, names), _check_imports(source), unbound
     )
-    found = list(islice(every, _MAX_PROBLEMS))  # to say what was meant takes time
-    return sorted(found, key=lambda one: one["line"] or 0)
+    first_problems = list(islice(problems, _MAX_PROBLEMS))  # finding suggestions takes time
+    return sorted(first_problems, key=lambda one: one["line"] or 0)
 
 
 def dotted_name(node: ast.AST) -> str | None:
@@ -144,7 +144,7 @@ def dotted_name(node: ast.AST) -> str | None:
 
 
 def _check_calls(source: ProgramSource, names: Namespace, approvals: bool) -> Iterator[Failure]:
-    roots = names.roots - source.bound_names  # a name with a new value is no longer ours
+    roots = names.roots - source.bound_names  # a name that the program binds is no namespace
     for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
@@ -173,14 +173,14 @@ def _check_unbound_names(source: ProgramSource, names: Namespace, known: Collect
 
 
 def _check_parallel_calls(source: ProgramSource, names: Namespace) -> Iterator[Failure]:
-    """Find calls of `parallel` that cannot be right, before what stands in them is called."""
+    """Find wrong calls of `parallel`, before their arguments are called."""
     for node in source.nodes:
         if not isinstance(node, ast.Call) or dotted_name(node.func) != "parallel" or "parallel" in source.bound_names:
             continue
-        wrong = any(word.arg not in (None, "return_errors") for word in node.keywords)
+        is_wrong = any(word.arg not in (None, "return_errors") for word in node.keywords)
         if not any(isinstance(one, ast.Starred) for one in node.args):
-            wrong |= len(node.args) != 1 or _is_single_call(node.args[0], names)
-        if wrong:
+            is_wrong |= len(node.args) != 1 or _is_single_call(node.args[0], names)
+        if is_wrong:
             hint = "write parallel([one(), other()]), with brackets"
             yield create_failure("TypeError", WRONG_PARALLEL, node.lineno, hint)
 
@@ -198,47 +198,49 @@ def _is_dry_run(node: ast.Call) -> bool:
 
 def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failure]:
     order, hint = function.parameter_names, f"parameters: {function.format_signature()}"
-    given: dict[str, ast.expr] = {}
+    arguments: dict[str, ast.expr] = {}
     certain = not any(isinstance(one, ast.Starred) for one in node.args) and all(one.arg for one in node.keywords)
-    for place, value in enumerate(node.args):
+    for position, value in enumerate(node.args):
         if isinstance(value, ast.Starred):
             break
-        if place >= len(order):
+        if position >= len(order):
             yield create_failure("TypeError", f"{path} takes at most {len(order)} arguments", value.lineno, hint)
             break
-        given[order[place]] = value
+        arguments[order[position]] = value
     for keyword in node.keywords:
         if keyword.arg is None:
             continue
         if keyword.arg not in order and not function.accepts_extra:
-            near = _suggest_parameters(keyword.arg, function, [*given, *(one.arg for one in node.keywords if one.arg)])
+            near = _suggest_parameters(
+                keyword.arg, function, [*arguments, *(one.arg for one in node.keywords if one.arg)]
+            )
             meant = f"did you mean {near[0]!r}? " if near else ""
             yield create_failure(
                 "TypeError", f"{path} has no parameter {keyword.arg!r}", keyword.value.lineno, meant + hint
             )
-            given.setdefault(near[0] if near else keyword.arg, keyword.value)
-        elif keyword.arg in given:
+            arguments.setdefault(near[0] if near else keyword.arg, keyword.value)
+        elif keyword.arg in arguments:
             yield create_failure("TypeError", f"{path} is given {keyword.arg!r} twice", keyword.value.lineno, hint)
         else:
-            given[keyword.arg] = keyword.value
-    missing = [name for name in function.required if name not in given]
+            arguments[keyword.arg] = keyword.value
+    missing = [name for name in function.required if name not in arguments]
     if certain and missing:
         yield create_failure("TypeError", f"{path} needs {', '.join(missing)}", node.lineno, hint)
     properties = function.parameters.get("properties", {})
-    for name, value in given.items():
-        if name in properties and (wrong := _describe_mismatch(value, properties[name])):
-            yield create_failure("TypeError", f"{path}: {name!r} must be {wrong}", value.lineno, hint)
+    for name, value in arguments.items():
+        if name in properties and (expected := _describe_mismatch(value, properties[name])):
+            yield create_failure("TypeError", f"{path}: {name!r} must be {expected}", value.lineno, hint)
 
 
-def _suggest_parameters(name: str, function: Function, given: Collection[str]) -> list[str]:
-    """Return the parameter that a wrong name may have meant: first of all one that is missing."""
-    missing = [one for one in function.required if one not in given]
+def _suggest_parameters(name: str, function: Function, argument_names: Collection[str]) -> list[str]:
+    """Suggest a parameter for a wrong name, first among those that are missing."""
+    missing = [one for one in function.required if one not in argument_names]
     near = get_close_matches(name, missing, 1, 0.4) or get_close_matches(name, function.parameter_names, 1, 0.5)
     return near or (missing if len(missing) == 1 else [])
 
 
 def _describe_mismatch(node: ast.expr, schema: dict[str, Any]) -> str | None:
-    """Say what an argument should have been, if it is written out and cannot fit."""
+    """Describe the expected type if a literal argument cannot fit."""
     kind, value = _read_literal(node)
     if kind is None or any(word in schema for word in ("anyOf", "oneOf", "allOf", "$ref")):
         return None
@@ -246,15 +248,15 @@ def _describe_mismatch(node: ast.expr, schema: dict[str, Any]) -> str | None:
         if value is _UNKNOWN_VALUE or value in schema["enum"]:
             return None
         return f"one of {', '.join(map(repr, schema['enum']))}, not {value!r}"
-    wanted = schema.get("type")
-    if wanted is None:
+    type_name = schema.get("type")
+    if type_name is None:
         return None
-    options = [wanted] if isinstance(wanted, str) else list(wanted)
+    options = [type_name] if isinstance(type_name, str) else list(type_name)
     fits = [_PYTHON_TYPES[option] for option in options if option in _PYTHON_TYPES]
     if len(fits) < len(options) or any(kind in types and (kind is not bool or bool in types) for types in fits):
         return None
-    shown = "" if value is _UNKNOWN_VALUE else f" {value!r:.60}"
-    return f"{' or '.join(options)}, not {kind.__name__}{shown}"
+    value_text = "" if value is _UNKNOWN_VALUE else f" {value!r:.60}"
+    return f"{' or '.join(options)}, not {kind.__name__}{value_text}"
 
 
 def _read_literal(node: ast.expr) -> tuple[type | None, Any]:
@@ -274,21 +276,21 @@ def _read_literal(node: ast.expr) -> tuple[type | None, Any]:
 
 
 def _check_imports(source: ProgramSource) -> Iterator[Failure]:
-    """Find imports of what is not there; one that the program tries and expects to fail is its own business."""
+    """Find imports of unknown modules, except inside of a try."""
     tried: set[int] = set()
-    for node in source.nodes:  # the outer ones first: what is inside of them is not walked again
+    for node in source.nodes:  # outer ones first, so that inner ones are not walked again
         if isinstance(node, ast.Try) and id(node) not in tried:
             tried.update(id(inner) for part in node.body for inner in ast.walk(part))
     for node in source.nodes:
         if id(node) in tried:
             continue
         if isinstance(node, ast.Import):
-            wanted = [alias.name for alias in node.names]
+            modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            wanted = [node.module or "."]
+            modules = [node.module or "."]
         else:
             continue
-        for name in wanted:
+        for name in modules:
             top = name.partition(".")[0]
             if top not in sys.stdlib_module_names:
                 yield create_failure(

@@ -1,4 +1,4 @@
-"""The second engine: CPython in a worker process of its own for each program, behind the jail and never without."""
+"""The CPython engine: one jailed worker process for each program, never without a jail."""
 
 import json
 import keyword
@@ -35,7 +35,7 @@ from athena.programs.sandbox.state import (
 )
 from athena.programs.sandbox.values import DENIED_MESSAGE, Failure, PauseRequired, create_failure
 
-READY_WORKER_COUNT = 2  # workers that wait for a program
+READY_WORKER_COUNT = 2
 _WORKER_PATH = Path(__file__).with_name("worker")
 _REPLAY_HINT = (
     "run the program again; time, random numbers and ids of its own differ from run to run, so keep them out of the "
@@ -55,8 +55,8 @@ class Replay:
 class CPython:
     name = "python"
 
-    def __init__(self, limits: Limits, keeper: Spawner, jails: Sequence[jail.Layers]) -> None:
-        self.limits, self._spawner, self._layer_choices = limits, keeper, jails
+    def __init__(self, limits: Limits, spawner: Spawner, layer_choices: Sequence[jail.Layers]) -> None:
+        self.limits, self._spawner, self._layer_choices = limits, spawner, layer_choices
         self.layers: jail.Layers | None = None
         self.version = ".".join(map(str, sys.version_info[:3]))
         self._ready_workers: list[PythonWorker] = []
@@ -65,7 +65,7 @@ class CPython:
         self._closed = False
 
     def open(self) -> None:
-        """Find the strongest walls that the real worker works behind, once."""
+        """Find the strongest jail in which a worker starts, once."""
         with self._opening:
             if self.layers is None:
                 self._spawner.run_job(self._find_layers)
@@ -88,13 +88,13 @@ class CPython:
 
     def _start_worker(self, layers: jail.Layers) -> PythonWorker:
         limits, files = self.limits, [str(_WORKER_PATH)]
-        cell = jail.build_python_spec(
+        spec = jail.build_python_spec(
             ["-P", "-s", "-S", "-B", "-X", "utf8", str(_WORKER_PATH)],  # not -I: it would ignore PYTHONHASHSEED
             cpu_s=int(limits.cpu_s) + 1,
             memory_mb=limits.python_memory_mb,
             files=files,
         )
-        return PythonWorker(jail.build_command(cell, layers))
+        return PythonWorker(jail.build_command(spec, layers))
 
     def _create_worker(self) -> PythonWorker:
         if self._closed or self.layers is None:
@@ -108,10 +108,10 @@ class CPython:
         with self._guard:
             self._ready_workers.append(worker)
         if len(self._ready_workers) < READY_WORKER_COUNT:
-            self._spawner.submit_job(self._refill_ready)  # after whoever waits already
+            self._spawner.submit_job(self._refill_ready)  # after the jobs that are already queued
 
     def _acquire_worker(self) -> PythonWorker:
-        """Give a worker that is ready; one that died while it waited is replaced: nothing has run in it."""
+        """Return a ready worker; replace one that died while idle, for nothing has run in it."""
         self.open()
         for _ in range(READY_WORKER_COUNT + 4):
             worker = self._pop_ready() or self._spawner.run_job(lambda: self._pop_ready() or self._create_worker())
@@ -129,14 +129,14 @@ class CPython:
             return self._ready_workers.pop(0) if self._ready_workers else None
 
     def discard_ready(self) -> None:
-        """Let go of those that wait: what ended one of them may have ended all, and not have shown yet."""
+        """End the idle workers: whatever killed one of them may have killed all."""
         with self._guard:
             waiting, self._ready_workers = self._ready_workers, []
         for worker in waiting:
             self._spawner.submit_job(worker.terminate)
 
     def close(self) -> None:
-        """End all workers; on the keeper's thread."""
+        """End all workers, on the spawner's thread."""
         self._closed = True
         with self._guard:
             waiting, self._ready_workers = self._ready_workers, []
@@ -159,13 +159,13 @@ class CPython:
         """Run a program, or replay a paused one up to the call that waited and go on from there."""
         worker = self._acquire_worker()
         running.set_kill(worker.handle.kill)
-        last: dict[str, Any] | None = None
+        last_frame: dict[str, Any] | None = None
         may_pause = not running.calls.depth
         journal = CallJournal(self.limits.journal_bytes if may_pause else 0, replay.entries if replay else ())
         try:
             worker.write_frame(json.dumps(self._build_program_frame(source, running, state)).encode())
             self._spawner.submit_job(self._refill_ready)  # not before: starting a process takes some milliseconds
-            last = _PythonCalls(worker, running, journal, replay, may_pause).answer_all()
+            last_frame = _PythonCalls(worker, running, journal, replay, may_pause).answer_all()
         except WorkerBroken:
             pass
         except PauseRequired as required:
@@ -185,9 +185,9 @@ class CPython:
             if running.calls.depth:
                 running.calls.add_cpu_s(spent)
             code = self._spawner.run_job(worker.terminate)
-        if last is None:
+        if last_frame is None:
             return EngineResult("python", error=_describe_exit(code, spent, self.limits), worker_died=True)
-        return self._create_result(last, source, running, state, key, owner)
+        return self._create_result(last_frame, source, running, state, key, owner)
 
     def _create_paused_result(
         self,
@@ -228,7 +228,7 @@ class CPython:
             "inside": running.calls.names.members,
             "variables": {name: value for name, value in state.plain.items() if name not in running.calls.names.roots},
             "definitions": list(state.sources.values()),
-            "sources": [*state.sources, *source.definitions],  # what the next run is given in this way
+            "sources": [*state.sources, *source.definitions],  # kept as source for the next run
             "limits": {
                 "output": limits.output_chars,
                 "nodes": limits.value_nodes,
@@ -238,39 +238,45 @@ class CPython:
         }
 
     def _create_result(
-        self, last: dict[str, Any], source: ProgramSource, running: ActiveRun, state: State, key: bytes, owner: str
+        self,
+        last_frame: dict[str, Any],
+        source: ProgramSource,
+        running: ActiveRun,
+        state: State,
+        key: bytes,
+        owner: str,
     ) -> EngineResult:
-        dropped = last.get("dropped")
+        dropped = last_frame.get("dropped")
         if isinstance(dropped, int) and dropped > 0:
             running.output.add_dropped(dropped)
-        error = _parse_failure(last, self.limits)
+        error = _parse_failure(last_frame, self.limits)
         if error is not None and error["type"] == "MemoryError":
             return EngineResult("python", error=error, state_unchanged=True)
-        kept, names = self._seal_variables(last, source, running.calls.names.roots, state, key, owner)
+        sealed, names = self._seal_variables(last_frame, source, running.calls.names.roots, state, key, owner)
         if error is not None:
-            return EngineResult("python", error=error, state=kept, lost=names)
+            return EngineResult("python", error=error, state=sealed, lost=names)
         try:
-            value = to_plain_json(last.get("value"), self.limits.value_nodes, self.limits.value_bytes)
+            value = to_plain_json(last_frame.get("value"), self.limits.value_nodes, self.limits.value_bytes)
         except ValueTooLarge as large:
-            return EngineResult("python", value=f"[cut: {large}]", is_cut=True, state=kept, lost=names)
-        whole = last.get("whole")
-        long = whole if isinstance(whole, int) and isinstance(value, str | list | dict) else None
+            return EngineResult("python", value=f"[cut: {large}]", is_cut=True, state=sealed, lost=names)
+        full_length = last_frame.get("whole")
+        long = full_length if isinstance(full_length, int) and isinstance(value, str | list | dict) else None
         return EngineResult(
-            "python", value=value, is_cut=last.get("cut") is True, full_length=long, state=kept, lost=names
+            "python", value=value, is_cut=last_frame.get("cut") is True, full_length=long, state=sealed, lost=names
         )
 
     def _seal_variables(
-        self, last: dict[str, Any], source: ProgramSource, roots: set[str], state: State, key: bytes, owner: str
+        self, last_frame: dict[str, Any], source: ProgramSource, roots: set[str], state: State, key: bytes, owner: str
     ) -> tuple[bytes | None, tuple[str, ...]]:
-        """Write down the variables for the next run, and name those that are lost; None leaves all as they were."""
-        found, hidden, sieve = last.get("variables"), source.list_hidden(roots), JsonBudget()
-        if not isinstance(found, dict):
+        """Seal the variables for the next run and name those that are lost; None leaves them unchanged."""
+        variables, hidden, sieve = last_frame.get("variables"), source.list_hidden(roots), JsonBudget()
+        if not isinstance(variables, dict):
             return None, (*source.top_level_names, *hidden)
-        values = {name: one for name, one in found.items() if _is_variable(name, roots) and sieve.accepts(one)}
-        dropped = [name for name in (*found, *_clean_names(last.get("lost"))) if name not in values]
+        values = {name: one for name, one in variables.items() if _is_variable(name, roots) and sieve.accepts(one)}
+        dropped = [name for name in (*variables, *_clean_names(last_frame.get("lost"))) if name not in values]
         lost = [name for name in dropped if _is_variable(name, roots)]
         changed = [name for name, value in values.items() if name not in state.plain or state.plain[name] != value]
-        gone = {*_clean_names(last.get("gone")), *lost} - set(values)
+        gone = {*_clean_names(last_frame.get("gone")), *lost} - set(values)
         sources = {name: text for name, text in state.sources.items() if name not in gone} | source.definitions
         sources = {name: text for name, text in sources.items() if name not in changed}
         gone |= {name for name in state.plain if name not in values and name not in sources and name not in roots}
@@ -291,13 +297,13 @@ class CPython:
             lost += new.shrink_to_plain(only_monty, f"{min(gone)} was taken away on CPython")
         if not (new.plain or new.sources or new.dump or new.known or state.known):
             return None, (*lost, *hidden)
-        kept = new.to_sealed(key, owner)
-        if len(kept) > self.limits.state_bytes and new.dump:
+        sealed = new.to_sealed(key, owner)
+        if len(sealed) > self.limits.state_bytes and new.dump:
             lost += new.shrink_to_plain(state.known, TOO_LARGE_REASON)
-            kept = new.to_sealed(key, owner)
-        if len(kept) > self.limits.state_bytes:
+            sealed = new.to_sealed(key, owner)
+        if len(sealed) > self.limits.state_bytes:
             return None, (*source.top_level_names, *hidden)
-        return kept, (*lost, *hidden)
+        return sealed, (*lost, *hidden)
 
 
 class _PythonCalls:
@@ -329,10 +335,10 @@ class _PythonCalls:
 
     def _answer_call(self, frame: dict[str, Any]) -> None:
         call_id, path = frame.get("id"), frame.get("path")
-        args, given = frame.get("args"), frame.get("given")
+        args, kwargs = frame.get("args"), frame.get("given")
         if not (isinstance(call_id, int) and isinstance(path, str) and isinstance(args, list)):
             raise WorkerBroken("a call cannot be read")
-        if not isinstance(given, dict) or len(path) > MAX_PATH_CHARS:
+        if not isinstance(kwargs, dict) or len(path) > MAX_PATH_CHARS:
             raise WorkerBroken("a call cannot be read")
         entry, has_waited = self._journal.begin_call(path, self._worker.frame_bytes)
         deliver = partial(self._deliver_result, entry, call_id)
@@ -344,10 +350,10 @@ class _PythonCalls:
             refusal = self._replay.refusal or DENIED_MESSAGE
             deliver(CallResult(error=CallError("ToolError", "denied", refusal)))
         elif frame.get("at_once") is True:
-            self._calls.start_call(path, args, given, deliver)
+            self._calls.start_call(path, args, kwargs, deliver)
         else:
             try:
-                deliver(self._calls.make_call(path, args, given, pausable=self._may_pause))
+                deliver(self._calls.make_call(path, args, kwargs, pausable=self._may_pause))
             except PauseRequired:
                 self._journal.wait_for_replies(lambda: self._calls.is_closed)
                 raise
@@ -381,22 +387,22 @@ def _clean_names(names: Any) -> list[str]:
 
 
 def _is_variable(name: str, roots: set[str]) -> bool:
-    """Tell whether a program can have given a value to this: the worker may say anything."""
+    """Return whether this is a name that a program may bind; the worker may send anything."""
     named = name.isidentifier() and len(name) <= MAX_PATH_CHARS and not keyword.iskeyword(name)
     return named and not name.startswith("__") and name not in roots and name not in RESERVED_NAMES
 
 
-def _parse_failure(last: dict[str, Any], limits: Limits) -> Failure | None:
-    if "error" not in last:
+def _parse_failure(last_frame: dict[str, Any], limits: Limits) -> Failure | None:
+    if "error" not in last_frame:
         return None
-    kind, message, line = str(last["error"])[:100], str(last.get("message", "")), last.get("line")
+    kind, message, line = str(last_frame["error"])[:100], str(last_frame.get("message", "")), last_frame.get("line")
     where = line if isinstance(line, int) else None
-    hint = str(last["hint"]) if last.get("hint") else None
+    hint = str(last_frame["hint"]) if last_frame.get("hint") else None
     if hint and message.endswith(f" (hint: {hint})"):
         message = message.removesuffix(f" (hint: {hint})")
     if kind == "MemoryError":
-        told = f"more than {limits.python_memory_mb} MB of memory (limit python_memory_mb)"
-        return create_failure(kind, told, where, "work on less at a time", "python_memory_mb")
+        limit_message = f"more than {limits.python_memory_mb} MB of memory (limit python_memory_mb)"
+        return create_failure(kind, limit_message, where, "work on less at a time", "python_memory_mb")
     if kind in ("ImportError", "ModuleNotFoundError") and hint is None:
         from athena.programs.sandbox.check import IMPORTS_HINT
 

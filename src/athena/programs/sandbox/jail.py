@@ -1,4 +1,4 @@
-"""The operating system's walls around a worker process.
+"""The jail: operating system layers around a worker process.
 
 This side decides what a worker may see and which layers to try, strongest first. `launcher.py` puts them up, in the
 process that becomes the worker. Whoever starts a worker tries the choices in order until the real worker answers,
@@ -28,7 +28,7 @@ LINUX_LAYERS: tuple[Layers, ...] = (
     ("bwrap", "seccomp"),
 )
 MACOS_LAYERS: tuple[Layers, ...] = (("sandbox-exec",),)
-NO_LAYERS: Layers = ()  # no wall at all but the interpreter's own
+NO_LAYERS: Layers = ()  # nothing but the interpreter's own checks
 
 _LAUNCHER_PATH = Path(__file__).with_name("jail_launcher.py")
 # What the Monty binary is linked to; the dynamic linker itself is read from the binary.
@@ -42,7 +42,7 @@ _MACOS_PROFILE_TEMPLATE = """(version 1)(deny default)(allow process-exec (liter
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """One worker's room: what it runs, what it may read, and how much it may use."""
+    """What a worker runs, what it may read, and its limits."""
 
     profile: str  # which system calls: monty or python
     argv: tuple[str, ...]  # the binary and its arguments
@@ -59,32 +59,34 @@ class JailAttempt(TypedDict):
 
 
 class JailReport(TypedDict):
-    layers: list[str]  # of the strongest choice that works; empty: none does
+    layers: list[str]  # of the strongest jail that works; empty if none does
     tried: list[JailAttempt]
 
 
 def list_layer_choices() -> tuple[Layers, ...]:
-    """Return what this machine may offer, strongest first."""
+    """Return the jails that this machine may support, strongest first."""
     if sys.platform == "darwin":
         return MACOS_LAYERS
     return LINUX_LAYERS if which("bwrap") else LINUX_LAYERS[:-1]
 
 
 def probe_layers() -> JailReport:
-    """Try every choice on the Python that runs programs; for people, not for deciding."""
-    cell = build_python_spec(("-I", "-S", "-B", "-c", "pass"))
-    tried: list[JailAttempt] = []
+    """Try every jail with the Python that runs programs, as a report for people."""
+    spec = build_python_spec(("-I", "-S", "-B", "-c", "pass"))
+    attempts: list[JailAttempt] = []
     for layers in list_layer_choices():
-        words = build_command(cell, layers)
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False, env={})
-        why = done.stderr.decode(errors="replace").strip()[-200:]
+        command = build_command(spec, layers)
+        process = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False, env={}
+        )
+        why = process.stderr.decode(errors="replace").strip()[-200:]
         if "No module named 'encodings'" in why:
             why = "Python cannot read its own library there: it is below a folder that only its owner may enter"
-        if done.returncode and not why:
-            why = f"the worker ended with {done.returncode}"
-        tried.append({"layers": list(layers), "works": done.returncode == 0, "why": why})
-    best = next((one["layers"] for one in tried if one["works"]), [])
-    return {"layers": best, "tried": tried}
+        if process.returncode and not why:
+            why = f"the worker ended with {process.returncode}"
+        attempts.append({"layers": list(layers), "works": process.returncode == 0, "why": why})
+    best = next((one["layers"] for one in attempts if one["works"]), [])
+    return {"layers": best, "tried": attempts}
 
 
 # --- what a worker may read -------------------------------------------------------------------------------------
@@ -92,13 +94,13 @@ def probe_layers() -> JailReport:
 
 def build_monty_spec(binary: str, *, cpu_s: int = 3600, memory_mb: int = 2048) -> WorkerSpec:
     """Let Monty see the libraries that it is linked to and the time zones."""
-    found = [
+    libraries = [
         str(folder / name)
         for name in _MONTY_LIBRARIES
         for folder in _list_library_folders()
         if (folder / name).exists()
     ]
-    firsts = {Path(path).name: path for path in reversed(found)}
+    firsts = {Path(path).name: path for path in reversed(libraries)}
     readable = [*_read_linker(binary), *firsts.values(), _ZONEINFO_PATH]
     return WorkerSpec("monty", (binary,), _filter_existing(readable), cpu_s=cpu_s, memory_mb=memory_mb)
 
@@ -139,8 +141,8 @@ def _list_mapped_files() -> tuple[str, ...]:
 @cache
 def _list_library_folders() -> tuple[Path, ...]:
     names = ("libc.so", "libc-", "ld-linux", "ld-musl", "libgcc_s", "libm.so")
-    found = [Path(path).parent for path in _list_mapped_files() if Path(path).name.startswith(names)]
-    packaged = [folder for folder in dict.fromkeys(found) if "site-packages" not in folder.parts]
+    folders = [Path(path).parent for path in _list_mapped_files() if Path(path).name.startswith(names)]
+    packaged = [folder for folder in dict.fromkeys(folders) if "site-packages" not in folder.parts]
     return tuple(packaged)
 
 
@@ -166,50 +168,51 @@ def _read_linker(binary: str) -> list[str]:
 # --- how it is started ------------------------------------------------------------------------------------------
 
 
-def build_command(cell: WorkerSpec, layers: Layers, *, check: bool = False) -> list[str]:
-    """Return the words that start a worker behind these layers, or not at all."""
+def build_command(spec: WorkerSpec, layers: Layers, *, check: bool = False) -> list[str]:
+    """Return the command that starts a worker in this jail, or fails."""
     if layers == NO_LAYERS:
-        return list(cell.argv)
+        return list(spec.argv)
     if "sandbox-exec" in layers:
-        return ["/usr/bin/sandbox-exec", "-p", _format_macos_profile(cell), *cell.argv]
+        return ["/usr/bin/sandbox-exec", "-p", _format_macos_profile(spec), *spec.argv]
     python = getattr(sys, "_base_executable", None) or sys.executable
-    inner = [layer for layer in layers if layer != "bwrap"]
-    words = [python, "-I", "-S", "-B", str(_LAUNCHER_PATH), "--profile", cell.profile, "--layers", ",".join(inner)]
-    words += ["--cpu", str(cell.cpu_s), "--memory", str(cell.memory_mb)]
+    launcher_layers = [layer for layer in layers if layer != "bwrap"]
+    command = [python, "-I", "-S", "-B", str(_LAUNCHER_PATH), "--profile", spec.profile]
+    command += ["--layers", ",".join(launcher_layers)]
+    command += ["--cpu", str(spec.cpu_s), "--memory", str(spec.memory_mb)]
     if "bwrap" in layers:
-        return [*_build_bwrap_argv(cell), *words, *(["--check"] if check else []), "--", *cell.argv]
-    for path in cell.readable:
-        words += ["--ro", path]
-    for path in cell.hidden:
-        words += ["--hide", path]
-    return [*words, *(["--check"] if check else []), "--", *cell.argv]
+        return [*_build_bwrap_argv(spec), *command, *(["--check"] if check else []), "--", *spec.argv]
+    for path in spec.readable:
+        command += ["--ro", path]
+    for path in spec.hidden:
+        command += ["--hide", path]
+    return [*command, *(["--check"] if check else []), "--", *spec.argv]
 
 
-def _build_bwrap_argv(cell: WorkerSpec) -> list[str]:
+def _build_bwrap_argv(spec: WorkerSpec) -> list[str]:
     """Namespaces by bubblewrap, which may be allowed to make them where we are not; our launcher runs inside."""
-    words = [which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    words += ["--uid", "65534", "--gid", "65534", "--clearenv", "--chdir", "/"]
+    command = [which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    command += ["--uid", "65534", "--gid", "65534", "--clearenv", "--chdir", "/"]
     for path in _filter_existing(
-        [*build_python_spec(()).readable, *build_python_spec(()).argv, *cell.readable, cell.argv[0]]
+        [*build_python_spec(()).readable, *build_python_spec(()).argv, *spec.readable, spec.argv[0]]
     ):
-        words += ["--ro-bind", os.path.realpath(path), path]
-    words += ["--ro-bind", str(_LAUNCHER_PATH), str(_LAUNCHER_PATH)]
-    for path in cell.hidden:
+        command += ["--ro-bind", os.path.realpath(path), path]
+    command += ["--ro-bind", str(_LAUNCHER_PATH), str(_LAUNCHER_PATH)]
+    for path in spec.hidden:
         if os.path.isdir(path):
-            words += ["--tmpfs", path]
-    return [*words, "--"]
+            command += ["--tmpfs", path]
+    return [*command, "--"]
 
 
-def _format_macos_profile(cell: WorkerSpec) -> str:
-    readable = " ".join(f'(subpath "{path}")' for path in cell.readable)
-    return _MACOS_PROFILE_TEMPLATE.format(binary=f'"{cell.argv[0]}"', readable=readable)
+def _format_macos_profile(spec: WorkerSpec) -> str:
+    readable = " ".join(f'(subpath "{path}")' for path in spec.readable)
+    return _MACOS_PROFILE_TEMPLATE.format(binary=f'"{spec.argv[0]}"', readable=readable)
 
 
 class LaunchScript:
-    """An executable file that starts a worker with these words, for those who can only be told a path."""
+    """An executable file that runs a command, for Monty, which takes only a path."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        script = f'#!/bin/sh\nexec {shlex.join(words)} "$@" 2>/dev/null\n'.encode()
+    def __init__(self, command: Sequence[str]) -> None:
+        script = f'#!/bin/sh\nexec {shlex.join(command)} "$@" 2>/dev/null\n'.encode()
         self._descriptor = -1
         self._file: Path | None = None
         try:
@@ -218,7 +221,7 @@ class LaunchScript:
             self.path = self._write_temp_file(script)
 
     def _write_memfd(self, script: bytes) -> str:
-        # Nothing of it stays behind, and a /tmp without execution does not matter.
+        # It needs no cleaning up, and works where /tmp is mounted noexec.
         written = os.memfd_create("athena-jail")
         try:
             os.write(written, script)

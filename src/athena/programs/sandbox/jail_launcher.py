@@ -1,4 +1,4 @@
-"""Shut this process in, then become the worker: run as a script, with the standard library alone.
+"""Apply the jail's layers to this process, then execute the worker: a script of the standard library alone.
 
     launcher.py --profile monty|python --layers ns,landlock,seccomp --cpu S --memory MB [--ro PATH]... -- WORKER ARGS...
 
@@ -21,7 +21,7 @@ WORKER_FD = 1000
 NOBODY_ID = 65534
 EXIT_LAYER_MISSING, EXIT_ORPHANED, EXIT_NOT_EXECUTED = 97, 98, 99
 
-# --- what a worker may ask of the kernel ------------------------------------------------------------------------
+# --- system calls that a worker may use -------------------------------------------------------------------------
 
 _X86_64_SYSCALLS = """
 read=0 write=1 close=3 stat=4 fstat=5 lstat=6 poll=7 lseek=8 mmap=9 mprotect=10 munmap=11 brk=12 rt_sigaction=13
@@ -101,7 +101,7 @@ def require_equal(argument: int, value: int) -> list[bytes]:
 
 
 def require_one_of(argument: int, values: list[int]) -> list[bytes]:
-    tests = [pack_instruction(BPF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
+    tests = [pack_instruction(BPF_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [pack_load(argument_offset(argument)), *tests, pack_return(SECCOMP_EPERM)]
 
 
@@ -110,7 +110,7 @@ def refuse_bits(argument: int, bits: int) -> list[bytes]:
 
 
 def build_conditions() -> dict[str, list[bytes]]:
-    """Return what must hold for the calls that are allowed only in part; each ends in a refusal or falls through."""
+    """Return the argument checks of system calls that are allowed in part; each refuses or falls through."""
     executable, anonymous = 4, 0x20
     writing = 0x400643  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_TMPFILE
     return {
@@ -139,7 +139,7 @@ def build_conditions() -> dict[str, list[bytes]]:
 
 
 def build_filter(profile: str) -> bytes:
-    """Write the filter: what is not listed is refused, another architecture's calls kill."""
+    """Build the seccomp filter: refuse what is not listed, kill on another architecture's calls."""
     known, special = syscall_numbers(), build_conditions()
     steps = [pack_load(4), pack_instruction(BPF_EQUAL, 1, 0, SYSCALL_TABLES[MACHINE][0]), pack_return(SECCOMP_KILL)]
     steps += [
@@ -171,9 +171,9 @@ def install_seccomp(profile: str) -> None:
 # --- calls that the standard library lacks ----------------------------------------------------------------------
 
 
-def last_os_error(what: str) -> OSError:
+def last_os_error(action: str) -> OSError:
     number = ctypes.get_errno()
-    return OSError(number, f"{what}: {os.strerror(number)}")
+    return OSError(number, f"{action}: {os.strerror(number)}")
 
 
 def syscall(number: int, *values: object) -> int:
@@ -248,7 +248,7 @@ def enter_namespaces(root: bool) -> None:
 
 
 def pivot_to_new_root(binds: list[tuple[str, int]], hidden: list[str]) -> None:
-    """Stand on a small read-only root that holds the named paths and nothing else."""
+    """Change to a small read-only root that holds the named paths and nothing else."""
     base = "/tmp"
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", base, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k,mode=755")
@@ -261,8 +261,8 @@ def pivot_to_new_root(binds: list[tuple[str, int]], hidden: list[str]) -> None:
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o444))
         mount(f"/proc/self/fd/{descriptor}", target, None, MS_BIND)
         flags = os.statvfs(target).f_flag  # a remount may not drop what the outer mount forbids
-        kept = (flags & MS_NOEXEC) | (flags & 0x400) | (2048 if flags & 0x800 else 0)
-        mount(None, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | kept)
+        kept_flags = (flags & MS_NOEXEC) | (flags & 0x400) | (2048 if flags & 0x800 else 0)
+        mount(None, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | kept_flags)
     for path in hidden:
         if os.path.isdir(base + path):
             mount("tmpfs", base + path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k,mode=555")
@@ -302,19 +302,19 @@ def set_limits(cpu: int, megabytes: int) -> None:
         names.setrlimit(what, (most, most))
 
 
-def parse_options(words: list[str]) -> tuple[dict[str, str], list[str], list[str], list[str]]:
-    given = {"profile": "monty", "layers": "", "cpu": "60", "memory": "2048", "landlock": "99", "check": ""}
+def parse_options(argv: list[str]) -> tuple[dict[str, str], list[str], list[str], list[str]]:
+    options = {"profile": "monty", "layers": "", "cpu": "60", "memory": "2048", "landlock": "99", "check": ""}
     readable: list[str] = []
     hidden: list[str] = []
-    while words[0] != "--":
-        name = words.pop(0)[2:]
+    while argv[0] != "--":
+        name = argv.pop(0)[2:]
         if name == "check":
-            given[name] = "yes"
+            options[name] = "yes"
         elif name in ("ro", "hide"):
-            (readable if name == "ro" else hidden).append(words.pop(0))
+            (readable if name == "ro" else hidden).append(argv.pop(0))
         else:
-            given[name] = words.pop(0)
-    return given, readable, hidden, words[1:]
+            options[name] = argv.pop(0)
+    return options, readable, hidden, argv[1:]
 
 
 def die_with_parent() -> None:
@@ -322,24 +322,24 @@ def die_with_parent() -> None:
 
 
 class LayerSetup:
-    """What was asked for, and what is in place."""
+    """The requested layers, and those in place."""
 
     def __init__(self, wanted: str) -> None:
         self.wanted = [name for name in wanted.split(",") if name]
 
-    def __call__(self, name: str, setup: object, *given: object) -> None:
+    def __call__(self, name: str, setup: object, *args: object) -> None:
         if name not in self.wanted:
             return
         try:
-            setup(*given)  # type: ignore[operator]
+            setup(*args)  # type: ignore[operator]
         except OSError as error:
             os.write(2, f"{name}: {error.strerror or error}\n".encode())
             os._exit(EXIT_LAYER_MISSING)
 
 
-def main(words: list[str]) -> None:
-    given, readable, hidden, worker = parse_options(words)
-    root, layer, parent = os.geteuid() == 0, LayerSetup(given["layers"]), os.getppid()
+def main(argv: list[str]) -> None:
+    options, readable, hidden, worker = parse_options(argv)
+    root, layer, parent = os.geteuid() == 0, LayerSetup(options["layers"]), os.getppid()
     libc.close_range(ctypes.c_uint(3), ctypes.c_uint(0xFFFFFFFF), ctypes.c_int(0))
     die_with_parent()
     if os.getpid() != os.getpgrp():
@@ -360,10 +360,10 @@ def main(words: list[str]) -> None:
     die_with_parent()  # a change of user clears it
     os.umask(0o777)
     prctl(38, 1)  # no_new_privs
-    set_limits(int(given["cpu"]), int(given["memory"]))
-    if parent != os.getppid():  # it died before it was watched
+    set_limits(int(options["cpu"]), int(options["memory"]))
+    if parent != os.getppid():  # the parent died before the kernel watched it
         os._exit(EXIT_ORPHANED)
-    layer("landlock", install_landlock, allowed, int(given["landlock"]))
+    layer("landlock", install_landlock, allowed, int(options["landlock"]))
     for _, descriptor in binds:
         os.close(descriptor)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -371,8 +371,8 @@ def main(words: list[str]) -> None:
     # A fixed seed: sets have the same order when a paused program is replayed.
     environment = (ctypes.c_char_p * 4)(b"LANG=C.UTF-8", b"TZ=UTC", b"PYTHONHASHSEED=0", None)
     execveat = ctypes.c_long(syscall_numbers()["execveat"])
-    layer("seccomp", install_seccomp, given["profile"])
-    if given["check"]:
+    layer("seccomp", install_seccomp, options["profile"])
+    if options["check"]:
         os._exit(0)
     libc.syscall(
         execveat, ctypes.c_long(WORKER_FD), ctypes.c_char_p(b""), arguments, environment, ctypes.c_long(0x1000)

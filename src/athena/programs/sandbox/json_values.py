@@ -1,4 +1,4 @@
-"""Values as plain JSON, within a budget: what crosses a wall is copied, counted and cut, never trusted."""
+"""Copy values between host and worker as plain JSON, within a budget."""
 
 import json
 import math
@@ -13,7 +13,7 @@ CUT_MARK = "cut__"
 
 
 class ValueTooLarge(Exception):
-    """A value does not fit its budget; the message says in what way."""
+    """A value exceeds its budget."""
 
 
 class JsonCopier:
@@ -63,7 +63,7 @@ class JsonCopier:
 
 
 def _simplify_value(value: Any) -> Any:
-    """Turn what JSON lacks into what it has."""
+    """Return the nearest value that JSON has."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -86,7 +86,7 @@ def _simplify_value(value: Any) -> Any:
 
 
 def to_plain_json(value: Any, nodes: int, size: int) -> Any:
-    """Return a value as plain JSON, or raise TooLarge."""
+    """Return a value as plain JSON, or raise ValueTooLarge."""
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -94,7 +94,7 @@ def to_plain_json(value: Any, nodes: int, size: int) -> Any:
 
 
 class JsonBudget:
-    """Lets through values that are JSON as they stand, until the budget for all of them is used up."""
+    """Accepts values that are JSON already, until the budget for all of them is used up."""
 
     def __init__(self, nodes: int = 100_000, size: int = 1 << 20) -> None:
         self._nodes, self._size = nodes, size
@@ -138,19 +138,20 @@ class JsonBudget:
         return True
 
 
-def shorten_value(value: Any, most: int, budget: int, whole: int | None = None) -> tuple[Any, bool]:
-    """Return what a model is shown of a plain value: all of it, or its beginning under a header that says so.
+def shorten_value(value: Any, most: int, budget: int, full_length: int | None = None) -> tuple[Any, bool]:
+    """Shorten a plain value for a model: all of it, or its beginning under a header that says so.
 
     It has at most so many characters and so many tokens.
     """
     if value is None or isinstance(value, bool | int | float):
         return value, False
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if len(text) <= most and whole is None and tokens.fits_token_limit(text, budget):
+    if len(text) <= most and full_length is None and tokens.fits_token_limit(text, budget):
         return value, False
-    shown = tokens.truncate_to_tokens(text[:most], budget)
-    kept = "" if whole is None else f" of which the first {len(value):,} are kept,"
-    size = len(value) if whole is None else whole
-    what = f"an object of {size:,} keys" if isinstance(value, dict) else f"a list of {size:,} items"
-    what = f"a text of {size:,} characters" if isinstance(value, str) else what
-    return f"[cut: {what},{kept} {len(text):,} characters as JSON; the first {len(shown):,} follow]\n{shown}", True
+    beginning = tokens.truncate_to_tokens(text[:most], budget)
+    kept_note = "" if full_length is None else f" of which the first {len(value):,} are kept,"
+    size = len(value) if full_length is None else full_length
+    description = f"an object of {size:,} keys" if isinstance(value, dict) else f"a list of {size:,} items"
+    description = f"a text of {size:,} characters" if isinstance(value, str) else description
+    header = f"[cut: {description},{kept_note} {len(text):,} characters as JSON; the first {len(beginning):,} follow]"
+    return f"{header}\n{beginning}", True

@@ -1,4 +1,4 @@
-"""What a program can call, as plain data: names with dots, the arguments they take, and what is near a wrong name."""
+"""The names that a program can call, their parameters, and suggestions for wrong names."""
 
 from collections.abc import ItemsView, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,33 +34,34 @@ class Function:
         return bool(self.parameters.get("additionalProperties"))
 
     def format_signature(self) -> str:
-        """Write the parameters for an error message: those that may be left out with a question mark."""
+        """Format the parameters for an error message; optional ones get a question mark."""
         needed = set(self.required)
         return ", ".join(name if name in needed else f"{name}?" for name in self.parameter_names) or "none"
 
 
 class Namespace:
-    """All functions, by every name they answer to."""
+    """All functions by path, short name and namespace."""
 
     def __init__(
         self,
         functions: Iterable[Function] = (),
         synonyms: Mapping[str, str] | None = None,
-        away: Mapping[str, tuple[str, str]] | None = None,
+        unavailable: Mapping[str, tuple[str, str]] | None = None,
         note: str = "",
     ) -> None:
-        self.note = note  # said to whoever asks for what is not there
-        self._synonyms = synonyms or {}  # wrong names, with or without their place, to right ones
-        self._unavailable = away or {}  # names that cannot be called now: why, and what to do
+        self.note = note  # shown with every unknown name
+        self._synonyms = synonyms or {}  # wrong names, with or without a namespace, to right ones
+        self._unavailable = unavailable or {}  # names that cannot be called now: why, and what to do
         self._functions: dict[str, Function] = {}
         self._namespaces: set[str] = set()
         self._near: dict[str, list[str]] = {}
         for function in functions:
             self._add_function(function.path, function)
             if function.short:
-                place = function.path.rpartition(".")[0]
+                namespace = function.path.rpartition(".")[0]
                 self._add_function(
-                    function.short if "." in function.short or not place else f"{place}.{function.short}", function
+                    function.short if "." in function.short or not namespace else f"{namespace}.{function.short}",
+                    function,
                 )
 
     def _add_function(self, path: str, function: Function) -> None:
@@ -85,13 +86,13 @@ class Namespace:
 
     @cached_property
     def members(self) -> dict[str, list[str]]:
-        """What stands in each namespace, by name."""
-        found: dict[str, list[str]] = {}
+        """The names in each namespace."""
+        names_by_namespace: dict[str, list[str]] = {}
         for path in (*self._namespaces, *self._functions):
-            place, _, last = path.rpartition(".")
-            if place:
-                found.setdefault(place, []).append(last)
-        return {place: sorted(set(names)) for place, names in found.items()}
+            namespace, _, last = path.rpartition(".")
+            if namespace:
+                names_by_namespace.setdefault(namespace, []).append(last)
+        return {namespace: sorted(set(names)) for namespace, names in names_by_namespace.items()}
 
     def items(self) -> ItemsView[str, Function]:
         return self._functions.items()
@@ -103,56 +104,56 @@ class Namespace:
         """Return the names that a wrong one may have meant."""
         from difflib import get_close_matches  # only on a miss
 
-        place, _, last = path.rpartition(".")
-        if meant := self._find_synonym(path, place, last):
-            return [meant]
-        inside = [name for name in self._functions if name.rpartition(".")[0] == place]
-        found = get_close_matches(last, [name.rpartition(".")[2] for name in inside], 3, 0.5)
-        if found:
-            return [f"{place}.{name}" if place else name for name in found]
+        namespace, _, last = path.rpartition(".")
+        if target := self._find_synonym(path, namespace, last):
+            return [target]
+        siblings = [name for name in self._functions if name.rpartition(".")[0] == namespace]
+        matches = get_close_matches(last, [name.rpartition(".")[2] for name in siblings], 3, 0.5)
+        if matches:
+            return [f"{namespace}.{name}" if namespace else name for name in matches]
         by_last: dict[str, str] = {}
         for name in (*self._functions, *self._namespaces):
             by_last.setdefault(name.rpartition(".")[2], name)
         return [by_last[name] for name in get_close_matches(last, by_last, 3, 0.7)]
 
-    def _find_synonym(self, path: str, place: str, last: str) -> str | None:
-        """Look a wrong name up in the synonyms; a word without its place does not lead into another one."""
-        if (meant := self._synonyms.get(path)) in self._functions:
-            return meant
-        meant = self._synonyms.get(last)
-        fits = place not in self._namespaces or (meant or "").rpartition(".")[0] == place
-        return meant if fits and meant in self._functions else None
+    def _find_synonym(self, path: str, namespace: str, last: str) -> str | None:
+        """Look a wrong name up in the synonyms; a name without a namespace leads to none other."""
+        if (target := self._synonyms.get(path)) in self._functions:
+            return target
+        target = self._synonyms.get(last)
+        fits = namespace not in self._namespaces or (target or "").rpartition(".")[0] == namespace
+        return target if fits and target in self._functions else None
 
     def explain_unavailable(self, path: str) -> tuple[str, str] | None:
-        """Say why something that there is cannot be called now, and what to do."""
+        """Return why a known name cannot be called now, and what to do."""
         return self._unavailable.get(path) or self._unavailable.get(path.partition(".")[0])
 
     def describe_unknown(self, path: str) -> tuple[str, str]:
-        """Say that there is no such name, and what there is."""
-        if away := self.explain_unavailable(path):
-            return away
-        near = self.suggest_names(path)
-        place = path.rpartition(".")[0]
-        inside = sorted(name for name in self._functions if name.rpartition(".")[0] == place)
-        if near:
-            hint = f"did you mean {' or '.join(near)}?"
-        elif place in self._namespaces and inside:
-            hint = f"there are {', '.join(inside[:30])}"
+        """Return a message and a hint for an unknown name."""
+        if unavailable := self.explain_unavailable(path):
+            return unavailable
+        suggestions = self.suggest_names(path)
+        namespace = path.rpartition(".")[0]
+        siblings = sorted(name for name in self._functions if name.rpartition(".")[0] == namespace)
+        if suggestions:
+            hint = f"did you mean {' or '.join(suggestions)}?"
+        elif namespace in self._namespaces and siblings:
+            hint = f"there are {', '.join(siblings[:30])}"
         else:
             hint = f"there are {', '.join(sorted(self.roots))}"
         return f"there is no operation {path!r}", f"{self.note}; {hint}" if self.note else hint
 
     def bind_arguments(
-        self, path: str, function: Function, args: Sequence[Any], given: Mapping[str, Any]
+        self, path: str, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Give each argument its name; what does not fit is an error that lists what does."""
+        """Bind arguments to parameters; raise InvalidInput with the signature if they do not fit."""
         order = function.parameter_names
         if len(args) > len(order):
             raise InvalidInput(
                 f"{path} takes at most {len(order)} arguments", hint=f"parameters: {function.format_signature()}"
             )
         named = dict(zip(order, args, strict=False))
-        for name, value in given.items():
+        for name, value in kwargs.items():
             if name in named:
                 raise InvalidInput(
                     f"{path} was given {name!r} twice", hint=f"parameters: {function.format_signature()}"

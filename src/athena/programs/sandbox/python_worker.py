@@ -11,11 +11,11 @@ from typing import Any
 
 from athena.programs.sandbox.spawner import ProcessHandle
 
-_MAX_FRAME_BYTES = 16 << 20  # of one frame: a whole value, escaped
-MAX_SMALL_FRAME_BYTES = 256 << 10  # of a frame of any other kind than these
+_MAX_FRAME_BYTES = 16 << 20  # a complete value, escaped
+MAX_SMALL_FRAME_BYTES = 256 << 10  # of frames without these prefixes
 _LARGE_FRAME_PREFIXES = (b'{"op": "call"', b'{"op": "done"')
-_LARGE_FRAME_BYTES_PER_S = 32 << 20  # bytes of such frames in a second
-_MAX_FRAME_CONTAINERS = 500_000  # containers in one frame: they cost far more memory than their text
+_LARGE_FRAME_BYTES_PER_S = 32 << 20
+_MAX_FRAME_CONTAINERS = 500_000  # they cost far more memory than their text
 
 
 class WorkerBroken(Exception):
@@ -25,11 +25,11 @@ class WorkerBroken(Exception):
 class PythonWorker:
     """One jailed process and its two pipes."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, argv: list[str]) -> None:
         # The launcher sets its own environment; this one is for a worker that starts without it (macOS).
         environ = {"PYTHONHASHSEED": "0"}
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, bufsize=0
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, bufsize=0
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -41,7 +41,7 @@ class PythonWorker:
         self.handle = ProcessHandle(self.process.pid)
 
     def read_frame(self) -> dict[str, Any]:
-        """Wait for the next frame; believe nothing of it."""
+        """Wait for the next frame, which may be hostile."""
         length = struct.unpack(">I", self._read_bytes(4))[0]
         if length > _MAX_FRAME_BYTES:
             raise WorkerBroken("a frame is too large")
@@ -51,7 +51,7 @@ class PythonWorker:
                 raise WorkerBroken("a frame of this kind is never so large")
             time.sleep(
                 length / _LARGE_FRAME_BYTES_PER_S
-            )  # reading it holds up everybody: nobody may have us do that all the time
+            )  # parsing it holds the GIL, so a worker may not make us do that all the time
         if data.count(b"[") + data.count(b"{") > _MAX_FRAME_CONTAINERS:
             raise WorkerBroken("a frame has too many parts")
         try:
@@ -65,13 +65,13 @@ class PythonWorker:
 
     def _read_bytes(self, length: int) -> bytes:
         while len(self._buffer) < length:
-            part = os.read(self._out, 1 << 16)
-            if not part:
+            chunk = os.read(self._out, 1 << 16)
+            if not chunk:
                 raise WorkerBroken("ended")
-            self._buffer += part
-        taken = bytes(self._buffer[:length])
+            self._buffer += chunk
+        data = bytes(self._buffer[:length])
         del self._buffer[:length]
-        return taken
+        return data
 
     def write_frame(self, data: bytes) -> None:
         view = memoryview(struct.pack(">I", len(data)) + data)
@@ -81,7 +81,7 @@ class PythonWorker:
             try:
                 while view:
                     view = view[os.write(self._in, view) :]
-            except OSError:  # it has ended; the reader finds out
+            except OSError:  # it has ended; reading will fail
                 return
 
     def wait_ready(self) -> None:
@@ -89,7 +89,7 @@ class PythonWorker:
             raise WorkerBroken("it did not start")
 
     def terminate(self) -> int:
-        """Kill it if it lives, and leave nothing of it behind."""
+        """Kill the process, close its pipes and return its exit code."""
         self.handle.kill()
         code = self.process.wait()
         with self._write_lock:
@@ -103,7 +103,7 @@ class PythonWorker:
 
 
 class ReadyWorker(PythonWorker):
-    """A worker whose first frame has been read already."""
+    """A worker whose first frame has already been read."""
 
     def __init__(self) -> None:
         raise NotImplementedError

@@ -75,7 +75,7 @@ _PLAIN_PARTS = (ast.expr, ast.expr_context, ast.boolop, ast.operator, ast.unaryo
 _NODE_REASONS = {"Delete": "del", "YieldFrom": "yield", "ClassDef": "a class"}
 _TAKES_ALL = _word_set("list tuple set frozenset dict sum max min sorted")  # they take every value, in order
 _LAZY_BUILTINS = _word_set("map filter zip enumerate reversed")
-_LAZY_WITHOUT_FUNCTION = _word_set("zip enumerate reversed")  # nobody can tell when their values are made
+_LAZY_WITHOUT_FUNCTION = _word_set("zip enumerate reversed")  # making their values has no side effect
 _MUTATORS = _word_set(
     """add append appendleft clear discard extend insert pop popitem popleft remove reverse setdefault sort subtract
     update"""
@@ -108,11 +108,11 @@ def find_earlier_reason(used: set[str], sources: dict[str, str], names: Namespac
     return ""
 
 
-class _Place(NamedTuple):
-    """Where a node stands."""
+class _NodeContext(NamedTuple):
+    """The context of a node."""
 
     parent: ast.AST
-    in_key: bool = False  # inside of key= of a function of Monty's
+    in_key: bool = False  # inside of key= of max, min or sort
     looped: frozenset[str] = frozenset()  # names that a surrounding loop goes over by enumerate, zip or reversed
 
 
@@ -134,57 +134,57 @@ class _MontyCheck:
                 self.roots[id(node)] = inner.id if isinstance(inner, ast.Name) else self.roots.get(id(inner), "")
 
     def find_reason(self) -> str:
-        todo: list[tuple[ast.AST, _Place]] = [(self.tree, _Place(self.tree))]
+        todo: list[tuple[ast.AST, _NodeContext]] = [(self.tree, _NodeContext(self.tree))]
         while todo:
-            node, place = todo.pop()
-            if reason := self._check_node(node, place):
+            node, context = todo.pop()
+            if reason := self._check_node(node, context):
                 return reason
-            looped = place.looped | self._list_looped_names(node)
+            looped = context.looped | self._list_looped_names(node)
             for child in ast.iter_child_nodes(node):
-                in_key = place.in_key
+                in_key = context.in_key
                 if isinstance(child, ast.keyword) and child.arg == "key" and _last_name(node) in _KEY_FUNCTIONS:
                     in_key = True
                     if not (isinstance(child.value, ast.Lambda) or self._builtin_name(child.value)):
                         return f"a function passed as key= of {_last_name(node)}"
-                todo.append((child, _Place(node, in_key, looped)))
+                todo.append((child, _NodeContext(node, in_key, looped)))
         return ""
 
-    def _check_node(self, node: ast.AST, place: _Place) -> str:
+    def _check_node(self, node: ast.AST, context: _NodeContext) -> str:
         kind = type(node).__name__
         if kind not in _PLAIN_STATEMENTS and (not isinstance(node, _PLAIN_PARTS) or isinstance(node, _YIELDS)):
             return _NODE_REASONS.get(kind, kind.lower())
         if isinstance(node, ast.Name):
-            return self._check_name(node, place)
+            return self._check_name(node, context)
         if isinstance(node, ast.Attribute):
-            return self._check_attribute(node, place)
+            return self._check_attribute(node, context)
         if isinstance(node, ast.Call):
-            return self._check_call(node, place)
+            return self._check_call(node, context)
         if isinstance(node, ast.GeneratorExp):
-            return "" if self._is_taken_at_once(node, place.parent) else "a generator"
+            return "" if self._is_taken_at_once(node, context.parent) else "a generator"
         if isinstance(node, ast.Import | ast.ImportFrom):
             return _check_import(node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return "a decorator" if node.decorator_list else ""
         if isinstance(node, ast.comprehension):
             return "an asynchronous comprehension" if node.is_async else ""
-        return self._check_change(node, place)
+        return self._check_change(node, context)
 
     def _builtin_name(self, node: ast.AST) -> str:
         is_builtin = isinstance(node, ast.Name) and node.id not in self.bound and hasattr(builtins, node.id)
         return node.id if is_builtin else ""  # type: ignore[attr-defined]
 
-    def _check_name(self, node: ast.Name, place: _Place) -> str:
+    def _check_name(self, node: ast.Name, context: _NodeContext) -> str:
         name = self._builtin_name(node)
         if name and name not in MONTY_BUILTINS:
             return name
-        if name in _LAZY_BUILTINS and not _is_callee(node, place.parent):
+        if name in _LAZY_BUILTINS and not _is_callee(node, context.parent):
             return f"{name} as a value"
         return ""
 
-    def _check_attribute(self, node: ast.Attribute, place: _Place) -> str:
-        is_called = _is_callee(node, place.parent)
+    def _check_attribute(self, node: ast.Attribute, context: _NodeContext) -> str:
+        is_called = _is_callee(node, context.parent)
         if self.roots[id(node)] in self.operation_roots:
-            return "an operation called in key=" if place.in_key else ""
+            return "an operation called in key=" if context.in_key else ""
         module = self.modules.get(node.value.id) if isinstance(node.value, ast.Name) else None
         if module in MONTY_MODULES:
             passed_on = node.attr in _PATTERN_FUNCTIONS and not is_called
@@ -193,25 +193,25 @@ class _MontyCheck:
             return f".{node.attr}"
         return "" if is_called or node.attr in MONTY_FIELDS else f".{node.attr} as a value"
 
-    def _check_call(self, node: ast.Call, place: _Place) -> str:
+    def _check_call(self, node: ast.Call, context: _NodeContext) -> str:
         name, builtin = _last_name(node), self._builtin_name(node.func)
         if missing := [one.arg for one in node.keywords if one.arg in MISSING_KEYWORDS.get(name, ())]:
             return f"{name}({missing[0]}=)"
-        if place.in_key and isinstance(node.func, ast.Name) and not builtin:
+        if context.in_key and isinstance(node.func, ast.Name) and not builtin:
             return "a function called in key="
         if builtin in _LAZY_BUILTINS:
-            return self._check_lazy_call(node, builtin, place)
+            return self._check_lazy_call(node, builtin, context)
         if builtin and builtin[0].isupper():
             return _check_exception(node)
         if isinstance(node.func, ast.Attribute):
             if name in ("encode", "decode") and not _has_monty_codec(node):
                 return f".{name} with another encoding"
-            if name in _MUTATORS and _root_name(node.func.value) in place.looped:
+            if name in _MUTATORS and _root_name(node.func.value) in context.looped:
                 return _CHANGED_LOOP
         return self._check_pattern(node, name) if name in _PATTERN_FUNCTIONS else ""
 
-    def _check_lazy_call(self, node: ast.Call, name: str, place: _Place) -> str:
-        parent = place.parent
+    def _check_lazy_call(self, node: ast.Call, name: str, context: _NodeContext) -> str:
+        parent = context.parent
         if self._is_taken_at_once(node, parent):
             return ""
         if name in _LAZY_WITHOUT_FUNCTION:
@@ -241,10 +241,10 @@ class _MontyCheck:
                 todo += value.args  # `enumerate(zip(a, b))`
         return frozenset(names - {""})
 
-    def _check_change(self, node: ast.AST, place: _Place) -> str:
+    def _check_change(self, node: ast.AST, context: _NodeContext) -> str:
         target = node.target if isinstance(node, ast.AugAssign) else node
         is_change = target is not node or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
-        return _CHANGED_LOOP if is_change and _root_name(target) in place.looped else ""
+        return _CHANGED_LOOP if is_change and _root_name(target) in context.looped else ""
 
     def _check_pattern(self, node: ast.Call, name: str) -> str:
         """Find a pattern that may match nothing: after a match Monty skips the empty one in the same place."""
@@ -268,7 +268,7 @@ def _is_callee(node: ast.expr, parent: ast.AST) -> bool:
 
 
 def _check_exception(node: ast.Call) -> str:
-    """Find an exception that is given anything but one text: Monty's hold no more."""
+    """Find an exception that gets anything but one text: Monty's hold no more."""
     is_text = not node.args or isinstance(_constant(node.args[0]), str) or not isinstance(node.args[0], _OTHER_VALUES)
     return "" if is_text and len(node.args) < 2 else "an exception that holds more than one text"
 

@@ -1,4 +1,4 @@
-"""One run from start to end: its time, its output, and the one answer it gives whatever happens."""
+"""One run: its timeout, its output, how it is stopped, and the one result that it returns."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ StopReason = Literal["", "timeout", "cancelled", "waited"]
 
 
 class Output:
-    """What a program printed, up to its limit; the rest is counted."""
+    """The printed text up to a limit; the rest is counted."""
 
     def __init__(self, most: int, text: str = "") -> None:
         self._max_chars, self._parts, self._length = most, [text] if text else [], len(text)
@@ -36,7 +36,7 @@ class Output:
 
     @property
     def total_chars(self) -> int:
-        """How much was printed."""
+        """All printed characters, also those that were dropped."""
         return self._length + self._dropped
 
     def add_dropped(self, characters: int) -> None:
@@ -44,21 +44,21 @@ class Output:
 
     @property
     def text(self) -> str:
-        whole = "".join(self._parts)
+        text = "".join(self._parts)
         if not self._dropped:
-            return whole
+            return text
         more = f"{self._dropped:,} more characters were printed (limit output_chars)"
-        return f"{whole}\n[cut: {more}; write long text to a file: workspace.write]"
+        return f"{text}\n[cut: {more}; write long text to a file: workspace.write]"
 
 
 @dataclass(slots=True)
 class EngineResult:
-    """What an engine says of a program that it ran."""
+    """The result of one engine."""
 
     engine: str
     value: Any = None
-    is_cut: bool = False  # the value is not all there was
-    full_length: int | None = None  # how long all of it was
+    is_cut: bool = False  # the value is incomplete
+    full_length: int | None = None  # of the complete value
     error: Failure | None = None
     state: bytes | None = None
     lost: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class ActiveRun:
     _guard: Any = field(default_factory=threading.Lock)
     _kill: Callable[[], None] | None = None
     _done: bool = False
-    after_stop: Callable[[], None] | None = None  # set while it has its turn
+    after_stop: Callable[[], None] | None = None  # set while it runs
 
     def result(self) -> Run:
         """Wait for the end."""
@@ -90,7 +90,7 @@ class ActiveRun:
         return self.outcome.result()
 
     def cancel(self) -> None:
-        """Stop the program now; calls under way end by themselves, no further one begins."""
+        """Stop the program now. Calls under way end by themselves; no new call begins."""
         self.stop("cancelled")
 
     def stop(self, why: StopReason) -> None:
@@ -104,11 +104,11 @@ class ActiveRun:
             kill()
         if self.after_stop is not None:
             self.after_stop()
-        else:  # it never had its turn
+        else:  # it never started
             self.report_abandoned()
 
     def reopen(self) -> bool:
-        """Let the program start anew, none of whose calls has begun."""
+        """Allow another engine to run the program, which has made no call."""
         with self._guard:
             if self.stop_reason or self._done:
                 return False
@@ -120,7 +120,7 @@ class ActiveRun:
         return self._done
 
     def set_kill(self, kill: Callable[[], None]) -> None:
-        """Say how the worker is ended, now that there is one."""
+        """Set the function that kills the worker."""
         with self._guard:
             self._kill = kill
             stopped = self.stop_reason
@@ -128,12 +128,12 @@ class ActiveRun:
             kill()
 
     def clear_kill(self) -> None:
-        """The worker is given back: from now on it must not be killed for this run."""
+        """Forget the worker: it may serve another run now, so it must not be killed."""
         with self._guard:
             self._kill = None
 
     def report_abandoned(self) -> None:
-        """Report a stopped run whose call does not come back."""
+        """Report a stopped run whose call has not returned."""
         self.finish(self.create_run(EngineResult(self.engine, worker_died=True)))
 
     def finish(self, run: Run) -> None:
@@ -153,10 +153,10 @@ class ActiveRun:
         self.outcome.set_exception(error)
 
     def create_run(self, ended: EngineResult) -> Run:
-        """Put together what the caller is told."""
+        """Create the result of this run."""
         self.calls.close()
-        made = self.calls.counts_by_path
-        open_calls = sorted(path for path, one in made.items() if one["unknown"])
+        counts = self.calls.counts_by_path
+        open_calls = sorted(path for path, one in counts.items() if one["unknown"])
         error, status = ended.error, "done"
         if self.stop_reason and (ended.worker_died or ended.error is not None):
             error = _describe_stop(
@@ -164,13 +164,15 @@ class ActiveRun:
             )
         if error is not None:
             status = "unknown" if open_calls else "failed"
-            error = _add_history(error, made, open_calls, ended, self.calls.last_path)
+            error = _add_history(error, counts, open_calls, ended, self.calls.last_path)
         if ended.pause is not None:
             status = "needs_approval"
         result, cut = None, False
         if error is None:
             chars = self.limits.result_chars
-            budget = 4 * chars if self.calls.depth else self.limits.result_tokens  # a program inside has no reader
+            budget = (
+                4 * chars if self.calls.depth else self.limits.result_tokens
+            )  # no model reads the result of a nested program
             result, cut = shorten_value(ended.value, chars, budget, ended.full_length)
         return Run(
             status=_cast_status(status),
@@ -180,8 +182,8 @@ class ActiveRun:
             truncated=cut or ended.is_cut,
             error=error,
             elapsed_ms=round((time.monotonic() - self.started_at) * 1000, 3),
-            calls=sum(one["done"] + one["failed"] + one["unknown"] for one in made.values()),
-            made=made,
+            calls=sum(one["done"] + one["failed"] + one["unknown"] for one in counts.values()),
+            made=counts,
             state=self.state_before if ended.state is None else ended.state,
             lost=ended.lost,
             engine=ended.engine,
@@ -200,22 +202,22 @@ def _describe_stop(why: StopReason, timeout_s: float, limit: str) -> Failure:
     if why == "waited":
         message = f"other programs ran for {timeout_s:.3g} s, so this one had no turn (limit {limit})"
         return create_failure("TimeoutError", message, hint="try again in a moment", limit="wall_s")
-    shown = f"{timeout_s:.2f}".rstrip("0").rstrip(".")
-    return create_failure("TimeoutError", f"stopped after {shown} s (limit {limit})", limit="wall_s")
+    seconds = f"{timeout_s:.2f}".rstrip("0").rstrip(".")
+    return create_failure("TimeoutError", f"stopped after {seconds} s (limit {limit})", limit="wall_s")
 
 
-def _add_history(error: Failure, made: Any, open_calls: list[str], ended: EngineResult, last: str) -> Failure:
-    """Tell the agent what has already happened: it must not simply run the program again."""
-    told = [error["hint"]] if error["hint"] else []
+def _add_history(error: Failure, counts: Any, open_calls: list[str], ended: EngineResult, last: str) -> Failure:
+    """Add to an error which calls were made, so that the agent does not simply run the program again."""
+    hints = [error["hint"]] if error["hint"] else []
     if ended.engine and (ended.worker_died or ended.state_unchanged):
-        told.append("variables are as before this run")
+        hints.append("variables are as before this run")
     if error["type"] == "TimeoutError" and last:
-        told.append(f"the last call was {last}")
-    if done := [f"{path} x{one['done']}" for path, one in made.items() if one["done"]]:
-        told.append(f"calls already made: {', '.join(done[:20])}")
+        hints.append(f"the last call was {last}")
+    if done := [f"{path} x{one['done']}" for path, one in counts.items() if one["done"]]:
+        hints.append(f"calls already made: {', '.join(done[:20])}")
     if open_calls:
-        told.append(f"not known whether these were done: {', '.join(open_calls)}")
+        hints.append(f"not known whether these were done: {', '.join(open_calls)}")
     with suppress(KeyError):
         error = error.copy()
-    error["hint"] = "; ".join(told)[:MAX_HINT_CHARS] or None
+    error["hint"] = "; ".join(hints)[:MAX_HINT_CHARS] or None
     return error

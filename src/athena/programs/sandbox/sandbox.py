@@ -1,4 +1,4 @@
-"""Run programs: choose the engine, wait for a turn, keep the time, and give one answer whatever happens."""
+"""Run programs: check them, choose the engine, wait for a free slot, enforce the timeout, return one result."""
 
 import atexit
 import builtins
@@ -59,7 +59,7 @@ class EngineReport(TypedDict):
 
 
 class _ProcessState:
-    """What belongs to one process: threads and workers do not survive a fork."""
+    """Threads and workers of one process; they do not survive a fork."""
 
     def __init__(self, limits: Limits, jails: Sequence[Layers], allow_bare: bool) -> None:
         self.pid = os.getpid()
@@ -68,7 +68,7 @@ class _ProcessState:
         self.monty = Monty(limits, self.spawner, [*jails, NO_LAYERS] if allow_bare else jails)
         self.python = CPython(limits, self.spawner, jails)
         self.runners = ThreadPool(limits.runs, "athena-run")
-        # For each depth, since a call may wait for the calls of a program inside of it.
+        # A pool for each depth: a call may wait for the calls of a nested program.
         self.callers = [ThreadPool(limits.parallel * 2, f"athena-call-{depth}") for depth in range(limits.depth)]
         self.waiting_count = 0
         self.guard = threading.Lock()
@@ -81,20 +81,20 @@ class _ProcessState:
         self.spawner.submit_job(self.python.close)
         self.spawner.close(2.0)
         self.timer.close()
-        for crew in (self.runners, *self.callers):
-            crew.close()
+        for pool in (self.runners, *self.callers):
+            pool.close()
 
 
 class Sandbox:
-    """Where programs run. Cheap to make: nothing is started before the first program."""
+    """Runs programs. Creating one is cheap: the first program starts the workers."""
 
     def __init__(
         self,
         limits: Limits | None = None,
         *,
         key: bytes,  # seals variables and paused runs
-        jails: Sequence[Layers] | None = None,  # the walls that will do, strongest first; None: whatever there is
-        allow_bare: bool = False,  # Monty may run behind its own walls alone
+        jails: Sequence[Layers] | None = None,  # acceptable jails, strongest first; None: all that this machine has
+        allow_bare: bool = False,  # allow Monty without a jail
     ) -> None:
         self.limits = limits or Limits()
         self._key, self._layer_choices, self._allow_bare = key, jails, allow_bare
@@ -105,11 +105,11 @@ class Sandbox:
     # --- running ------------------------------------------------------------------------------------------------------
 
     def run(self, program: Program, call: HostCall) -> Run:
-        """Run a program to its end; blocks. Raises only what is no fault of the program."""
+        """Run a program and wait for its end; raise only errors that the program did not cause."""
         return self.start(program, call).result()
 
     def start(self, program: Program, call: HostCall) -> ActiveRun:
-        """Begin a program; it can be waited for, awaited by its outcome, and cancelled."""
+        """Start a program; its run can be awaited and cancelled."""
         running = self._create_active_run(program.names, call, program.state, program.timeout_s)
         self._submit_run(running, lambda: self._run_program(program, running))
         return running
@@ -118,18 +118,18 @@ class Sandbox:
         self, snapshot: bytes, call: HostCall, names: Namespace, *, approved: bool, refusal: str = "", owner: str = "",
         timeout_s: float | None = None,
     ) -> Run:  # fmt: skip
-        """Go on with a paused run, to its end; blocks."""
+        """Resume a paused run and wait for its end."""
         return self.start_resumed(
             snapshot, call, names, approved=approved, refusal=refusal, owner=owner, timeout_s=timeout_s
         ).result()
 
     def check_paused(self, snapshot: bytes, owner: str) -> None:
-        """Refuse a paused run that cannot be gone on with here."""
-        inside = self._open_process_state()
+        """Raise Conflict if this version cannot resume a paused run."""
+        process = self._open_process_state()
         head, _ = read_pause(self._key, owner, snapshot)
         on_cpython = head.get("engine") == "python"
-        (inside.python if on_cpython else inside.monty).open()
-        if head["wrote"] != (JOURNAL_FORMAT if on_cpython else inside.monty.dump_format):
+        (process.python if on_cpython else process.monty).open()
+        if head["wrote"] != (JOURNAL_FORMAT if on_cpython else process.monty.dump_format):
             message = "this paused run belongs to another version of the engine; nothing was run"
             raise Conflict(message, hint="run the program again from its start")
 
@@ -137,7 +137,7 @@ class Sandbox:
         self, snapshot: bytes, call: HostCall, names: Namespace, *, approved: bool, refusal: str = "", owner: str = "",
         timeout_s: float | None = None,
     ) -> ActiveRun:  # fmt: skip
-        """Go on with a paused run: make the call that waits, if it is approved, and the rest of the program."""
+        """Resume a paused run: make the call that waits if it is approved, then the rest of the program."""
         head, body = read_pause(self._key, owner, snapshot)
         engine = head.get("engine", "monty")
         journal, before = unpack_content(body) if engine == "python" else ([], bytes.fromhex(head["before"]))
@@ -147,8 +147,8 @@ class Sandbox:
         running.engine, running.reason = engine, "it was paused there"
 
         def resume_on_monty() -> EngineResult:
-            inside = self._open_process_state()
-            driver = MontyDriver(inside.monty, running, inside.timer, self._key, owner)
+            process = self._open_process_state()
+            driver = MontyDriver(process.monty, running, process.timer, self._key, owner)
             return driver.resume(head, body, approved=approved, refusal=refusal)
 
         def replay_on_cpython() -> EngineResult:
@@ -161,7 +161,7 @@ class Sandbox:
         return running
 
     def check_program(self, program: Program) -> list[Failure]:
-        """Say what is certainly wrong with a program; nothing of it is run."""
+        """Return what is certainly wrong with a program, without running it."""
         try:
             source = ProgramSource(program.code, self.limits.source_bytes)
         except ProgramRejected as rejected:
@@ -169,16 +169,16 @@ class Sandbox:
         return find_problems(source, program.names)
 
     def check_types(self, code: str, names: Namespace) -> list[Failure]:
-        """Say where a program's types certainly do not fit; nothing of it is run."""
+        """Return certain type errors of a program, without running it."""
         return types.parse_report(self._open_process_state().monty.check_types(code, types.build_stubs(names)))
 
     # --- engines ------------------------------------------------------------------------------------------------------
 
     def probe_engines(self) -> dict[str, EngineReport]:
-        """Start each engine's real worker and say behind which walls it runs; for `athena doctor`."""
-        inside = self._open_process_state()
+        """Start a worker of each engine and report the layers of its jail, for `athena doctor`."""
+        process = self._open_process_state()
         report: dict[str, EngineReport] = {}
-        for engine in (inside.monty, inside.python):
+        for engine in (process.monty, process.python):
             why = ""
             try:
                 engine.open()
@@ -189,16 +189,16 @@ class Sandbox:
         return report
 
     def warm_up(self) -> None:
-        """Start the default engine before it is needed."""
+        """Start the default engine in advance."""
         self._open_process_state().monty.open()
 
     def close(self) -> None:
         """End all workers."""
         with self._guard:
             self._closed = True
-            inside, self._process_state = self._process_state, None
-        if inside is not None and inside.pid == os.getpid():
-            inside.close()
+            process, self._process_state = self._process_state, None
+        if process is not None and process.pid == os.getpid():
+            process.close()
 
     def _open_process_state(self) -> _ProcessState:
         with self._guard:
@@ -208,7 +208,7 @@ class Sandbox:
                 if self._process_state is not None:
                     _inherited_states.append(
                         self._process_state
-                    )  # the parent's: to let go of it would end the parent's workers
+                    )  # keep the parent's: collecting it would end the parent's workers
                 self._process_state = _ProcessState(self.limits, self._select_layers(), self._allow_bare)
                 _open_sandboxes.add(self)
             return self._process_state
@@ -221,7 +221,7 @@ class Sandbox:
     def _create_active_run(
         self, names: Namespace, call: HostCall, before: bytes | None, timeout_s: float | None
     ) -> ActiveRun:
-        inside, outer = self._open_process_state(), current_calls()
+        process, outer = self._open_process_state(), current_calls()
         depth = outer.depth + 1 if outer else 0
         if depth >= self.limits.depth:
             raise LimitExceeded(f"programs inside of programs, more than {self.limits.depth} deep (limit depth)")
@@ -233,14 +233,14 @@ class Sandbox:
             if outer.root.cpu_s > self.limits.cpu_s:
                 message = f"the programs inside of this one have computed for {self.limits.cpu_s:g} s (limit cpu_s)"
                 raise LimitExceeded(message, hint="do less in one program")
-        calls = RunCalls(names, call, self.limits, inside.callers[depth], depth, outer)
-        made = ActiveRun(calls, self.limits, before, wall, Output(self.limits.output_chars))
-        inside.active_runs.add(made)
-        return made
+        calls = RunCalls(names, call, self.limits, process.callers[depth], depth, outer)
+        active_run = ActiveRun(calls, self.limits, before, wall, Output(self.limits.output_chars))
+        process.active_runs.add(active_run)
+        return active_run
 
     def _submit_run(self, running: ActiveRun, work: Callable[[], EngineResult]) -> None:
-        """Wait for a turn, in order. A run inside of another one has its turn already."""
-        inside = self._open_process_state()
+        """Queue a run for a free slot. A nested run uses the slot of its parent."""
+        process = self._open_process_state()
         if (outer := running.calls.parent) is not None:
             outer.add_child(running.cancel)
             try:
@@ -248,41 +248,41 @@ class Sandbox:
             finally:
                 outer.remove_child(running.cancel)
             return
-        with inside.guard:
-            if inside.waiting_count >= self.limits.waiting + self.limits.runs:
+        with process.guard:
+            if process.waiting_count >= self.limits.waiting + self.limits.runs:
                 message = f"{self.limits.waiting} programs wait already (limit waiting)"
                 raise LimitExceeded(message, hint="try again in a few seconds", retry=True)
-            inside.waiting_count += 1
+            process.waiting_count += 1
 
         def give_up() -> None:
             if running.after_stop is None:
                 running.stop("waited")
 
-        late = inside.timer.schedule_at(time.monotonic() + running.timeout_s, give_up)
+        late = process.timer.schedule_at(time.monotonic() + running.timeout_s, give_up)
 
         def run_turn() -> None:
             late.cancel()
             try:
                 self._run_timed(running, work)
             finally:
-                with inside.guard:
-                    inside.waiting_count -= 1
+                with process.guard:
+                    process.waiting_count -= 1
 
-        inside.runners.submit(run_turn)
+        process.runners.submit(run_turn)
 
     def _run_timed(self, running: ActiveRun, work: Callable[[], EngineResult]) -> None:
-        inside = self._open_process_state()
+        process = self._open_process_state()
         running.started_at = time.monotonic()
         end = running.started_at + running.timeout_s
         running.calls.deadline = end
 
         def report_soon() -> None:
-            inside.timer.schedule_at(time.monotonic() + KILL_GRACE_S, running.report_abandoned)
+            process.timer.schedule_at(time.monotonic() + KILL_GRACE_S, running.report_abandoned)
 
         running.after_stop = report_soon
         if running.is_done:  # cancelled while it waited
             return
-        alarm = inside.timer.schedule_at(end, lambda: running.stop("timeout"))
+        alarm = process.timer.schedule_at(end, lambda: running.stop("timeout"))
         try:
             with bind_current_calls(running.calls):
                 ended = EngineResult("", worker_died=True) if running.stop_reason else work()
@@ -299,8 +299,8 @@ class Sandbox:
         state = self._load_state(program)
         engine, running.reason = self._choose_engine(program, source, state)
         may_wait = not running.calls.depth
-        if found := find_problems(source, program.names, approvals=may_wait, known=state.known_names):
-            raise ProgramRejected(_merge_problems(found))
+        if problems := find_problems(source, program.names, approvals=may_wait, known=state.known_names):
+            raise ProgramRejected(_merge_problems(problems))
         running.engine = engine
         ended = self._run_on_engine(engine, program, running, source, state)
         if (
@@ -309,12 +309,12 @@ class Sandbox:
             and ended.error is not None
             and ended.error["type"] == "WorkerDied"
         ):
-            # The worker may have been killed while it waited for us. Nothing has been done, so it may be done again.
+            # The worker may have died while it was idle. The program has made no call, so it may run again.
             if not running.reopen():
                 return ended
             running.output = Output(self.limits.output_chars)
-            inside = self._open_process_state()
-            (inside.python if ended.engine == "python" else inside.monty).discard_ready()
+            process = self._open_process_state()
+            (process.python if ended.engine == "python" else process.monty).discard_ready()
             ended = self._run_on_engine(engine, program, running, source, self._load_state(program))
         if engine == "monty" and program.engine == "auto" and self._may_retry(ended, running):
             ended = self._retry_on_cpython(program, running, source, ended)
@@ -362,8 +362,8 @@ class Sandbox:
         return "monty", ""
 
     def _run_on_monty(self, program: Program, running: ActiveRun, source: ProgramSource, state: State) -> EngineResult:
-        inside = self._open_process_state()
-        return MontyDriver(inside.monty, running, inside.timer, self._key, program.owner).run(source, state)
+        process = self._open_process_state()
+        return MontyDriver(process.monty, running, process.timer, self._key, program.owner).run(source, state)
 
     def _run_on_cpython(
         self, program: Program, running: ActiveRun, source: ProgramSource, state: State
@@ -380,7 +380,7 @@ class Sandbox:
 
     @staticmethod
     def _is_harmless(running: ActiveRun) -> bool:
-        """Tell whether a program has made no call: what has been done is never done twice."""
+        """Return whether a program has made no call, so that it may run again."""
         return not (running.stop_reason or running.calls.count or running.calls.counts_by_path)
 
     @classmethod
@@ -395,35 +395,35 @@ class Sandbox:
     def _retry_on_cpython(
         self, program: Program, running: ActiveRun, source: ProgramSource, first: EngineResult
     ) -> EngineResult:
-        """Run on CPython what Monty could not; if that fails too, the first answer stands."""
+        """Run a program on CPython that Monty could not; if that fails too, return Monty's error."""
         assert first.error is not None
         if not running.reopen():
             return first
-        printed, running.output = running.output, Output(self.limits.output_chars)
+        first_output, running.output = running.output, Output(self.limits.output_chars)
         state = self._load_state(program)
         try:
             second = self._run_cpython(program, running, source, state)
         except Misconfigured:
-            running.output = printed
+            running.output = first_output
             return first
-        unread = first.error["type"] == "NotImplementedError"
-        if second.error is None or second.worker_died or running.calls.counts_by_path or unread:
+        is_unreadable = first.error["type"] == "NotImplementedError"
+        if second.error is None or second.worker_died or running.calls.counts_by_path or is_unreadable:
             running.engine, running.reason = "python", f"Monty: {first.error['message'][:200]}"
             return second
-        running.output = printed
-        if second.error["type"] == first.error["type"]:  # CPython always knows the place
+        running.output = first_output
+        if second.error["type"] == first.error["type"]:  # Monty does not always know the line
             first.error["line"] = second.error["line"]
         return first
 
 
-def _merge_problems(found: list[Failure]) -> Failure:
-    """Tell of the first problem, and of the others in its hint."""
-    first = found[0].copy()
-    others = [f"line {one['line']}: {one['message']}" for one in found[1:10]]
+def _merge_problems(problems: list[Failure]) -> Failure:
+    """Return the first problem, with the others in its hint."""
+    first = problems[0].copy()
+    others = [f"line {one['line']}: {one['message']}" for one in problems[1:10]]
     if others:
         first["hint"] = "; ".join(filter(None, [first["hint"], f"also {'; '.join(others)}"]))
-    said = [first["hint"][: MAX_HINT_CHARS - 20]] if first["hint"] else []
-    first["hint"] = "; ".join([*said, "nothing was run"])
+    hints = [first["hint"][: MAX_HINT_CHARS - 20]] if first["hint"] else []
+    first["hint"] = "; ".join([*hints, "nothing was run"])
     return first
 
 

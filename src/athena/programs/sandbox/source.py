@@ -1,4 +1,4 @@
-"""A program as text: parsed once, before anything runs. Nothing here executes any of it."""
+"""The source of a program: parsed once, and rewritten for Monty. Nothing here runs it."""
 
 import ast
 import builtins
@@ -27,7 +27,7 @@ PLAIN_METHODS = frozenset(name for kind in (str, list, dict, set, bytes) for nam
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentSpans:
-    """The calls that do not wait for their result: those that are awaited, and the elements of `parallel([...])`."""
+    """The spans of concurrent calls: those that are awaited, and the elements of `parallel([...])`."""
 
     awaited: frozenset[Span] = field(default=frozenset())
     parallel: frozenset[Span] = field(default=frozenset())
@@ -44,11 +44,11 @@ class ConcurrentSpans:
 class ProgramSource:
     """A program's text and its syntax tree."""
 
-    def __init__(self, text: str, most: int) -> None:
+    def __init__(self, text: str, max_bytes: int) -> None:
         encoded = text.encode("utf-8", "replace")
-        if len(encoded) > most:
+        if len(encoded) > max_bytes:
             # Parsing megabytes of hostile source takes seconds and much memory.
-            message = f"the program has {len(encoded):,} bytes, more than {most:,}"
+            message = f"the program has {len(encoded):,} bytes, more than {max_bytes:,}"
             hint = "pass data as variables or files, not as source"
             raise ProgramRejected(create_failure("SyntaxError", message, hint=hint, limit="source_bytes"))
         self.text = encoded.decode()
@@ -65,41 +65,41 @@ class ProgramSource:
     @cached_property
     def _line_offsets(self) -> list[int]:
         starts = [0]
-        for line in self.encoded.splitlines(keepends=True):  # of bytes: only at the ends of lines that the parser knows
+        for line in self.encoded.splitlines(keepends=True):  # bytes split only at the line ends that the parser knows
             starts.append(starts[-1] + len(line))
         return starts
 
     def get_span(self, node: ast.AST) -> Span:
-        """Return where a node stands, in bytes."""
+        """Return the span of a node in bytes."""
         start = self._line_offsets[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
         end = self._line_offsets[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
         return start, end
 
     @cached_property
     def bound_names(self) -> set[str]:
-        """Every name that the program gives a value, anywhere."""
+        """Every name that the program binds anywhere."""
         return {name for node in self.nodes for name in _iter_bound_names(node)}
 
     @cached_property
     def top_level_names(self) -> list[str]:
-        """The names that hold something after the run: those bound outside of functions and classes."""
-        found: dict[str, None] = {}
+        """The variables after the run: names bound outside of functions and classes."""
+        names: dict[str, None] = {}
         todo: list[ast.AST] = list(reversed(self.tree.body))
         while todo:
             node = todo.pop()
             for name in _iter_bound_names(node):
-                found.setdefault(name)
+                names.setdefault(name)
             if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
                 continue
             if not isinstance(node, _SCOPE_NODES):
                 todo += reversed(list(ast.iter_child_nodes(node)))
         for node in self.nodes:
             if isinstance(node, ast.Global):
-                found.update(dict.fromkeys(node.names))
-        return [name for name in found if not name.startswith("__") and name != "*"]
+                names.update(dict.fromkeys(node.names))
+        return [name for name in names if not name.startswith("__") and name != "*"]
 
     def list_hidden(self, roots: set[str]) -> tuple[str, ...]:
-        """Name the variables that only this run sees: the next one finds operations there."""
+        """List the variables that hide a namespace in this run and are not kept for the next."""
         return tuple(f"{name} (the name of a category)" for name in self.top_level_names if name in roots)
 
     @cached_property
@@ -108,27 +108,27 @@ class ProgramSource:
 
     @cached_property
     def definitions(self) -> dict[str, str]:
-        """Imports, and functions and classes whose definition does nothing but define, as source by their names."""
-        found: dict[str, str] = {}
+        """The source of imports, and of functions and classes whose definition has no side effect, by name."""
+        sources: dict[str, str] = {}
         for node in self.tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for name, text in _iter_imports(node):
-                    together = "." in text and found.get(name, "").startswith("import ")  # `import a.b, a.c`
-                    found[name] = f"{found[name]}\n{text}" if together else text
+                    together = "." in text and sources.get(name, "").startswith("import ")  # `import a.b, a.c`
+                    sources[name] = f"{sources[name]}\n{text}" if together else text
             elif isinstance(node, FunctionNode | ast.ClassDef) and _only_defines(node):
                 start, end = self.get_span(node)
-                found[node.name] = self.encoded[start:end].decode()
-        return found
+                sources[node.name] = self.encoded[start:end].decode()
+        return sources
 
-    # --- as Monty is to read it -----------------------------------------------------------------------------------
+    # --- rewritten for Monty -------------------------------------------------------------------------------------
 
     @cached_property
     def _insertions(self) -> list[tuple[int, bytes]]:
-        """What is written around parts of the program, and where."""
-        found: list[tuple[int, int, int, bytes]] = []  # in one place: the ends before the starts, the nearest last
+        """The texts to insert, with their byte offsets."""
+        insertions: list[tuple[int, int, int, bytes]] = []  # at one offset: ends before starts, the innermost last
         for start, end, before, after in self._iter_wraps():
-            found += [(start, 1, -end, before), (end, 0, -start, after)]
-        return [(place, text) for place, _, _, text in sorted(found)]
+            insertions += [(start, 1, -end, before), (end, 0, -start, after)]
+        return [(offset, text) for offset, _, _, text in sorted(insertions)]
 
     def _iter_wraps(self) -> Iterator[tuple[int, int, bytes, bytes]]:
         last = self.tree.body[-1] if self.tree.body else None
@@ -138,7 +138,7 @@ class ProgramSource:
                 *self.get_span(node),
                 _CAP_PREFIX,
                 _WRAP_SUFFIX,
-            )  # the program's value, to be cut before it leaves the worker
+            )  # the program's value is cut before it leaves the worker
         for node in self._iter_arguments():
             yield *self.get_span(node), _ARGUMENT_PREFIX, _WRAP_SUFFIX
         for node in self._iter_awaited():
@@ -150,15 +150,15 @@ class ProgramSource:
             )
 
     def _iter_awaited(self) -> Iterator[ast.expr]:
-        """Yield what is awaited and may be a result already: operations give theirs at once."""
+        """Yield awaited expressions that may be plain values already, as results of operations are."""
         plain = {node.name for node in self.nodes if isinstance(node, ast.FunctionDef)}
         for node in self.nodes:
-            given: list[ast.expr] = []
+            awaited: list[ast.expr] = []
             if isinstance(node, ast.Await):
-                given = [node.value]
+                awaited = [node.value]
             elif isinstance(node, ast.Call) and _called_name(node) == "gather":
-                given = node.args
-            for one in given:
+                awaited = node.args
+            for one in awaited:
                 if not isinstance(one, ast.Call) or (isinstance(one.func, ast.Name) and one.func.id in plain):
                     yield one
             function = node.func if isinstance(node, ast.Call) else None
@@ -167,22 +167,22 @@ class ProgramSource:
 
     @cached_property
     def _insertion_offsets(self) -> tuple[list[int], list[int]]:
-        """The places of all insertions, and how long those before each of them are."""
+        """The offsets of all insertions, and the length of those before each."""
         lengths = accumulate((len(text) for _, text in self._insertions), initial=0)
-        return [place for place, _ in self._insertions], list(lengths)
+        return [offset for offset, _ in self._insertions], list(lengths)
 
     def _iter_arguments(self) -> Iterator[ast.expr]:
-        """Yield what may be given to an operation: it is measured before it crosses to the host, all at once.
+        """Yield possible arguments of operations: Monty measures them before the host gets them.
 
         A name with a value may stand for an operation, and so may every attribute but the methods of plain values.
         """
         for node in self.nodes:
             if not isinstance(node, ast.Call) or not self._may_cross(node.func):
                 continue
-            for given in (*node.args, *(word.value for word in node.keywords)):
-                inner = given.value if isinstance(given, ast.Starred) else given
-                if not isinstance(inner, ast.Constant | ast.JoinedStr | ast.GeneratorExp | ast.Lambda):
-                    yield inner
+            for argument in (*node.args, *(word.value for word in node.keywords)):
+                value = argument.value if isinstance(argument, ast.Starred) else argument
+                if not isinstance(value, ast.Constant | ast.JoinedStr | ast.GeneratorExp | ast.Lambda):
+                    yield value
 
     def _may_cross(self, function: ast.expr) -> bool:
         if isinstance(function, ast.Name):
@@ -198,41 +198,41 @@ class ProgramSource:
 
     @cached_property
     def _local_names(self) -> set[str]:
-        """Names that stand for no operation: built-in functions, modules, and functions of the program's own."""
-        given: set[str] = set()
+        """Names that cannot be operations: builtins, modules and the program's own functions."""
+        assigned: set[str] = set()
         defined: set[str] = set()
         for node in self.nodes:
-            (defined if isinstance(node, FunctionNode | ast.ClassDef | ast.alias) else given).update(
+            (defined if isinstance(node, FunctionNode | ast.ClassDef | ast.alias) else assigned).update(
                 _iter_bound_names(node)
             )
-        return (defined | _BUILTIN_NAMES) - given
+        return (defined | _BUILTIN_NAMES) - assigned
 
     @cached_property
     def returns(self) -> list[ast.Return]:
-        """Those of the program itself, outside of its functions."""
-        found: list[ast.Return] = []
+        """The return statements outside of functions."""
+        statements: list[ast.Return] = []
         todo: list[ast.AST] = [self.tree] if any(isinstance(node, ast.Return) for node in self.nodes) else []
         while todo:
             node = todo.pop()
             if isinstance(node, ast.Return):
-                found.append(node)
+                statements.append(node)
             elif not isinstance(node, _SCOPE_NODES):
                 todo += ast.iter_child_nodes(node)
-        return found
+        return statements
 
     def to_monty_source(self) -> str:
-        """Return the source with its value wrapped."""
-        if not self.tree.body:  # Monty does not count a source that is empty
+        """Return the source with all insertions."""
+        if not self.tree.body:  # Monty does not count an empty source
             return "pass"
         parts, last = [], 0
-        for place, inserted in self._insertions:
-            parts += [self.encoded[last:place], inserted]
-            last = place
+        for offset, inserted in self._insertions:
+            parts += [self.encoded[last:offset], inserted]
+            last = offset
         return b"".join([*parts, self.encoded[last:]]).decode()
 
     @cached_property
     def concurrent_spans(self) -> ConcurrentSpans:
-        """Find the calls that run at once, at their places in `for_monty`."""
+        """The spans of concurrent calls in `to_monty_source`."""
         awaited: set[Span] = set()
         parallel: set[Span] = set()
         for node in self.nodes:
@@ -279,7 +279,7 @@ def _iter_bound_names(node: ast.AST) -> Iterator[str]:
 
 
 def _iter_imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """Yield what an import makes, and an import that makes this alone."""
+    """Yield each imported name with an import statement for it alone."""
     start = "import" if isinstance(node, ast.Import) else f"from {'.' * node.level}{node.module or ''} import"
     for alias in node.names:
         if alias.name != "*":
@@ -317,7 +317,7 @@ def _called_name(node: ast.Call) -> str:
 
 
 def iter_direct_calls(node: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls whose value is itself an element: never those inside of an argument or an expression."""
+    """Yield the calls whose value is itself an element, not those inside of an argument or an expression."""
     if isinstance(node, ast.Call):
         yield node
     elif isinstance(node, ast.Lambda):  # `parallel` calls it, and nobody else can

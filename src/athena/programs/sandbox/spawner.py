@@ -1,4 +1,4 @@
-"""The one thread that starts and ends workers.
+"""The thread that starts and ends all workers.
 
 The kernel ends a worker when the thread that started it ends, so that no worker outlives us. Hence all are started
 from one thread, and that thread lives as long as they do.
@@ -27,7 +27,7 @@ class Spawner:
         self._thread.start()
 
     def run_job(self, job: Callable[[], T]) -> T:
-        """Have something done and wait for it."""
+        """Run a job on the spawner's thread and return its result."""
         if threading.current_thread() is self._thread:
             return job()
         outcome: ThreadFuture[T] = ThreadFuture()
@@ -43,7 +43,7 @@ class Spawner:
         return outcome.result()
 
     def submit_job(self, job: Callable[[], object]) -> None:
-        """Have something done in its time; its failure is found by whoever needs its result."""
+        """Queue a job and ignore its errors."""
 
         def run_quietly() -> None:
             with suppress(Exception):
@@ -52,7 +52,7 @@ class Spawner:
         self._enqueue(run_quietly)
 
     def close(self, wait_s: float) -> None:
-        """End after what is already asked for."""
+        """End the thread after the queued jobs."""
         with self._guard:
             self._closed = True
             self._jobs.put(None)
@@ -62,7 +62,7 @@ class Spawner:
         with self._guard:
             if not self._closed:
                 return self._jobs.put(work)
-        return work()  # nothing is started any more, but what runs is still ended
+        return work()  # the thread has ended, but workers must still be ended
 
     def _run_loop(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -70,7 +70,7 @@ class Spawner:
 
 
 class ProcessHandle:
-    """A process that can be killed without ever hitting another one that was given its number."""
+    """A process that can be killed safely: by pidfd, never another process with a reused pid."""
 
     __slots__ = ("_descriptor", "_guard", "pid")
 
@@ -83,13 +83,13 @@ class ProcessHandle:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether it still runs, where the system can say so."""
+        """Whether it still runs; True where the system cannot tell."""
         if self._descriptor < 0:
             return True
         return not select.select([self._descriptor], [], [], 0)[0]
 
     def read_cpu_s(self) -> float:
-        """Return how long it has computed since it started, where the system can say so."""
+        """Return its CPU time; 0 where the system cannot tell."""
         with suppress(OSError, ValueError, IndexError), open(f"/proc/{self.pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -103,7 +103,7 @@ class ProcessHandle:
                 os.kill(self.pid, signal.SIGKILL)
 
     def release(self) -> None:
-        """Forget the process: it may end and its number be used again."""
+        """Close the pidfd and forget the process."""
         with self._guard:
             if self._descriptor >= 0:
                 os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""What a workspace remembers between runs, sealed: whoever lacks the key can neither read it as ours nor change it."""
+"""Variables between runs and paused runs, sealed with a key so that nobody else can forge or change them."""
 
 import hashlib
 import hmac
@@ -51,7 +51,7 @@ def unpack_content(content: bytes) -> tuple[Any, bytes]:
 
 @dataclass(slots=True)
 class State:
-    """The variables of a workspace: Monty's own memory where it can be read back, and plain values always.
+    """The variables of a workspace: a dump of Monty's memory, and the plain values for both engines.
 
     The two engines take turns. What CPython changed since Monty's memory was written is listed in `newer` and given
     to Monty with its next program. Functions and imports are kept as source, for the engine that lacks them.
@@ -67,11 +67,11 @@ class State:
     dump: bytes = b""
     dump_of: str = ""  # the engine and the limits that wrote it
     feeds: int = 0  # how many sources Monty's memory has seen
-    spots: dict[str, Any] = field(default_factory=dict)  # calls of earlier sources that run at once: see lexical.py
+    spots: dict[str, Any] = field(default_factory=dict)  # concurrent calls of earlier sources, see source.py
     missing: dict[str, str] = field(default_factory=dict)  # why a variable was not kept
 
     def add_variables(self, values: Mapping[str, Any]) -> "State":
-        """Put more variables beside those that are there."""
+        """Add variables."""
         self.plain |= values
         self.known = list(dict.fromkeys([*self.known, *values]))
         self.newer = list(dict.fromkeys([*self.newer, *values]))
@@ -79,7 +79,7 @@ class State:
 
     @property
     def known_names(self) -> set[str] | None:
-        """Every name that may have a value; None where there are too many to tell."""
+        """Every name that may have a value; None if there are too many to list."""
         if len(self.known) >= MAX_KNOWN_NAMES:
             return None
         return {*self.known, *self.plain, *self.sources, *self.missing}
@@ -96,19 +96,19 @@ class State:
         return cls(**head, dump=dump)
 
     def forget_dump(self) -> None:
-        """Go on with the plain values alone: Monty's memory cannot be read by this version of it."""
+        """Drop Monty's dump, which this version cannot read, and keep the plain values."""
         self.dump, self.dump_of, self.feeds, self.spots = b"", "", 0, {}
         self.newer, self.newer_sources = list(self.plain), list(self.sources)
 
     def shrink_to_plain(self, names: Iterable[str], why: str) -> list[str]:
-        """Go on without Monty's memory; return which of these variables were only there."""
+        """Drop Monty's dump; return which of these variables existed only there."""
         self.forget_dump()
         lost = [name for name in names if name not in self.plain and name not in self.sources]
         self.missing |= dict.fromkeys(lost, why)
         return lost
 
     def explain_missing(self, name: str, engine: str) -> str | None:
-        """Say why there is no variable of this name although an earlier program gave it a value."""
+        """Explain why a variable of an earlier program is missing."""
         why = self.missing.get(name)
         if why is None and name in self.sources:
             why = f'this definition is not one for {engine}: try engine="{_OTHER_ENGINE.get(engine)}"'
@@ -119,21 +119,21 @@ class State:
         return None if why is None else f"{name} had a value in an earlier program, but: {why}"
 
 
-MAX_KNOWN_NAMES = 1_000  # variables by name
+MAX_KNOWN_NAMES = 1_000
 TOO_LARGE_REASON = "the variables were too large together (limit state_bytes)"
 NOT_PLAIN_REASON = "it is not plain (numbers, texts, lists, dicts, tuples, sets, bytes, dates)"
 _OTHER_ENGINE = {"monty": "python", "python": "monty"}
 
 
-def keep_newest_sources(sources: dict[str, str], most: int) -> dict[str, str]:
+def keep_newest_sources(sources: dict[str, str], max_chars: int) -> dict[str, str]:
     """Return the newest definitions, as many as fit."""
-    kept: dict[str, str] = {}
+    newest: dict[str, str] = {}
     for name, text in reversed(sources.items()):
-        most -= len(text)
-        if most < 0:
+        max_chars -= len(text)
+        if max_chars < 0:
             break
-        kept[name] = text
-    return dict(reversed(kept.items()))
+        newest[name] = text
+    return dict(reversed(newest.items()))
 
 
 # fmt: off
@@ -143,7 +143,7 @@ _HEAD_FIELDS = (
 # fmt: on
 
 
-MAX_APPROVAL_BYTES = 64 << 10  # bytes of arguments that a person is asked about
+MAX_APPROVAL_BYTES = 64 << 10  # arguments that a person is shown
 
 
 class CannotPause(Exception):

@@ -1,4 +1,4 @@
-"""An alarm clock: one thread that does short things at their time, whatever the others are busy with."""
+"""A timer thread: runs short callbacks at their time."""
 
 import heapq
 import threading
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from itertools import count
 
-PRUNE_AT_ALARM_COUNT = 1_000  # alarms, at which those that are off are thrown away
+PRUNE_AT_ALARM_COUNT = 1_000  # then cancelled alarms are removed
 
 
 class Alarm:
-    """Something to be done at a time, unless it is called off."""
+    """A callback at a time, unless it is cancelled."""
 
     __slots__ = ("action", "off", "when")
 
@@ -19,7 +19,7 @@ class Alarm:
 
     def cancel(self) -> None:
         self.off = True
-        self.action = _noop  # what it would have done may hold a whole run
+        self.action = _noop  # the callback may reference a run
 
 
 def _noop() -> None:

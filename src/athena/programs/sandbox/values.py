@@ -1,4 +1,4 @@
-"""A program that is to run, and what became of it."""
+"""Programs, their runs, and the errors of both."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ class Program:
     engine: EngineName = "auto"
     state: bytes | None = None  # the variables that the last run left
     timeout_s: float | None = None  # at most `Limits.wall_s`
-    owner: str = ""  # whose state this is: another owner's is refused
-    inputs: Mapping[str, Any] = field(default_factory=dict)  # variables that it begins with, beside its state
+    owner: str = ""  # of the state; the state of another owner is refused
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # variables to add to its state
 
 
 class Failure(TypedDict):
@@ -44,7 +44,7 @@ class Made(TypedDict):
 class Pause:
     """A call that waits for a person."""
 
-    snapshot: bytes  # continues the run, in any process that has the key
+    snapshot: bytes  # resumes the run in any process that has the key
     path: str
     arguments: Mapping[str, Any]
     request: Mapping[str, Any]  # what `NeedsApproval` said
@@ -73,7 +73,7 @@ class Run:
 
 
 class NeedsApproval(ApprovalNeeded):
-    """Raised by a call: a person has to agree first, so the run is to stop here until `resume`."""
+    """Raised by a call that needs a person's approval: the run pauses until `resume`."""
 
     def __init__(self, message: str, *, hint: str | None = None, request: Mapping[str, Any] | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -89,7 +89,7 @@ class PauseRequired(Exception):
 
 
 class ProgramRejected(Exception):
-    """A program that does not run at all; nothing has happened."""
+    """A program was refused before it ran."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure["message"])
@@ -103,9 +103,14 @@ DENIED_MESSAGE = "a person refused this call"
 def create_failure(
     kind: str, message: str, line: int | None = None, hint: str | None = None, limit: str = ""
 ) -> Failure:
-    """Say what went wrong, in text that can be stored and sent whatever a program put into it."""
-    said = make_storable(hint[:MAX_HINT_CHARS]) if hint else None
-    made: Failure = {"type": make_storable(kind), "message": make_storable(message[:4_000]), "line": line, "hint": said}
+    """Create an error whose text can be stored and sent, whatever the program put into it."""
+    hint_text = make_storable(hint[:MAX_HINT_CHARS]) if hint else None
+    failure: Failure = {
+        "type": make_storable(kind),
+        "message": make_storable(message[:4_000]),
+        "line": line,
+        "hint": hint_text,
+    }
     if limit:
-        made["limit"] = limit
-    return made
+        failure["limit"] = limit
+    return failure

@@ -1,4 +1,4 @@
-"""Driving one program on Monty: answer each of its questions, in order, until it ends."""
+"""Drive one program on Monty: answer its calls and name lookups until it ends."""
 
 import re
 import uuid
@@ -55,12 +55,12 @@ def _path_uuid(path: str) -> uuid.UUID:
 
 @cache
 def _create_namespace(path: str, operations: str) -> Any:
-    """Make a namespace that is the same object in every session, so that it survives a dump."""
+    """Create a namespace that has the same id in every session, so that it survives a dump."""
     import pydantic_monty as pm
 
     kind = pm.ClassType(_NamespaceObject, id=_path_uuid("#"))
-    shown = _NamespaceObject(path, operations)
-    return pm.ClassInstance(shown, eager_attrs={"operations"}, id=_path_uuid(path), class_type=kind)
+    instance = _NamespaceObject(path, operations)
+    return pm.ClassInstance(instance, eager_attrs={"operations"}, id=_path_uuid(path), class_type=kind)
 
 
 def _create_stand_in(path: str) -> Any:
@@ -74,7 +74,7 @@ def _create_stand_in(path: str) -> Any:
 class MontyDriver:
     """One program in one session."""
 
-    def __init__(self, engine: Monty, running: ActiveRun, watch: TimerThread, key: bytes, owner: str) -> None:
+    def __init__(self, engine: Monty, running: ActiveRun, timer: TimerThread, key: bytes, owner: str) -> None:
         self.engine, self.running, self.key, self.owner = engine, running, key, owner
         self.calls: RunCalls = running.calls
         self.names = running.calls.names
@@ -83,8 +83,8 @@ class MontyDriver:
         self.feed = 0
         self.state = State()
         self.code = ""
-        self.parallel_calls = ParallelCalls(running.calls, watch)
-        self.is_internal = False  # our own source runs: it may call nothing
+        self.parallel_calls = ParallelCalls(running.calls, timer)
+        self.is_internal = False  # our own source runs, which may call nothing
 
     # --- from start to end ------------------------------------------------------------------------------------------
 
@@ -96,12 +96,12 @@ class MontyDriver:
             state.forget_dump()
         self.feed = state.feeds or INITIAL_FEED_COUNT
         self.spans_by_feed = self._parse_spans(state.spots)
-        seat, _ = (
+        worker, _ = (
             self.engine.acquire_loaded(lambda session: session.load_session(state.dump), self._is_over)
             if state.dump
             else self.engine.acquire_new(self._is_over)
         )
-        return self._run_on_worker(seat, lambda: self._start_program(seat, source), source)
+        return self._run_on_worker(worker, lambda: self._start_program(worker, source), source)
 
     def resume(self, head: Mapping[str, Any], dump: bytes, *, approved: bool, refusal: str) -> EngineResult:
         self.engine.open()
@@ -114,7 +114,7 @@ class MontyDriver:
                 "monty", error=create_failure("Conflict", message, hint="run the program again from its start")
             )
         source = ProgramSource(self.code, self.running.limits.source_bytes)
-        seat, loaded = self.engine.acquire_loaded(
+        worker, loaded = self.engine.acquire_loaded(
             lambda session: session.load_snapshot(dump, print_callback=self._write_output), self._is_over
         )
         snapshot: Any = loaded
@@ -126,33 +126,33 @@ class MontyDriver:
             trouble = CallError("ToolError", "denied", refusal or DENIED_MESSAGE)
             return snapshot.resume(self.parallel_calls.to_reply(CallResult(error=trouble)))
 
-        return self._run_on_worker(seat, resume_call, source)
+        return self._run_on_worker(worker, resume_call, source)
 
-    def _parse_spans(self, kept: Mapping[str, Any]) -> dict[int, ConcurrentSpans]:
-        return {int(feed): ConcurrentSpans.from_json(value) for feed, value in kept.items()} | {
+    def _parse_spans(self, sealed: Mapping[str, Any]) -> dict[int, ConcurrentSpans]:
+        return {int(feed): ConcurrentSpans.from_json(value) for feed, value in sealed.items()} | {
             0: self.engine.prelude_spans
         }
 
     def _is_over(self) -> bool:
         return self.calls.is_closed
 
-    def _run_on_worker(self, seat: MontyWorker, first: Any, source: ProgramSource) -> EngineResult:
+    def _run_on_worker(self, worker: MontyWorker, first: Any, source: ProgramSource) -> EngineResult:
         import pydantic_monty as pm
 
-        self.worker = seat
-        self.running.set_kill(seat.handle.kill)
-        before = seat.handle.read_cpu_s() if self.calls.depth else 0.0
+        self.worker = worker
+        self.running.set_kill(worker.handle.kill)
+        before = worker.handle.read_cpu_s() if self.calls.depth else 0.0
         try:
             try:
                 value = self._run_to_end(first())
             except _PauseRequested as paused:
-                seat.must_kill = True  # it still waits for its answer, which another session will get
+                worker.must_kill = True  # it still waits for a reply that another session will get
                 return EngineResult("monty", pause=paused.pause)
             except CannotPause as error:
-                seat.must_kill = True
+                worker.must_kill = True
                 return EngineResult("monty", error=error.failure, state_unchanged=True)
             except TooManyUnknownCalls as error:
-                seat.must_kill = True
+                worker.must_kill = True
                 return EngineResult(
                     "monty", error=create_failure("LimitExceeded", str(error), limit="calls"), state_unchanged=True
                 )
@@ -168,8 +168,8 @@ class MontyDriver:
             RuntimeError,
             ValueError,
             TypeError,
-        ) as error:  # of Monty's own: a value that cannot cross
-            seat.must_kill = True
+        ) as error:  # Monty's own: a value that it cannot transfer
+            worker.must_kill = True
             return EngineResult(
                 "monty", error=create_failure("WorkerDied", f"the engine failed: {error}"), worker_died=True
             )
@@ -178,11 +178,11 @@ class MontyDriver:
             self.parallel_calls.close()
             self.calls.close()
             if self.calls.depth:
-                self.calls.add_cpu_s(max(0.0, seat.handle.read_cpu_s() - before))
-            self.engine.release_worker(seat)
+                self.calls.add_cpu_s(max(0.0, worker.handle.read_cpu_s() - before))
+            self.engine.release_worker(worker)
 
-    def _start_program(self, seat: MontyWorker, source: ProgramSource) -> Any:
-        session = seat.session
+    def _start_program(self, worker: MontyWorker, source: ProgramSource) -> Any:
+        session = worker.session
         self._define_sources(session)
         inputs: dict[str, Any] = {
             name: untag_value(self.state.plain[name]) for name in self.state.newer if name in self.state.plain
@@ -194,7 +194,7 @@ class MontyDriver:
         return session.feed_start(source.to_monty_source(), inputs=inputs or None, print_callback=self._write_output)
 
     def _define_sources(self, session: "pydantic_monty.MontySession") -> None:
-        """Repeat the definitions that were made on CPython since; those that Monty cannot read stay there."""
+        """Run the definitions that were made on CPython since; skip those that Monty cannot read."""
         import pydantic_monty as pm
 
         self.is_internal = True
@@ -207,7 +207,7 @@ class MontyDriver:
     def _write_output(self, _: str, text: str) -> None:
         self.running.output.write(text)
 
-    # --- the program's questions --------------------------------------------------------------------------------------
+    # --- calls and name lookups ---------------------------------------------------------------------------------------
 
     def _run_to_end(self, snapshot: Any) -> Any:
         import pydantic_monty as pm
@@ -223,19 +223,19 @@ class MontyDriver:
                 snapshot = snapshot.resume(self.parallel_calls.wait_awaited(snapshot.pending_call_ids))
 
     def _resolve_name(self, snapshot: "pydantic_monty.NameLookupSnapshot") -> Any:
-        place = self.paths_by_id.get(owner) if (owner := snapshot.object_id) else None
-        path = f"{place}.{snapshot.variable_name}" if place else snapshot.variable_name
+        namespace = self.paths_by_id.get(owner) if (owner := snapshot.object_id) else None
+        path = f"{namespace}.{snapshot.variable_name}" if namespace else snapshot.variable_name
         kind = None if self.is_internal else self.names.classify_path(path)
         if kind == "namespace":
             self.paths_by_id[_path_uuid(path)] = path
             self.state.spaces = list(dict.fromkeys([*self.state.spaces, path]))[:MAX_KNOWN_NAMES]
             return snapshot.resume(value=self._get_namespace(path))
-        if place and kind is None and not self.is_internal:
+        if namespace and kind is None and not self.is_internal:
             self.calls.count_miss(path)
             if snapshot.variable_name in PLAIN_METHODS:  # their arguments are not measured
                 return snapshot.resume()
             path = path[:MAX_PATH_CHARS]
-        if kind == "function" or (place and not self.is_internal):  # an unknown one says so when it is called
+        if kind == "function" or (namespace and not self.is_internal):  # an unknown one says so when it is called
             return snapshot.resume(value=_create_stand_in(path))
         return snapshot.resume()
 
@@ -246,8 +246,8 @@ class MontyDriver:
         name = str(snapshot.function_name)
         if snapshot.is_os_function:
             return self._call_system(snapshot, name)
-        place = self.paths_by_id.get(owner, "?") if (owner := snapshot.object_id) else ""
-        path = f"{place}.{name}" if place else name
+        namespace = self.paths_by_id.get(owner, "?") if (owner := snapshot.object_id) else ""
+        path = f"{namespace}.{name}" if namespace else name
         if self.is_internal:
             return snapshot.resume({"exc_type": "RuntimeError", "message": "not here"})
         if path in ("parallel", "parallel__"):  # the second is called by the prelude's own
@@ -255,24 +255,24 @@ class MontyDriver:
         if self.names.classify_path(path) != "function":
             return snapshot.resume(self._report_unknown(path))
         position = snapshot.position
-        spots = self.spans_by_feed.get(_parse_feed(position.filename), NO_CONCURRENT_SPANS)
+        spans = self.spans_by_feed.get(_parse_feed(position.filename), NO_CONCURRENT_SPANS)
         where = (position.start, position.end)
-        if where in spots.parallel:
+        if where in spans.parallel:
             import pydantic_monty as pm
 
-            held = self.parallel_calls.start_held(path, snapshot.args, snapshot.kwargs)
-            return snapshot.resume({"return_value": pm.ClassInstance(held)})
-        if where in spots.awaited or snapshot.allow_eager_await:
+            pending = self.parallel_calls.start_held(path, snapshot.args, snapshot.kwargs)
+            return snapshot.resume({"return_value": pm.ClassInstance(pending)})
+        if where in spans.awaited or snapshot.allow_eager_await:
             self.parallel_calls.start_awaited(snapshot.call_id, path, snapshot.args, snapshot.kwargs)
             return snapshot.resume({"future": ...})
         return self._make_call(snapshot, path, snapshot.args, snapshot.kwargs)
 
-    def _make_call(self, snapshot: Any, path: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    def _make_call(self, snapshot: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         try:
-            settled = self.calls.make_call(path, args, given, pausable=self.parallel_calls.is_idle)
+            result = self.calls.make_call(path, args, kwargs, pausable=self.parallel_calls.is_idle)
         except PauseRequired as required:
             raise _PauseRequested(self._seal_pause(snapshot.dump(), required)) from None
-        return snapshot.resume(self.parallel_calls.to_reply(settled))
+        return snapshot.resume(self.parallel_calls.to_reply(result))
 
     def _report_unknown(self, path: str) -> Any:
         if "." in path or path in self.names.roots:
@@ -280,12 +280,16 @@ class MontyDriver:
             return {"exc_type": "AttributeError", "message": f"{message} (hint: {hint})" if hint else message}
         self.calls.count_miss(path[:MAX_PATH_CHARS])
         near = self.names.suggest_names(path[:MAX_PATH_CHARS])
-        said = [f"did you mean {' or '.join(near)}?"] if near else []
-        hint = f" (hint: {'; '.join(filter(None, [*said, self.names.note]))})" if said or self.names.note else ""
+        suggestion = [f"did you mean {' or '.join(near)}?"] if near else []
+        hint = (
+            f" (hint: {'; '.join(filter(None, [*suggestion, self.names.note]))})"
+            if suggestion or self.names.note
+            else ""
+        )
         return {"exc_type": "NameError", "message": f"name {path!r} is not defined{hint}"}
 
     def _call_system(self, snapshot: "pydantic_monty.FunctionSnapshot", name: str) -> Any:
-        """Sleep for the program; everything else of the system is refused as Monty does by default."""
+        """Sleep for the program; let Monty refuse every other system call."""
         if "sleep" not in name:
             return snapshot.resume_auto()
         seconds = max(0.0, float(next(iter((*snapshot.args, *snapshot.kwargs.values())), 0.0)))
@@ -295,17 +299,17 @@ class MontyDriver:
         self.parallel_calls.sleep(seconds)
         return snapshot.resume({"return_value": None})
 
-    # --- what is left -------------------------------------------------------------------------------------------------
+    # --- the result ---------------------------------------------------------------------------------------------------
 
     def _create_result(self, value: Any) -> EngineResult:
         cut = isinstance(value, tuple) and len(value) == 3 and value[0] == CUT_MARK
         limits = self.running.limits
         try:
             copied = to_plain_json(value[1] if cut else value, limits.value_nodes, limits.value_bytes)
-            whole = value[2] if cut and isinstance(value[2], int) else None
+            full_length = value[2] if cut and isinstance(value[2], int) else None
         except (ValueTooLarge, RecursionError) as error:
             return EngineResult("monty", value=f"[cut: {error}]", is_cut=True)
-        return EngineResult("monty", value=copied, is_cut=cut, full_length=whole)
+        return EngineResult("monty", value=copied, is_cut=cut, full_length=full_length)
 
     def _create_failed_result(self, error: Any, source: ProgramSource) -> EngineResult:
         failed = to_failure(error, self.feed - 1, source, self.running.limits, self.parallel_calls.errors_by_text)
@@ -317,7 +321,7 @@ class MontyDriver:
         return EngineResult("monty", error=failed, state=state, lost=lost)
 
     def _seal_variables(self, source: ProgramSource) -> tuple[bytes | None, tuple[str, ...]]:
-        """Write down the variables for the next run, and name those that are lost; None leaves all as they were."""
+        """Seal the variables for the next run and name those that are lost; None leaves them unchanged."""
         import pydantic_monty as pm
 
         state, limits, hidden = self.state, self.running.limits, source.list_hidden(self.names.roots)
@@ -348,19 +352,19 @@ class MontyDriver:
             dump_of=self.engine.dump_format,
             feeds=self.feed,
             spots={
-                str(feed): spots.to_json()
-                for feed, spots in self.spans_by_feed.items()
-                if feed and (spots.awaited or spots.parallel)
+                str(feed): spans.to_json()
+                for feed, spans in self.spans_by_feed.items()
+                if feed and (spans.awaited or spans.parallel)
             },
             missing={name: why for name, why in state.missing.items() if name not in values},
         )
-        kept, lost = new.to_sealed(self.key, self.owner), []
-        if len(kept) > limits.state_bytes:
+        sealed, lost = new.to_sealed(self.key, self.owner), []
+        if len(sealed) > limits.state_bytes:
             lost = new.shrink_to_plain(values, TOO_LARGE_REASON)
-            kept = new.to_sealed(self.key, self.owner)
-        if len(kept) > limits.state_bytes:
+            sealed = new.to_sealed(self.key, self.owner)
+        if len(sealed) > limits.state_bytes:
             return None, (*source.top_level_names, *hidden)
-        return kept, (*lost, *hidden)
+        return sealed, (*lost, *hidden)
 
     def _seal_pause(self, dump: bytes, required: PauseRequired) -> Pause:
         state = {name: getattr(self.state, name) for name in State.__slots__ if name != "dump"}
@@ -369,7 +373,7 @@ class MontyDriver:
             "state": state,
             "code": self.code,
             "feed": self.feed,
-            "spots": {str(feed): spots.to_json() for feed, spots in self.spans_by_feed.items()},
+            "spots": {str(feed): spans.to_json() for feed, spans in self.spans_by_feed.items()},
             "paths": sorted(self.paths_by_id.values()),
             "wrote": self.engine.dump_format,
             "output": self.running.output.text,
@@ -382,7 +386,7 @@ class MontyDriver:
 
 @lru_cache(maxsize=256)
 def _parse_feed(filename: str) -> int:
-    """Return which text of the session a place is in; -1 where it is none of ours."""
+    """Return the number of the session's source that a file name stands for; -1 if it is none."""
     match = _FEED_PATTERN.fullmatch(filename)
     return int(match[1]) if match else -1
 
@@ -393,10 +397,10 @@ class _PauseRequested(Exception):
 
 
 def _tag_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of Monty's variables that CPython can have too."""
-    found, tagger = {}, Tagger()
+    """Return those of Monty's variables that CPython can read."""
+    tagged, tagger = {}, Tagger()
     for name, value in values.items():
         if value != (CUT_MARK,):
             with suppress(UntaggableValue):
-                found[name] = tagger.tag_value(value)
-    return found
+                tagged[name] = tagger.tag_value(value)
+    return tagged

@@ -1,4 +1,4 @@
-"""The default engine: Monty, an interpreter of its own in worker processes, each behind the jail."""
+"""The Monty engine: a pool of jailed worker processes of the Monty interpreter."""
 
 import importlib.metadata
 import os
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _opened_pid = 0  # the process whose threads Monty's runtime has
 
-MAX_SESSIONS_PER_WORKER = 200  # sessions of one worker
+MAX_SESSIONS_PER_WORKER = 200
 READY_WORKER_COUNTS = {
     True: 2,
     False: 1,
-}  # sessions that wait for a program: new ones, and those that a past is loaded into
-SLOT_POLL_S = 0.1  # seconds between two looks whether a run that waits for a worker is over
+}  # by whether the prelude is loaded: a session with variables loads its own dump
+SLOT_POLL_S = 0.1  # how often a run that waits for a worker checks whether it was stopped
 INITIAL_FEED_COUNT = 2  # sources that a new session has seen: the prelude and its test
 
 
 @dataclass(slots=True)
 class MontyWorker:
-    """A worker of our own for one run."""
+    """A worker that one run uses."""
 
     session: "pydantic_monty.MontySession"
     handle: ProcessHandle
     has_prelude: bool = False  # the prelude is loaded
-    must_kill: bool = False  # it met a limit of memory or time: nothing more is run in it
+    must_kill: bool = False  # it met a limit of memory or time, so nothing more may run in it
     is_leased: bool = False  # a run has it, and is counted
 
 
 class Monty:
-    """A few warm workers."""
+    """A pool of warm workers."""
 
     name = "monty"
 
-    def __init__(self, limits: Limits, keeper: Spawner, jails: Sequence[jail.Layers]) -> None:
-        self.limits, self._spawner, self._layer_choices = limits, keeper, jails
+    def __init__(self, limits: Limits, spawner: Spawner, layer_choices: Sequence[jail.Layers]) -> None:
+        self.limits, self._spawner, self._layer_choices = limits, spawner, layer_choices
         self.layers: jail.Layers | None = None
         self.version = ""
         self.prelude_dump = b""
@@ -56,7 +56,7 @@ class Monty:
         self._pool: pydantic_monty.Monty | None = None
         self._launch_script: jail.LaunchScript | None = None
         self._ready_workers: list[MontyWorker] = []
-        # Each run may have NESTED others inside, and so on. Nobody waits on the keeper's thread: it must always be
+        # Each run may have NESTED others inside, and so on. Nothing waits on the spawner's thread: it must always be
         # able to end workers, or none would ever become free.
         self._max_workers = limits.runs * sum(MAX_NESTED_CALLS**depth for depth in range(limits.depth))
         self._free_slots = threading.Semaphore(self._max_workers)
@@ -66,13 +66,20 @@ class Monty:
 
     @property
     def dump_format(self) -> str:
-        """Name what a dump can be read by: it carries the limits that it was made under."""
+        """The version and the limits that a dump was made with; only the same can read it."""
         limits = self.limits
-        carried = (limits.memory_mb, limits.cpu_s, limits.turn_s, limits.calls, limits.value_nodes, limits.value_bytes)
-        return f"monty {self.version} {prelude.PRELUDE_VERSION} {carried}"
+        limit_values = (
+            limits.memory_mb,
+            limits.cpu_s,
+            limits.turn_s,
+            limits.calls,
+            limits.value_nodes,
+            limits.value_bytes,
+        )
+        return f"monty {self.version} {prelude.PRELUDE_VERSION} {limit_values}"
 
     def open(self) -> None:
-        """Start the first worker, behind the strongest walls that it works behind."""
+        """Start the first worker in the strongest jail that works."""
         with self._opening:
             if self._pool is None:
                 self._spawner.run_job(self._open_pool)
@@ -90,12 +97,12 @@ class Monty:
         from pydantic_monty._binary import find_monty_binary
 
         self.version = importlib.metadata.version("pydantic-monty")
-        # Through a link, the file would be looked for where it is not bound.
-        cell = jail.build_monty_spec(os.path.realpath(find_monty_binary()), memory_mb=self.limits.memory_mb * 2 + 1_024)
+        # The jail binds the real file, not a link to it.
+        spec = jail.build_monty_spec(os.path.realpath(find_monty_binary()), memory_mb=self.limits.memory_mb * 2 + 1_024)
         for layers in self._layer_choices:
-            door = jail.LaunchScript(jail.build_command(cell, layers))
+            script = jail.LaunchScript(jail.build_command(spec, layers))
             pool = pydantic_monty.Monty(
-                binary_path=door.path,
+                binary_path=script.path,
                 min_processes=1,
                 max_processes=self._max_workers + sum(READY_WORKER_COUNTS.values()) + 2,
                 checkout_timeout=20.0,
@@ -107,9 +114,9 @@ class Monty:
             except (pydantic_monty.MontyError, OSError, RuntimeError, TimeoutError):
                 with suppress(Exception):
                     pool.__exit__(None, None, None)
-                door.close()
+                script.close()
                 continue
-            self._pool, self._launch_script, self.layers = pool, door, layers
+            self._pool, self._launch_script, self.layers = pool, script, layers
             return
         raise Misconfigured(
             "no jail for programs works on this machine",
@@ -117,7 +124,7 @@ class Monty:
         )
 
     def _probe_pool(self, pool: "pydantic_monty.Monty") -> None:
-        """Run the real worker; what it returns becomes the start of every program."""
+        """Run a worker; its dump after the prelude becomes the start of every program."""
         pool.__enter__()
         with pool.checkout(limits=self._resource_limits(), os_policy={"sleep": "call_host"}) as session:
             session.feed_run(prelude.build_prelude(self.limits))
@@ -135,98 +142,98 @@ class Monty:
         }
 
     def check_types(self, code: str, stubs: str) -> str:
-        """Return the type checker's report on a program, as JSON; nothing of it is run."""
+        """Return the type checker's report on a program as JSON, without running it."""
         import pydantic_monty
 
         self.open()
-        seat = self._spawner.run_job(lambda: self._create_worker(stubs))
+        worker = self._spawner.run_job(lambda: self._create_worker(stubs))
         try:
-            seat.session.feed_run(f"{monty_types.UNDEFINED_NAME}\n{code}")
+            worker.session.feed_run(f"{monty_types.UNDEFINED_NAME}\n{code}")
         except pydantic_monty.MontyTypingError as error:
             return error.display()
         except pydantic_monty.MontyError:  # it does not read all of Python
             return "[]"
         finally:
-            self._discard_worker(seat)
+            self._discard_worker(worker)
         return "[]"
 
-    # --- seats ------------------------------------------------------------------------------------------------------
+    # --- workers ----------------------------------------------------------------------------------------------------
 
-    def acquire_new(self, over: Callable[[], bool]) -> tuple[MontyWorker, None]:
-        """Give a worker for a program without a past, unless the run is `over` before there is one."""
-        self._wait_for_slot(over)
-        if (seat := self._pop_ready(new=True)) is not None:
-            seat.is_leased = True
-            return seat, None
+    def acquire_new(self, is_over: Callable[[], bool]) -> tuple[MontyWorker, None]:
+        """Return a worker for a program without variables, unless the run ends first."""
+        self._wait_for_slot(is_over)
+        if (worker := self._pop_ready(new=True)) is not None:
+            worker.is_leased = True
+            return worker, None
         self._free_slots.release()
-        return self.acquire_loaded(lambda session: session.load_session(self.prelude_dump), over)
+        return self.acquire_loaded(lambda session: session.load_session(self.prelude_dump), is_over)
 
-    def _wait_for_slot(self, over: Callable[[], bool]) -> None:
+    def _wait_for_slot(self, is_over: Callable[[], bool]) -> None:
         while not self._free_slots.acquire(timeout=SLOT_POLL_S):
-            if over():
+            if is_over():
                 raise Unavailable("all workers of the sandbox were busy")
 
     def acquire_loaded(
-        self, load: Callable[["pydantic_monty.MontySession"], T], over: Callable[[], bool]
+        self, load: Callable[["pydantic_monty.MontySession"], T], is_over: Callable[[], bool]
     ) -> tuple[MontyWorker, T]:
-        """Give a worker whose session has been loaded; one that died while it waited is replaced."""
+        """Return a worker with a loaded session; replace one that died while idle."""
         import pydantic_monty
 
         self.open()
         for _ in range(sum(READY_WORKER_COUNTS.values()) + 3):
-            self._wait_for_slot(over)
+            self._wait_for_slot(is_over)
             try:
-                seat = self._pop_ready() or self._spawner.run_job(lambda: self._pop_ready() or self._create_worker())
+                worker = self._pop_ready() or self._spawner.run_job(lambda: self._pop_ready() or self._create_worker())
             except BaseException:
                 self._free_slots.release()
                 raise
-            seat.is_leased = True
+            worker.is_leased = True
             try:
-                return seat, load(seat.session)
+                return worker, load(worker.session)
             except pydantic_monty.MontyCrashedError:  # nothing has run
-                self._discard_worker(seat)
+                self._discard_worker(worker)
             except BaseException:
-                self._discard_worker(seat)
+                self._discard_worker(worker)
                 raise
         raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
 
-    def _discard_worker(self, seat: MontyWorker) -> None:
-        self._spawner.submit_job(lambda: self._end_worker(seat))
+    def _discard_worker(self, worker: MontyWorker) -> None:
+        self._spawner.submit_job(lambda: self._end_worker(worker))
 
     def _pop_ready(self, *, new: bool = False) -> MontyWorker | None:
         with self._guard:
-            for place in range(len(self._ready_workers) - 1, -1, -1):  # the newest: its worker is still in the caches
-                if self._ready_workers[place].has_prelude == new and self._ready_workers[place].handle.is_alive:
-                    return self._ready_workers.pop(place)
+            for index in range(len(self._ready_workers) - 1, -1, -1):  # the newest first: it is still in the CPU caches
+                if self._ready_workers[index].has_prelude == new and self._ready_workers[index].handle.is_alive:
+                    return self._ready_workers.pop(index)
         return None
 
-    def release_worker(self, seat: MontyWorker) -> None:
-        """End this session, and have the next ones ready."""
+    def release_worker(self, worker: MontyWorker) -> None:
+        """End this session and prepare the next ones."""
 
         def end_and_refill() -> None:
-            self._end_worker(seat)
+            self._end_worker(worker)
             self._refill_ready()
 
         self._spawner.submit_job(end_and_refill)
 
     def _refill_ready(self) -> None:
         with self._guard:
-            dead = [seat for seat in self._ready_workers if not seat.handle.is_alive]
-            self._ready_workers = [seat for seat in self._ready_workers if seat.handle.is_alive]
-            kinds = [seat.has_prelude for seat in self._ready_workers]
-        for seat in dead:
-            self._end_worker(seat)
-        missing = [kind for kind, wanted in READY_WORKER_COUNTS.items() if kinds.count(kind) < wanted]
+            dead = [worker for worker in self._ready_workers if not worker.handle.is_alive]
+            self._ready_workers = [worker for worker in self._ready_workers if worker.handle.is_alive]
+            kinds = [worker.has_prelude for worker in self._ready_workers]
+        for worker in dead:
+            self._end_worker(worker)
+        missing = [kind for kind, count in READY_WORKER_COUNTS.items() if kinds.count(kind) < count]
         if self._closed or not missing:
             return
-        seat = self._create_worker()
+        worker = self._create_worker()
         if missing[0]:
-            seat.session.load_session(self.prelude_dump)
-            seat.has_prelude = True
+            worker.session.load_session(self.prelude_dump)
+            worker.has_prelude = True
         with self._guard:
-            self._ready_workers.append(seat)
+            self._ready_workers.append(worker)
         if len(kinds) + 1 < sum(READY_WORKER_COUNTS.values()):
-            self._spawner.submit_job(self._refill_ready)  # after whoever waits already
+            self._spawner.submit_job(self._refill_ready)  # after the jobs that are already queued
 
     def _create_worker(self, stubs: str | None = None) -> MontyWorker:
         import pydantic_monty
@@ -250,31 +257,31 @@ class Monty:
             return MontyWorker(session, ProcessHandle(session.worker_pid or 0))
         raise Unavailable("the sandbox's workers end as soon as they start")
 
-    def _end_worker(self, seat: MontyWorker) -> None:
-        if seat.must_kill:
-            seat.handle.kill()
-        with suppress(Exception):  # a dead worker's session says so once more
-            seat.session.__exit__(None, None, None)
-        seat.handle.release()
-        if seat.is_leased:
-            seat.is_leased = False
+    def _end_worker(self, worker: MontyWorker) -> None:
+        if worker.must_kill:
+            worker.handle.kill()
+        with suppress(Exception):  # the session of a dead worker raises again
+            worker.session.__exit__(None, None, None)
+        worker.handle.release()
+        if worker.is_leased:
+            worker.is_leased = False
             self._free_slots.release()
 
     def discard_ready(self) -> None:
-        """Let go of those that wait: what ended one of them may have ended all, and not have shown yet."""
+        """End the idle workers: whatever killed one of them may have killed all."""
         with self._guard:
             waiting, self._ready_workers = self._ready_workers, []
-        for seat in waiting:
-            seat.must_kill = True
-            self._discard_worker(seat)
+        for worker in waiting:
+            worker.must_kill = True
+            self._discard_worker(worker)
 
     def close(self) -> None:
-        """End all workers; on the keeper's thread."""
+        """End all workers, on the spawner's thread."""
         self._closed = True
         with self._guard:
             waiting, self._ready_workers = self._ready_workers, []
-        for seat in waiting:
-            self._end_worker(seat)
+        for worker in waiting:
+            self._end_worker(worker)
         if self._pool is not None:
             with suppress(Exception):
                 self._pool.__exit__(None, None, None)

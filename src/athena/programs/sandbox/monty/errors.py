@@ -1,4 +1,4 @@
-"""What Monty says went wrong, as an agent is told it."""
+"""Monty's exceptions as errors for agents."""
 
 import ast
 import re
@@ -17,32 +17,32 @@ _ARGUMENT_ERROR_PATTERN = re.compile(
 
 
 def to_failure(
-    error: Any, feed: int, source: ProgramSource, limits: Limits, troubles: Mapping[str, CallError]
+    error: Any, feed: int, source: ProgramSource, limits: Limits, call_errors: Mapping[str, CallError]
 ) -> Failure:
-    """Say what went wrong in the program, and where."""
+    """Return the error and its line."""
     kind, message = _read_exception(error)
     frames = [frame for frame in error.traceback() if frame.filename == f"<python-input-{feed}>"]
     line = frames[-1].line if frames else None
-    if kind == "TypeError" and (unfit := _ARGUMENT_ERROR_PATTERN.fullmatch(message)):
-        line = _find_call_line(source, unfit)
+    if kind == "TypeError" and (argument_error := _ARGUMENT_ERROR_PATTERN.fullmatch(message)):
+        line = _find_call_line(source, argument_error)
     lower = message.lower()
-    if trouble := troubles.get(message):
-        return create_failure(trouble.exception_type, trouble._replace(hint=None).text, line, trouble.hint)
+    if call_error := call_errors.get(message):
+        return create_failure(call_error.exception_type, call_error._replace(hint=None).text, line, call_error.hint)
     if kind == "RuntimeError" and message.startswith("limit_exceeded: an argument"):  # the prelude's
         kind = "ToolError"
     if kind == "MemoryError" and "limit" in lower:
-        told = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
-        return create_failure(kind, told, line, "work on less at a time", "memory_mb")
+        limit_message = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
+        return create_failure(kind, limit_message, line, "work on less at a time", "memory_mb")
     if kind == "TimeoutError" and "limit" in lower:
-        told = f"more than {limits.cpu_s:g} s of computing (limit cpu_s)"
+        limit_message = f"more than {limits.cpu_s:g} s of computing (limit cpu_s)"
         if "turn" in lower:
-            told = f"more than {limits.turn_s:g} s of computing between two calls (limit turn_s)"
+            limit_message = f"more than {limits.turn_s:g} s of computing between two calls (limit turn_s)"
         which = "turn_s" if "turn" in lower else "cpu_s"
-        return create_failure(kind, told, line, "the program itself computes too long", which)
+        return create_failure(kind, limit_message, line, "the program itself computes too long", which)
     if "exceptions can only be called with" in message:
-        told = "an exception holds one text at most here (monty)"
+        limit_message = "an exception holds one text at most here (monty)"
         return create_failure(
-            "TypeError", told, line, 'write raise ValueError(f"... {value}"), or run it with engine="python"'
+            "TypeError", limit_message, line, 'write raise ValueError(f"... {value}"), or run it with engine="python"'
         )
     if kind == "RecursionError":
         return create_failure(kind, message, line, "use a loop, or recurse less deeply")
@@ -54,16 +54,16 @@ def to_failure(
     return create_failure(kind, message, line)
 
 
-def _find_call_line(source: ProgramSource, unfit: re.Match[str]) -> int | None:
-    """Find the line of a call by what is said of it; None where several would do."""
-    missing = re.findall(r"'(\w+)'", unfit.string)
+def _find_call_line(source: ProgramSource, argument_error: re.Match[str]) -> int | None:
+    """Return the line of the call that an error message is about; None if several fit."""
+    missing = re.findall(r"'(\w+)'", argument_error.string)
     lines = set()
     for node in source.nodes:
-        if not isinstance(node, ast.Call) or _last_name(node.func) != unfit["name"]:
+        if not isinstance(node, ast.Call) or _last_name(node.func) != argument_error["name"]:
             continue
         spread = any(isinstance(one, ast.Starred) for one in node.args) or any(one.arg is None for one in node.keywords)
-        given = len(node.args) + isinstance(node.func, ast.Attribute)  # a method has one more
-        count = unfit["given"] is None or given == int(unfit["given"])
+        argument_count = len(node.args) + isinstance(node.func, ast.Attribute)  # a method has one more
+        count = argument_error["given"] is None or argument_count == int(argument_error["given"])
         named = any(one.arg in missing for one in node.keywords)
         if spread or (count and not named):
             lines.add(node.lineno)
@@ -77,8 +77,8 @@ def _last_name(node: ast.expr) -> str:
 def _read_exception(error: Any) -> tuple[str, str]:
     """Return the exception's type and text; one that holds more than a text may not be made outside of Monty."""
     try:
-        inner = error.exception()
-        return type(inner).__name__, str(inner)
+        exception = error.exception()
+        return type(exception).__name__, str(exception)
     except Exception:  # noqa: BLE001  # whatever it is, the program's own error is told, not ours
         kind, _, message = str(error).strip().rpartition("\n")[2].partition(": ")
         return (kind, message) if kind.isidentifier() else ("Exception", str(error)[-500:])

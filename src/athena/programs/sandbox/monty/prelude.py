@@ -1,4 +1,4 @@
-"""What every Monty program finds defined, as source for Monty."""
+"""The prelude: functions that every Monty program has, as Monty source."""
 
 import zlib
 
@@ -170,14 +170,14 @@ def build_prelude(limits: Limits) -> str:
 
 
 def find_prelude_spans(limits: Limits) -> ConcurrentSpans:
-    """Find the call in `parallel` whose result is not waited for there."""
+    """Return the span of the call in `parallel` that must not wait for its result."""
     text = build_prelude(limits)
     end = text.index(_DEFERRED_CALL_TEXT) + len(_DEFERRED_CALL_TEXT)
     return ConcurrentSpans(parallel=frozenset({(end - len("call()"), end)}))
 
 
 def build_keep_source(names: list[str]) -> str:
-    """Write a program whose value is these variables, those that are plain."""
+    """Return a program whose value is the plain ones of these variables."""
     lines = ["def keep__():", "    r = {}"]
     for name in names:
         lines += ["    try:", f"        r[{name!r}] = cap__({name}, True)", "    except NameError:", "        pass"]

@@ -1,4 +1,4 @@
-"""What a type checker holds against a program before it runs; only what is certain counts."""
+"""Certain type errors of a program, found before it runs."""
 
 import builtins
 import json
@@ -24,29 +24,29 @@ _NAMESPACE_CLASS_PATTERN = re.compile(rf"{NAMESPACE_PREFIX}(\w+)")
 
 
 def build_stubs(names: Namespace) -> str:
-    """Write what a program can call as declarations."""
+    """Return stubs of everything that a program can call."""
     inside: dict[str, list[str]] = {}
     for path, function in names.items():
-        place, _, name = path.partition(".")
+        namespace, _, name = path.partition(".")
         nested = name.partition(".")
-        lines = inside.setdefault(place, [])
+        lines = inside.setdefault(namespace, [])
         if nested[1]:
             lines.append(f"    {nested[0]}: Any")
         elif name:
             lines.append(f"    def {name}({_format_parameters(function)}) -> Any: ...")
     written = ["from typing import Any, Callable, Literal", "class ToolError(Exception): ..."]
     written.append("def parallel(calls: Any, *more: Any, **other: Any) -> list[Any]: ...")
-    for place, functions in inside.items():
+    for namespace, functions in inside.items():
         written += [
-            f"class {NAMESPACE_PREFIX}{place}:",
+            f"class {NAMESPACE_PREFIX}{namespace}:",
             *dict.fromkeys(functions),
-            f"{place}: {NAMESPACE_PREFIX}{place}",
+            f"{namespace}: {NAMESPACE_PREFIX}{namespace}",
         ]
     return "\n".join(written) + "\n"
 
 
 def parse_report(report: str) -> list[Failure]:
-    """Read the checker's report; what it may be mistaken about is left out."""
+    """Parse the checker's report; skip what it may be wrong about."""
     return [
         create_failure(
             "TypeError",
@@ -71,11 +71,11 @@ def _iter_certain(report: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _are_disjoint(message: str) -> bool:
-    """Tell whether what was found has nothing in common with what was expected."""
+    """Return whether the actual and the expected type have no member in common."""
     if not (match := _EXPECTED_FOUND_PATTERN.search(message)):
         return False
-    wanted, found = _union_members(match["wanted"]), _union_members(match["found"])
-    return not (wanted & found or {"Any", "object", "Unknown"} & (wanted | found))
+    expected_type, actual_type = _union_members(match["wanted"]), _union_members(match["found"])
+    return not (expected_type & actual_type or {"Any", "object", "Unknown"} & (expected_type | actual_type))
 
 
 def _union_members(written: str) -> set[str]:

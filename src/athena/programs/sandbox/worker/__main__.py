@@ -66,7 +66,7 @@ _replies: dict[int, dict[str, Any]] = {}
 _call_count = 0
 _open_calls: set[int] = set()
 _limits: dict[str, int] = {}
-_namespace_members: dict[str, list[str]] = {}  # what stands in each namespace
+_namespace_members: dict[str, list[str]] = {}  # names in each namespace
 
 
 def _collect_reply() -> None:
@@ -79,7 +79,7 @@ _ARGUMENT_HINT = "pass less at a time"
 
 
 class _ToolCall(PendingValue):  # type: ignore[misc]
-    """A call that runs; its result is waited for where it is needed."""
+    """A running call; `result` waits for it."""
 
     def __init__(self, number: int) -> None:
         self.call_id = number
@@ -120,14 +120,14 @@ class _Tool:
     def __dir__(self) -> list[str]:
         return _namespace_members.get(str(self._path), [])
 
-    def _start_call(self, args: tuple[Any, ...], given: dict[str, Any], at_once: bool) -> _ToolCall:
+    def _start_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], at_once: bool) -> _ToolCall:
         global _call_count
-        while at_once and len(_open_calls) >= _limits["parallel"]:  # or both sides would write and none read
+        while at_once and len(_open_calls) >= _limits["parallel"]:  # else both sides could block on writing
             _collect_reply()
         out.flush()
         copier = BoundedCopier(_limits["nodes"], _limits["size"], cut=False)
         try:
-            plain = copier.copy([list(args), given])
+            plain = copier.copy([list(args), kwargs])
         except ArgumentTooLarge as error:
             message = f"limit_exceeded: an argument of {self._path} is too large: {error} (hint: {_ARGUMENT_HINT})"
             raise ToolError(message, "limit_exceeded", _ARGUMENT_HINT) from None
@@ -145,12 +145,14 @@ class _Tool:
         )
         return _ToolCall(_call_count)
 
-    def __call__(self, *args: Any, **given: Any) -> Any:
-        return self._start_call(args, given, at_once=False).result()
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._start_call(args, kwargs, at_once=False).result()
 
 
-def _defer_call(function: Any, *args: Any, **given: Any) -> Any:
-    return function._start_call(args, given, at_once=True) if isinstance(function, _Tool) else function(*args, **given)
+def _defer_call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return (
+        function._start_call(args, kwargs, at_once=True) if isinstance(function, _Tool) else function(*args, **kwargs)
+    )
 
 
 _PARALLEL_USAGE = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
@@ -158,19 +160,19 @@ _COROUTINE_USAGE = "parallel() takes calls of operations and functions; for coro
 
 
 def _begin_item(value: Any) -> Any:
-    """Call what stands in the list of `parallel`; an operation without waiting for it."""
+    """Call an element of `parallel`; do not wait for an operation."""
     if isinstance(value, types.CoroutineType):
         raise TypeError(_COROUTINE_USAGE)
     if not callable(value):
         return value
-    function, args, given = value, (), {}
+    function, args, kwargs = value, (), {}
     if type(value).__name__ == "partial":
-        function, args, given = value.func, value.args, value.keywords
-    return _defer_call(function, *args, **given)
+        function, args, kwargs = value.func, value.args, value.keywords
+    return _defer_call(function, *args, **kwargs)
 
 
 def parallel(*given: Any, return_errors: bool = False) -> Any:
-    """Wait for calls that run at once."""
+    """Run calls concurrently and return their results."""
     if len(given) == 1 and hasattr(type(given[0]), "__next__"):  # Monty has lists instead
         given = (list(given[0]),)
     if len(given) != 1 or not isinstance(given[0], (list, tuple, dict)):
@@ -212,11 +214,11 @@ class _BoundedOutput:
     def write(self, what: Any) -> int:
         text = str(what)
         room = self.max_chars - self.sent - self.buffered
-        kept = text[: max(room, 0)]
-        self.dropped += len(text) - len(kept)
-        if kept:
-            self.parts.append(kept)
-            self.buffered += len(kept)
+        accepted = text[: max(room, 0)]
+        self.dropped += len(text) - len(accepted)
+        if accepted:
+            self.parts.append(accepted)
+            self.buffered += len(accepted)
             if self.buffered > 4096:
                 self.flush()
         return len(text)
@@ -239,7 +241,7 @@ def _execute_program(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, 
     for text in frame["definitions"]:
         try:
             exec(compile(text, "<earlier>", "exec", dont_inherit=True), scope)
-        except Exception:  # it needs what is not here; whoever uses it finds out
+        except Exception:  # it needs something that is missing here; using it will fail
             continue
     frame["before"] = list(scope)
     try:
@@ -276,21 +278,21 @@ def _describe_failure(error: BaseException) -> dict[str, Any]:
         message = str(error)[:4000]
     except Exception:
         message = "(its text cannot be made)"
-    shown: dict[str, Any] = {
+    failure: dict[str, Any] = {
         "error": type(error).__name__,
         "message": message,
         "line": line if isinstance(line, int) else None,
     }
     if isinstance(error, ToolError):
-        shown["hint"] = str(error.hint)[:2000] if error.hint else None
-    return shown
+        failure["hint"] = str(error.hint)[:2000] if error.hint else None
+    return failure
 
 
 _DEFINITION_TYPES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 
 
 def _tag_variables(scope: dict[Any, Any], initial: set[str], unwritten: set[str]) -> tuple[dict[str, Any], list[str]]:
-    kept: dict[str, Any] = {}
+    tagged: dict[str, Any] = {}
     lost: list[str] = []
     from tagging import Tagger, UntaggableValue  # type: ignore[import-not-found]
 
@@ -299,12 +301,12 @@ def _tag_variables(scope: dict[Any, Any], initial: set[str], unwritten: set[str]
         if not isinstance(name, str) or name.startswith("__") or name in initial:
             continue
         try:
-            kept[name] = tagger.tag_value(value)
+            tagged[name] = tagger.tag_value(value)
         except UntaggableValue:
             ours = isinstance(value, _DEFINITION_TYPES) and getattr(value, "__module__", "") == "__main__"
             if name in unwritten if ours else not isinstance(value, _DEFINITION_TYPES):
                 lost.append(name)
-    return kept, lost[:1000]
+    return tagged, lost[:1000]
 
 
 def _refuse_input(*_: Any) -> str:
@@ -312,14 +314,14 @@ def _refuse_input(*_: Any) -> str:
 
 
 def main() -> None:
-    builtins.input = _refuse_input  # what can be read belongs to the frames
+    builtins.input = _refuse_input  # standard input carries the frames
     sys.stdin = None
     _send_frame({"op": "ready"})
-    from tagging import untag_value  # not before: each costs a millisecond of a start
+    from tagging import untag_value  # lazy: each costs a millisecond of a start
     from waiting import prepare_asyncio, to_awaitable  # type: ignore[import-not-found]
 
-    sys.path = [place for place in sys.path if place != os.path.dirname(__file__)]
-    for name in _PRELOADED_MODULES.split():  # while nobody waits
+    sys.path = [folder for folder in sys.path if folder != os.path.dirname(__file__)]
+    for name in _PRELOADED_MODULES.split():  # while idle
         if select.select([0], [], [], 0)[0]:
             break
         __import__(name)
@@ -348,12 +350,12 @@ def main() -> None:
     sys.modules["__main__"], scope = module, module.__dict__
     done = _execute_program(frame, scope)
     try:
-        kept, lost = _tag_variables(scope, initial | {"__file__"}, set(scope) - set(frame["sources"]))
+        tagged, lost = _tag_variables(scope, initial | {"__file__"}, set(scope) - set(frame["sources"]))
         gone = [name for name in frame["before"] if name not in scope]
     except BaseException:
-        kept, lost, gone = None, [], []
+        tagged, lost, gone = None, [], []
     out.flush()
-    _send_frame({"op": "done", **done, "dropped": out.dropped, "variables": kept, "lost": lost, "gone": gone})
+    _send_frame({"op": "done", **done, "dropped": out.dropped, "variables": tagged, "lost": lost, "gone": gone})
     os._exit(0)
 
 

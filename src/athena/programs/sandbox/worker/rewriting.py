@@ -1,4 +1,4 @@
-"""A program's syntax tree, changed so that it has a value, may return, and makes calls at once."""
+"""Rewrite a program so that it has a value, may return at the top level, and makes concurrent calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ASYNCIO_STARTERS = ("gather", "create_task", "ensure_future", "wait_for", "shie
 
 
 class ProgramRewriter(ast.NodeTransformer):
-    """Gives a program a value, lets it return, and lets the elements of `parallel([...])` run at once."""
+    """Gives a program a value, allows return, and makes the elements of `parallel([...])` concurrent."""
 
     def __init__(self, roots: set[str], wrapped: bool) -> None:
         self.roots, self.wrapped, self.depth = roots, wrapped, 0
@@ -90,19 +90,19 @@ _CATCHING_NODES = (ast.Try, ast.With, ast.AsyncWith, getattr(ast, "TryStar", ast
 
 
 def _list_top_level(tree: ast.Module) -> list[ast.AST]:
-    """List what is not inside of a function or a class."""
-    found: list[ast.AST] = []
+    """List the nodes outside of functions and classes."""
+    nodes: list[ast.AST] = []
     todo: list[ast.AST] = [tree]
     while todo:
         node = todo.pop()
-        found.append(node)
+        nodes.append(node)
         if not isinstance(node, _SCOPE_NODES):
             todo += ast.iter_child_nodes(node)
-    return found
+    return nodes
 
 
 def _returns_inside_try(nodes: list[ast.AST]) -> bool:
-    """Tell whether the program returns from where an exception might be caught."""
+    """Return whether the program returns from inside of a try or with."""
     if any(isinstance(node, ast.alias) and node.name == "*" for node in nodes):
         return False  # not allowed in a function
     catching = [node for node in nodes if isinstance(node, _CATCHING_NODES)]
@@ -114,23 +114,23 @@ def _find_bound_names(nodes: list[ast.AST]) -> set[str]:
     names |= {node.name for node in nodes if isinstance(node, _SCOPE_NODES[:3])}
     names |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
     for node in nodes:
-        held = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
-        if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)) and held:
-            names.add(held)
+        name = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
+        if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)) and name:
+            names.add(name)
     return names
 
 
 def _wrap_in_function(tree: ast.Module, names: set[str]) -> ast.Module:
-    """Put a program into a function with global names, from which it can return."""
+    """Wrap a program in a function with global names, so that it can return."""
     waits = any(isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)) for node in _list_top_level(tree))
-    made = ast.parse(f"{'async ' if waits else ''}def __program__(): pass\n{'await ' if waits else ''}__program__()")
-    function = made.body[0]
+    wrapper = ast.parse(f"{'async ' if waits else ''}def __program__(): pass\n{'await ' if waits else ''}__program__()")
+    function = wrapper.body[0]
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
     function.body = [ast.Global(sorted({*names, "__result__"})), *tree.body]
     future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     function.body = [node for node in function.body if node not in future]
-    made.body = [*future, *made.body]
-    return made
+    wrapper.body = [*future, *wrapper.body]
+    return wrapper
 
 
 def compile_program(text: str, roots: set[str]) -> types.CodeType:
@@ -144,7 +144,7 @@ def compile_program(text: str, roots: set[str]) -> types.CodeType:
     if wrapped:
         tree = _wrap_in_function(tree, names)
     tree = ast.fix_missing_locations(tree)
-    made: types.CodeType = compile(
+    code: types.CodeType = compile(
         tree, PROGRAM_FILENAME, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
     )
-    return made
+    return code

@@ -1,4 +1,4 @@
-"""Variables between runs as JSON: what JSON lacks is written as an object with a mark, never as code or a pickle.
+"""Variables between runs as JSON: other types are tagged objects, never code or a pickle.
 
 Read by the jailed worker and by the host, so the standard library alone; nothing that is read is believed.
 """
@@ -18,11 +18,11 @@ _COLLECTION_TYPES = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class UntaggableValue(Exception):
-    """A value that cannot be kept; the message says why."""
+    """A value cannot be kept."""
 
 
 class Tagger:
-    """Writes values until the budget for all of them is used up."""
+    """Tags values until the budget for all of them is used up."""
 
     def __init__(self, nodes: int = 100_000, size: int = 1 << 20) -> None:
         self.nodes, self.size = nodes, size
@@ -87,7 +87,7 @@ class Tagger:
 
 
 def untag_value(value: Any) -> Any:
-    """Return the value that was written; what is not as it was written stays as it stands."""
+    """Return the value of tagged JSON; leave malformed tags as they are."""
     try:
         return _untag_part(value)
     except (ValueError, TypeError, OverflowError, KeyError, IndexError, AttributeError):
@@ -101,18 +101,18 @@ def _untag_part(value: Any) -> Any:
         return value
     if KIND_KEY not in value:
         return {key: _untag_part(inner) for key, inner in value.items()}
-    kind, held = value[KIND_KEY], value["value"]
+    kind, content = value[KIND_KEY], value["value"]
     if kind == "dict":
-        return {_untag_part(key): _untag_part(inner) for key, inner in held}
+        return {_untag_part(key): _untag_part(inner) for key, inner in content}
     if kind in _COLLECTION_TYPES:
-        return _COLLECTION_TYPES[kind](_untag_part(inner) for inner in held)
+        return _COLLECTION_TYPES[kind](_untag_part(inner) for inner in content)
     if kind == "float":
-        return float(held)
+        return float(content)
     if kind == "bytes":
-        return bytes.fromhex(held)
+        return bytes.fromhex(content)
     import datetime
 
     if kind == "timedelta":
-        days, seconds, microseconds = held
+        days, seconds, microseconds = content
         return datetime.timedelta(days, seconds, microseconds)
-    return {"datetime": datetime.datetime, "date": datetime.date}[kind].fromisoformat(held)
+    return {"datetime": datetime.datetime, "date": datetime.date}[kind].fromisoformat(content)

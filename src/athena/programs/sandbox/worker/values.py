@@ -12,11 +12,11 @@ if MYPY:  # typing costs some milliseconds of every cold start
 
 
 class ArgumentTooLarge(Exception):
-    """A value does not fit its budget."""
+    """A value exceeds its budget."""
 
 
 class PendingValue:
-    """Something whose value is waited for where it is needed."""
+    """A value that `result` waits for."""
 
     def result(self) -> Any:
         raise NotImplementedError
@@ -33,7 +33,7 @@ def _simplify_value(value: Any) -> Any:
         return f"{type(value).__name__}: {value}"[:2000]
     if isinstance(value, PendingValue):
         return value.result()
-    if hasattr(type(value), "isoformat"):  # of its type: an operation's name answers to anything
+    if hasattr(type(value), "isoformat"):  # of its type: a tool has every attribute
         return str(value.isoformat())
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
@@ -47,14 +47,14 @@ def _simplify_value(value: Any) -> Any:
 
 
 class BoundedCopier:
-    """Copies a value as plain JSON; past its budget it cuts, or raises."""
+    """Copies a value as plain JSON; cuts it at its budget, or raises."""
 
     def __init__(self, nodes: int, size: int, cut: bool) -> None:
         self.nodes, self.size, self.may_cut, self.cut = nodes, size, cut, False
 
-    def note_overflow(self, what: str) -> None:
+    def note_overflow(self, message: str) -> None:
         if not self.may_cut:
-            raise ArgumentTooLarge(what)
+            raise ArgumentTooLarge(message)
         self.cut = True
 
     def copy_text(self, value: str) -> str:
@@ -78,13 +78,13 @@ class BoundedCopier:
             self.note_overflow("too deep")
             return "..."
         if isinstance(value, dict):
-            made: dict[str, Any] = {}
+            copied: dict[str, Any] = {}
             for key, inner in value.items():
                 if self.nodes <= 0 or self.size <= 0:
                     self.note_overflow("too many values")
                     break
-                made[self.copy_text(_key_text(key))] = self.copy(inner, depth + 1)
-            return made
+                copied[self.copy_text(_key_text(key))] = self.copy(inner, depth + 1)
+            return copied
         if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
             items: list[Any] = []
             for inner in value:

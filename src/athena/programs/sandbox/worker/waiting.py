@@ -1,4 +1,4 @@
-"""`asyncio` for programs: no sockets, and results of operations may be awaited although they are there already."""
+"""`asyncio` for programs: an event loop without sockets, and plain values that may be awaited."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ async def _await_value(awaitable: Any) -> Any:
 
 
 def to_awaitable(value: Any) -> Any:
-    """Return something to await, whose result is this value unless it is to be awaited itself."""
+    """Return an awaitable of this value, or the value itself if it is one."""
     return value if hasattr(type(value), "__await__") else _return_value(value)
 
 
 def prepare_asyncio() -> None:
-    """Give asyncio an event loop without sockets, for nothing outside could wake it, and take plain values."""
+    """Patch asyncio: an event loop without sockets, and functions that accept plain values."""
     import asyncio
 
     class SocketlessLoop(asyncio.SelectorEventLoop):

@@ -1,6 +1,6 @@
-"""Draw docs/images/house.svg from the import graph: a floor for each layer, a box for each package, arcs for imports.
+"""Draw docs/images/layers.svg from the import graph: a row for each layer, a box for each package, arcs for imports.
 
-python scripts/draw_house.py
+python scripts/draw_layers.py
 """
 
 import tomllib
@@ -18,7 +18,7 @@ mpl.rcParams["svg.hashsalt"] = "athena"  # the same picture for the same graph
 mpl.rcParams["svg.fonttype"] = "none"  # text stays text
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "athena"
-PICTURE = ROOT / "docs" / "images" / "house.svg"
+PICTURE = ROOT / "docs" / "images" / "layers.svg"
 ABOUT = {
     "__main__": "python -m athena",
     "cli": "commands, set-up of clients",
