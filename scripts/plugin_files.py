@@ -1,6 +1,6 @@
 """Writes the plugin for Claude Code as a marketplace offers it: `plugins/claude-code`, and the list of plugins.
 
-Its files come from `src/athena/surfaces/clients/plugin`; `--check` only tells whether they are up to date.
+Its files come from `src/athena/cli/clients/plugin`; `--check` only tells whether they are up to date.
 """
 
 import sys
