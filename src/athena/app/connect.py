@@ -58,7 +58,7 @@ class AppConnection:
         from athena.core.catalog import invoke  # with the app, at the first call
         from athena.core.types import to_json
 
-        # an atexit handler that runs after ours may still call; nobody else is left then
+        # an atexit handler that runs after ours may still call, when no other thread is left
         is_last_thread = _has_exited and threading.current_thread() is threading.main_thread()
         with nullcontext() if is_last_thread else _call_lock:
             app = self._get_app()

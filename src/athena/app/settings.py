@@ -26,11 +26,11 @@ class Settings(NamedTuple):
     host: str = "127.0.0.1"  # ATHENA_HOST, host: where `athena serve` listens
     port: int = 3000  # ATHENA_PORT, port: and on which port; 0 takes a free one
     auth: bool = True  # ATHENA_AUTH, auth: `off` lets every program on this machine in, without the token
-    consolidate: Strategy = "minimal"  # ATHENA_CONSOLIDATE, consolidate: what the server does by itself, or `off`
+    consolidate: Strategy = "minimal"  # ATHENA_CONSOLIDATE, consolidate: the strategy of the server, or `off`
     ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: what it costs that an assistant or a tool speaks
     ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
     sandbox_bare: bool = False  # ATHENA_SANDBOX_BARE, sandbox.bare: run programs where there is no jail around them
-    hooks_enabled: bool = True  # ATHENA_HOOKS_ENABLED, hooks.enabled: off, hooks ask nobody but hooks.mcp_url
+    hooks_enabled: bool = True  # ATHENA_HOOKS_ENABLED, hooks.enabled: if off, hooks ask only hooks.mcp_url
     hooks_timeout_ms: int = 5_000  # ATHENA_HOOKS_TIMEOUT_MS, hooks.timeout_ms: a hook takes no longer, whatever happens
     hooks_fallback_to_mcp: bool = True  # ATHENA_HOOKS_FALLBACK_TO_MCP, hooks.fallback_to_mcp: off, hooks say nothing
     hooks_mcp_url: str | None = None  # ATHENA_HOOKS_MCP_URL, hooks.mcp_url: the MCP server that hooks ask when we fail

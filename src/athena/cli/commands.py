@@ -31,7 +31,7 @@ CALL_HINT_PATTERN = re.compile(r"\w+\.\w+\(")  # a call as programs write it, of
 
 
 class LazyCommand(NamedTuple):
-    """Where a subcommand is defined below `athena.cli`, and the first sentence of its help."""
+    """A subcommand: its module and function below `athena.cli`, and the first sentence of its help."""
 
     module: str
     function: str
@@ -148,7 +148,7 @@ class LazyGroup(click.Group):
         except RecursionError as error:
             return _print_error(InvalidInput(f"nested too deeply: {error}"))
         except BrokenPipeError:
-            # nobody reads standard output any more: the flush at exit must not complain
+            # the reader of standard output has gone: the flush at exit must not fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
 

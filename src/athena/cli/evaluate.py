@@ -161,10 +161,12 @@ def _parse_conversation(index: int, sample: dict[str, Any]) -> Collection:
 def load_cranfield(folder: Path) -> list[Collection]:
     """Read the Cranfield collection: an item for each abstract; judgements 1 to 4 count as relevant."""
     items = []
-    for number, block in _iter_blocks(_read_text(folder / "cran.all.1400")):
+    for document_id, block in _iter_blocks(_read_text(folder / "cran.all.1400")):
         title, text = _extract_field(block, "T", "A"), _extract_field(block, "W", "I")
         items.append(
-            CollectionItem(str(number), (text if text.startswith(title[:30]) else f"{title} . {text}").strip() or ".")
+            CollectionItem(
+                str(document_id), (text if text.startswith(title[:30]) else f"{title} . {text}").strip() or "."
+            )
         )
     relevant: dict[int, set[str]] = {}
     for line in _read_text(folder / "cranqrel").splitlines():
@@ -183,8 +185,8 @@ def load_cranfield(folder: Path) -> list[Collection]:
 
 def _iter_blocks(text: str) -> Iterator[tuple[int, str]]:
     for block in re.split(r"^\.I ", text, flags=re.MULTILINE)[1:]:
-        number, _, rest = block.partition("\n")
-        yield int(number), rest
+        block_id, _, rest = block.partition("\n")
+        yield int(block_id), rest
 
 
 def _extract_field(block: str, name: str, following: str) -> str:
@@ -196,10 +198,10 @@ def load_jsonl(file: Path) -> list[Collection]:
     """Read JSON lines, each an item (`id`, `text`) or a question (`question`, `gold`).
 
     Items may have session, speaker, role and date; questions a category. A line with `store` belongs to the
-    collection of that name; each collection is searched by itself.
+    collection of that name; each collection is searched separately.
     """
     collections: dict[str, Collection] = {}
-    for number, line in enumerate(_read_text(file).splitlines(), 1):
+    for line_number, line in enumerate(_read_text(file).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -214,7 +216,7 @@ def load_jsonl(file: Path) -> list[Collection]:
                 collection.items.append(CollectionItem(str(row["id"]), row["text"], **facts))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(
-                f"{file}, line {number}: {error!r}",
+                f"{file}, line {line_number}: {error!r}",
                 hint='a line is {"id": ..., "text": ...} or {"question": ..., "gold": [...]}',
             ) from None
     return list(collections.values())

@@ -72,10 +72,10 @@ def _read_json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise NotFound(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{file} is not text in UTF-8") from None
-    for number, line in enumerate(text.split("\n"), 1):
+    for line_number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        location = f"{file.name}, line {number}"
+        location = f"{file.name}, line {line_number}"
         try:
             row = json.loads(line)
         except ValueError:

@@ -20,7 +20,7 @@ from athena.gateway import approvals, config, sanitize
 from athena.gateway.config import VARIABLE_PATTERN, ServerEntry, reject_self, validate_entry
 from athena.gateway.gateway import Gateway, RegisteredServer
 
-UNATTENDED_VARIABLE = "ATHENA_UNATTENDED"  # "1": somebody decided beforehand, and no person sits at a terminal
+UNATTENDED_VARIABLE = "ATHENA_UNATTENDED"  # "1": the caller has decided, and no person is at the terminal
 SERVER_STATUS_TIMEOUT_S = 5.0
 MAX_VALUE_CHARS = 300
 MAX_DESCRIPTION_CHARS = 200

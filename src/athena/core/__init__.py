@@ -1,1 +1,1 @@
-"""What every other package builds on: operations, types, text, threads, files."""
+"""The base of every other package: operations, types, text, threads, files."""

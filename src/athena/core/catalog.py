@@ -68,7 +68,7 @@ class Catalog:
         """Remove a category with its operations."""
         self._unavailable = self._unavailable_outside(category)
         self._descriptions = {name: about for name, about in self._descriptions.items() if name != category}
-        self._by_name = {name: one for name, one in self._by_name.items() if one.category != category}
+        self._by_name = {name: operation for name, operation in self._by_name.items() if operation.category != category}
         self._version += 1
 
     def _unavailable_outside(self, category: str) -> dict[str, tuple[str, str]]:

@@ -23,9 +23,9 @@ class Metrics:
             bucket = next((i for i, bound in enumerate(BUCKET_BOUNDS_S) if seconds <= bound), len(BUCKET_BOUNDS_S))
             self._buckets[operation, surface][bucket] += 1
 
-    def count_tokens(self, operation: str, surface: str, given: int, returned: int) -> None:
+    def count_tokens(self, operation: str, surface: str, sent: int, returned: int) -> None:
         with self._lock:
-            self._tokens[operation, surface, "in"] += given
+            self._tokens[operation, surface, "in"] += sent
             self._tokens[operation, surface, "out"] += returned
 
     def format_text(self, gauges: dict[str, tuple[str, float]]) -> str:

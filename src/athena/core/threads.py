@@ -139,7 +139,7 @@ class ThreadPool:
         self._lock = threading.Lock()
 
     def submit(self, job: Callable[[], object]) -> None:
-        """Run a function that must not raise; nobody waits for it."""
+        """Run a function that must not raise, without waiting for it."""
         self._enqueue(job, None)
 
     def start_call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> ThreadFuture[T]:

@@ -8,7 +8,7 @@ from athena.core.text import make_storable
 from athena.errors import InvalidInput
 
 MAX_PROJECT_CHARS = 1_000
-Kind = Literal["memory", "event", "task", "entity", "pattern", "skill"]  # each is searched by itself
+Kind = Literal["memory", "event", "task", "entity", "pattern", "skill"]  # each is searched separately
 HOOK_SURFACE = "hook"
 # The hook client runs alone in users' data folders, so it has its own copies; a test compares them.
 HOOK_EVENTS = (

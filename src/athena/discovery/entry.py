@@ -1,4 +1,4 @@
-"""What tool search ranks: an entry for each operation and each skill, with the texts that it is found by."""
+"""Entries of tool search: one for each operation and each skill, with the texts that it searches."""
 
 import re
 import weakref

@@ -53,7 +53,7 @@ class ToolFinder:
                 vector_scores = score_similarities(similarities, index.texts).tolist()
         max_use = math.log1p(max(uses.values(), default=0)) or 1.0
         scored = []
-        for entry, words, vector, name_match, intent in zip(
+        for entry, lexical, vector, name_match, intent in zip(
             entries,
             word_scores,
             vector_scores,
@@ -61,9 +61,9 @@ class ToolFinder:
             index.lexical.score_intents(request),
             strict=True,
         ):
-            if words or vector > MIN_SIMILARITY_SCORE:
+            if lexical or vector > MIN_SIMILARITY_SCORE:
                 use = math.log1p(uses.get(entry.key, 0)) / max_use
-                score = words + NAME_MATCH_WEIGHT * name_match + intent + vector + USAGE_WEIGHT * use
+                score = lexical + NAME_MATCH_WEIGHT * name_match + intent + vector + USAGE_WEIGHT * use
                 scored.append((score, entry))
         return [entry for _, entry in sorted(scored, key=lambda pair: -pair[0])]
 

@@ -59,9 +59,9 @@ def collect_texts(entries: tuple[ToolEntry, ...], vectors: "ToolVectors") -> Too
 def to_model_text(entry: ToolEntry) -> str:
     """Return the text of a tool that the model encodes; everyday words only where there are no phrases."""
     category = entry.category_summary or entry.category
-    words = "" if find_phrases(entry) else analyse_entry(entry).everyday_words
+    everyday_words = "" if find_phrases(entry) else analyse_entry(entry).everyday_words
     return to_valid_utf8(
-        f"{category}: {split_name(entry.name)}. {entry.summary} {entry.details} {words}"[:MAX_TEXT_CHARS]
+        f"{category}: {split_name(entry.name)}. {entry.summary} {entry.details} {everyday_words}"[:MAX_TEXT_CHARS]
     )
 
 

@@ -72,7 +72,7 @@ class Encoder:
 
     @property
     def reads_windows(self) -> bool:
-        """Whether a passage's vector depends on its neighbours."""
+        """Return whether a passage's vector depends on its neighbours."""
         return isinstance(self.embedder, MiniLM)
 
     async def _run_model(self, work: Callable[[A], T], argument: A) -> T | None:

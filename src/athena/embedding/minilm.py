@@ -40,7 +40,7 @@ class LoadedModel(NamedTuple):
 class MiniLM:
     """Embed texts with the bundled model, loaded at the first use.
 
-    A text has one vector: each token is rounded by itself, so the batch that a text is in moves its vector by
+    A text has one vector: each token is rounded separately, so the batch that a text is in moves its vector by
     float noise only (2e-7 a component).
     """
 

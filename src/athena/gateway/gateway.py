@@ -53,7 +53,7 @@ NEVER_APPROVED = "not approved yet"
 FINGERPRINT_CHANGED = "its command or address is not the one that was approved"
 ENABLE_HINT = 'take "disabled" out of servers.json'
 MAX_LISTED_REFUSALS = 10
-MAX_TOOL_NAME_CHARS = 60  # of a name that nobody approved
+MAX_TOOL_NAME_CHARS = 60  # of a name without approval
 APPROVAL_SURFACES = ("program", "cli")  # a program pauses for a person; on the command line a person makes the call
 RUN_POLL_INTERVAL_S = 0.2
 
@@ -419,7 +419,7 @@ def _format_unset_variables(variables: list[str]) -> str:
 
 
 def _format_refusals(refused: Mapping[str, RefusalReason]) -> list[str]:
-    """Return a line for each of the first refused tools; nobody approved these names, so they are cut short."""
+    """Return a line for each of the first refused tools; these names have no approval, so they are cut short."""
     lines = [f"{_format_tool_name(tool)}: {why}" for tool, why in islice(refused.items(), MAX_LISTED_REFUSALS)]
     return [*lines, f"and {len(refused) - MAX_LISTED_REFUSALS} more"] if len(refused) > MAX_LISTED_REFUSALS else lines
 

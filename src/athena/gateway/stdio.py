@@ -44,7 +44,7 @@ class ServerProcess:
                 sys.executable,
                 command,
                 dict(environ),
-                file_actions=[(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(child_ends)],
+                file_actions=[(os.POSIX_SPAWN_DUP2, end, descriptor) for descriptor, end in enumerate(child_ends)],
                 setpgroup=0,
             )
         except BaseException:

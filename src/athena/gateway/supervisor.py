@@ -1,7 +1,7 @@
 """Start a server's program, and end it with all its children when the gateway's process ends, however that happens.
 
 A script that uses only the standard library: `supervisor.py FOLDER PROGRAM ARGUMENTS...`. It holds the reading end of a
-pipe that only the gateway can write to. When that pipe closes, the server has a moment to exit by itself.
+pipe that only the gateway can write to. When that pipe closes, the server has a moment to exit.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ def main() -> None:
     child = os.fork()
     if child == 0:
         exec_server(argv, folder)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # only the pipe ends the supervisor
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)  # only the pipe ends the supervisor
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)  # only the server holds the pipes, so that the gateway sees when it closes them
@@ -45,8 +45,8 @@ def main() -> None:
 
 def exec_server(argv: list[str], folder: str) -> None:
     os.setpgid(0, 0)
-    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+    for signum in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(signum, signal.SIG_DFL)
     try:
         os.chdir(folder)
         os.execvp(argv[0], argv)
@@ -56,12 +56,12 @@ def exec_server(argv: list[str], folder: str) -> None:
 
 
 def end_server(child: int) -> None:
-    """Wait for the server to exit by itself, then send SIGTERM, then SIGKILL."""
-    for grace_s, number in ((EXIT_GRACE_S, signal.SIGTERM), (TERM_GRACE_S, signal.SIGKILL)):
+    """Wait for the server to exit, then send SIGTERM, then SIGKILL."""
+    for grace_s, signum in ((EXIT_GRACE_S, signal.SIGTERM), (TERM_GRACE_S, signal.SIGKILL)):
         deadline = time.monotonic() + grace_s
         while poll_exit_code(child) is None and time.monotonic() < deadline:
             time.sleep(POLL_INTERVAL_S)
-        signal_group(child, number)
+        signal_group(child, signum)
     signal_group(child, signal.SIGKILL)
 
 
@@ -73,9 +73,9 @@ def poll_exit_code(child: int) -> "int | None":
     return None if pid == 0 else abs(os.waitstatus_to_exitcode(status)) & 255
 
 
-def signal_group(group: int, number: int) -> None:
+def signal_group(group: int, signum: int) -> None:
     with contextlib.suppress(OSError):
-        os.killpg(group, number)
+        os.killpg(group, signum)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What agents remember: storing, recalling, ranking and tidying it."""
+"""The memory of agents: store, recall, rank and consolidate texts."""

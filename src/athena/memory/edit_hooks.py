@@ -1,4 +1,4 @@
-"""What other features add to forget, restore, undo and purge.
+"""Hooks of other features in forget, restore, undo and purge.
 
 The graph, consolidation and programs each subclass EditHooks; the composition root hands one of each to the store, so
 that memory/edit.py imports none of these features.
@@ -18,11 +18,11 @@ class UndoneChange(NamedTuple):
 
     done: bool  # False if the same thing was created again since, so that nothing was changed
     row_id: int  # the memory that was changed; negative for a row of another table
-    text: str | None = None  # what the change was about, unless it is the memory's own text
+    text: str | None = None  # of the changed row, if it is not the memory's text
 
 
 class Purge(NamedTuple):
-    """What a purge removes."""
+    """The rows that a purge removes."""
 
     scope: Scope
     memory_ids: Sequence[int]
@@ -36,10 +36,10 @@ class EditHooks:
         """Undo a change that this feature recorded; return None if another feature recorded it."""
 
     def check_forget(self, row: MemoryRow) -> None:
-        """Raise if this row cannot be forgotten by itself."""
+        """Raise if this row cannot be forgotten alone."""
 
     async def check_restore(self, tx: Transaction, row: MemoryRow) -> None:
-        """Raise if this row cannot be restored by itself."""
+        """Raise if this row cannot be restored alone."""
 
     async def is_orphaned(self, tx: Transaction, row: MemoryRow) -> bool:
         """Return whether a row belongs to another one that no longer exists."""

@@ -57,7 +57,7 @@ class PreparedMemory(NamedTuple):
 
     @property
     def speaker_flags(self) -> int:
-        """1 if an assistant, a tool or the system speaks, plus 2 if somebody speaks of themselves, for the ranking."""
+        """Flags for the ranking: 1 if an assistant, a tool or the system speaks, plus 2 if in the first person."""
         answers = str(self.draft.metadata.get("role") or "").casefold() in ANSWERING_ROLES
         return int(answers) + 2 * bool(FIRST_PERSON_PATTERN.search(self.draft.content))
 

@@ -63,7 +63,7 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
 
 
 async def recall_kinds(store: Store, query: Query, kinds: Sequence[Kind]) -> Page[Hit]:
-    """Search several kinds of rows, each by itself, and return the best of all."""
+    """Search several kinds of rows, each separately, and return the best of all."""
     if list(kinds) == ["memory"]:
         return await recall(store, query)
     first_pages = query._replace(limit=query.limit + query.offset, offset=0)

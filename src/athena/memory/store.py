@@ -18,4 +18,4 @@ class Store(NamedTuple):
     clock: Clock
     weights: Weights = Weights()
     chat: "Chat | None" = None  # an optional language model, used to word patterns
-    edit_hooks: tuple[EditHooks, ...] = ()  # what the graph, consolidation and programs add to undo and purge
+    edit_hooks: tuple[EditHooks, ...] = ()  # of the graph, consolidation and programs, for undo and purge

@@ -14,7 +14,7 @@ CURRENT_STRENGTH_SQL = "m.strength * power(2.0, -(CASE WHEN m.used > :now THEN 0
 
 
 class TopicCoverage(NamedTuple):
-    """How much is stored about a topic."""
+    """The memories about a topic: their count and ages."""
 
     topic: str
     memories: int

@@ -51,7 +51,7 @@ class Hit(Memory):
     """A memory that a search found, with how well it fits: 0 not at all, 1 fully."""
 
     score: float
-    why: dict[str, float] | None = None  # what each term of the ranking added, if the caller asked for it
+    why: dict[str, float] | None = None  # share of each term of the ranking, if the caller asked for it
     kind: Kind = "memory"
     contradicted_by: int | None = None  # a newer memory that says otherwise, as consolidation found
 

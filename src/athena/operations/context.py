@@ -99,6 +99,6 @@ class Context:
                 return
             spent = usage.TokenUsage(0, result.direct, result.tokens)
         else:
-            given, returned = tokens.estimate_json_tokens(arguments), tokens.estimate_json_tokens(result)
-            spent = usage.TokenUsage(given, returned, 0 if self.surface in PROGRAM_SURFACES else given + returned)
+            sent, returned = tokens.estimate_json_tokens(arguments), tokens.estimate_json_tokens(result)
+            spent = usage.TokenUsage(sent, returned, 0 if self.surface in PROGRAM_SURFACES else sent + returned)
         self.call_log.log_usage(self.scope.project, self.store.clock(), operation, self.surface, spent)

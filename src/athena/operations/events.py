@@ -32,7 +32,7 @@ Facts = Annotated[dict[str, Any] | None, Param("Anything else worth knowing.")]
 
 
 class EventFields(TypedDict):
-    """What an event is at the least."""
+    """The required fields of an event."""
 
     event_type: str
     content: str

@@ -61,7 +61,7 @@ class HostCalls:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the program made a call that may have written something."""
+        """Return whether the program made a call that may have written something."""
         return self._has_begun
 
     def add_skill_calls(self, run: Run) -> Run:

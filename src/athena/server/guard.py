@@ -77,7 +77,7 @@ class MethodNotAllowed(AthenaError):
 
 @dataclass
 class AccessPolicy:
-    """Who may send requests."""
+    """The rules that admit a request."""
 
     hosts: frozenset[str]  # values of the Host header, with the port
     token: str | None  # None admits everybody

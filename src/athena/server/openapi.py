@@ -239,7 +239,11 @@ def describe_catalog(catalog: Catalog) -> dict[str, Any]:
         name: {
             "description": about,
             "count": len(operations),
-            "tools": [{"name": one.name, "description": one.short_summary} for one in operations if not one.is_foreign],
+            "tools": [
+                {"name": operation.name, "description": operation.short_summary}
+                for operation in operations
+                if not operation.is_foreign
+            ],
         }
         for name, about in catalog.categories.items()
         if (operations := catalog.list_operations(name))

@@ -187,7 +187,7 @@ class StoreCopy:
     def __init__(self, source: Database, target: Database, report: CopyProgress) -> None:
         self.source, self.target = source, target
         self.total = 0
-        self._copied_sums: dict[str, TableChecksum] = {}  # what an earlier run has copied
+        self._copied_sums: dict[str, TableChecksum] = {}  # of the tables that an earlier run copied
         self._report = report
         self._run_id = secrets.randbits(62)
 

@@ -111,7 +111,7 @@ class Selection(Protocol):
 
     @property
     def total(self) -> int:
-        """How many memories there are to choose from."""
+        """The number of candidate memories."""
         ...
 
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which memories a search may return, before any ranking."""
+    """The memories that a search may return, before any ranking."""
 
     scope: Scope
     tags: tuple[str, ...] = ()

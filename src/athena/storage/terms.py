@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 BM25_K1, BM25_B = 1.2, 0.5
 LABEL_WEIGHT = 1.0  # occurrences that a term in the label counts as
-NEIGHBOR_WEIGHTS = (0.4, 0.2, 0.1)  # what a term counts one, two and three passages away in the same session
-STOP_WORD_WEIGHT = 0.7  # what a stop word weighs where tokens are compared
+NEIGHBOR_WEIGHTS = (0.4, 0.2, 0.1)  # of a term one, two and three passages away in the same session
+STOP_WORD_WEIGHT = 0.7  # where tokens are compared
 MAX_QUERY_TERMS = 64
 TOKENIZER_ARGUMENTS = ("unicode61", "remove_diacritics", "2")
 

@@ -10,8 +10,8 @@ HANDLES_PREFIX = "handles/"  # the folder of values that were too long to show
 
 class WorkspaceRow(NamedTuple):
     owner: str  # an id that stays where the project or the workspace is renamed
-    state: bytes | None  # sealed with a key, so that nobody without the key can forge one
-    variables: str  # those that JSON can hold, for processes without the key or with another engine
+    state: bytes | None  # sealed with a key, against forgery
+    variables: str  # as JSON, for processes without the key or with another engine
     updated: float
 
 
@@ -24,7 +24,7 @@ class FileRow(NamedTuple):
 
 
 class FileUsage(NamedTuple):
-    """How much space is used, apart from one path."""
+    """The space in use, without one path."""
 
     files: int
     workspace_bytes: int

@@ -131,11 +131,11 @@ def test_report_names_working_layers() -> None:
 
 
 def test_program_needs_jail_unless_allowed() -> None:
-    strict = Sandbox(Limits(), key=KEY, jails=())
+    strict = Sandbox(Limits(), key=KEY, layer_choices=())
     with pytest.raises(Misconfigured, match="no jail"):
         run(strict, "1 + 1")
     strict.close()
-    bare = Sandbox(Limits(), key=KEY, jails=(), allow_bare=True)
+    bare = Sandbox(Limits(), key=KEY, layer_choices=(), allow_bare=True)
     assert run(bare, "1 + 1").result == 2
     assert bare.probe_engines()["monty"]["layers"] == []
     needs = run(bare, "import statistics")
@@ -149,7 +149,7 @@ def test_program_needs_jail_unless_allowed() -> None:
 def test_engines_work_with_every_isolation(layers: jail.Layers) -> None:
     if layers not in jail.list_layer_choices():
         skip_or_fail("bubblewrap is not installed")
-    sandbox = Sandbox(Limits(), key=KEY, jails=(layers,))
+    sandbox = Sandbox(Limits(), key=KEY, layer_choices=(layers,))
     report = sandbox.probe_engines()
     unreadable = os.geteuid() == 0 and not os.stat(Path(sys.base_prefix)).st_mode & 0o005
     for engine in ("monty", "python"):

@@ -165,7 +165,7 @@ def test_isolation_report_matches_worker() -> None:
     tried = jail.probe_layers()["tried"]
     assert tried
     for one in tried:
-        sandbox = Sandbox(Limits(), key=b"k" * 32, jails=[tuple(one["layers"])])
+        sandbox = Sandbox(Limits(), key=b"k" * 32, layer_choices=[tuple(one["layers"])])
         assert sandbox.probe_engines()["python"]["works"] == one["works"], one
         assert one["works"] or one["why"]
         sandbox.close()

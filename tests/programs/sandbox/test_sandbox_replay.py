@@ -44,7 +44,7 @@ def test_run_resumes_in_other_sandbox(sandbox: Sandbox) -> None:
     assert done.pause is not None
     assert (done.pause.path, done.pause.arguments) == ("bank.pay", {"amount": 42})
     assert done.pause.request == {"amount": 42}
-    assert done.made == {"memory.remember": {"done": 1, "failed": 0, "unknown": 0}}
+    assert done.call_counts == {"memory.remember": {"done": 1, "failed": 0, "unknown": 0}}
     world.approved = True
     other = Sandbox(Limits(), key=KEY)
     end = resume(other, done, world)
@@ -174,7 +174,7 @@ paid = bank.pay(amount=1)
 """
     done = run(sandbox, code, world, engine="python")
     assert done.status == "needs_approval", done.error
-    assert done.made["slow.wait"] == {"done": 1, "failed": 0, "unknown": 0}
+    assert done.call_counts["slow.wait"] == {"done": 1, "failed": 0, "unknown": 0}
     world.approved = True
     end = resume(sandbox, done, world)
     assert end.result == [{"paid": 1}, 7], end.error

@@ -37,7 +37,7 @@ def test_run_returns_output_value_calls(sandbox: Sandbox, engine_name: str) -> N
     done = run(sandbox, "print('seen')\nx = memory.recall('alice', k=1)\nlen(x)", engine=engine_name)
     assert (done.status, done.success, done.output, done.result, done.value) == ("done", True, "seen\n", 1, 1)
     assert done.calls == 1
-    assert done.made == {"memory.recall": {"done": 1, "failed": 0, "unknown": 0}}
+    assert done.call_counts == {"memory.recall": {"done": 1, "failed": 0, "unknown": 0}}
     assert done.engine == engine_name
     assert done.elapsed_ms > 0
 
@@ -174,7 +174,7 @@ def test_parallel_raises_first_error_at_end(sandbox: Sandbox, engine_name: str) 
     done = run(sandbox, code, world, engine=engine_name)
     assert done.error is not None
     assert done.error["message"] == "conflict: a"
-    assert done.made["slow.wait"] == {"done": 1, "failed": 0, "unknown": 0}
+    assert done.call_counts["slow.wait"] == {"done": 1, "failed": 0, "unknown": 0}
 
 
 # --- variables ------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_unfinished_call_is_reported_unknown(sandbox: Sandbox, engine_name: str)
     code = "memory.remember('before')\nparallel([slow.wait(seconds=0) for _ in range(100)])\nmemory.remember('after')"
     done, world, _ = run_until_timeout(sandbox, code, engine=engine_name)  # while none of the calls has returned
     assert done.status == "unknown"
-    assert done.made["slow.wait"]["unknown"] > 0
+    assert done.call_counts["slow.wait"]["unknown"] > 0
     assert done.error is not None
     assert "not known whether these were done: slow.wait" in str(done.error["hint"])
     assert "memory.remember x1" in str(done.error["hint"])
@@ -385,7 +385,7 @@ def test_run_resumes_after_approval_elsewhere(sandbox: Sandbox) -> None:
     assert done.pause is not None
     assert (done.pause.path, done.pause.arguments) == ("bank.pay", {"amount": 42})
     assert done.pause.request == {"amount": 42}
-    assert "memory.remember" not in done.made
+    assert "memory.remember" not in done.call_counts
     other = Sandbox(Limits(), key=KEY)
     again = other.resume(done.pause.snapshot, world, NAMES, approved=True)
     assert again.status == "needs_approval", "nobody has agreed yet"

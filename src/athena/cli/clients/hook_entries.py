@@ -96,7 +96,7 @@ def is_ours(value: Any) -> bool:
 
 
 def is_athena(value: Any) -> bool:
-    """Return whether an entry runs Athena, whoever wrote it, also inside another command."""
+    """Return whether an entry runs Athena: written by us or by hand, also inside another command."""
     args = value.get("args") if isinstance(value, dict) else None
     is_wrapped = isinstance(args, list) and any(is_ours(arg) for arg in args)
     return is_wrapped or is_manual_entry(value) or (isinstance(value, dict) and is_ours(value))

@@ -20,7 +20,7 @@ ENTRY_NAME = "athena"  # of our server in a client's configuration
 
 
 class SetupTarget(NamedTuple):
-    """Where to set up: Athena's data folder, the user's home, and the project, or None for all projects."""
+    """The target of a set-up: Athena's data folder, the user's home, and the project, or None for all projects."""
 
     home: str
     user_home: Path
@@ -129,7 +129,7 @@ class FileEdit(NamedTuple):
         if is_ours(existing):
             return self.text_format.set_value(text, command, entry.value["command"])
         if not is_manual_entry(existing):
-            return text  # somebody wrapped our launcher in a command of their own
+            return text  # the user wrapped our launcher in another command
         more_args = existing["args"][existing["args"].index("mcp") + 1 :]
         text = self.text_format.set_value(text, command, entry.value["command"])
         return self.text_format.set_value(text, args, [*entry.value.get("args", []), *more_args])
@@ -182,7 +182,7 @@ class OwnedFolder(NamedTuple):
     texts: Mapping[str, str]
     changed: bool = False  # the texts include changes that somebody made
     owned_files: Collection[str] = ()  # may be replaced whatever the record says
-    remaining_texts: Mapping[str, str] | None = None  # what removal leaves of files that have more than our part
+    remaining_texts: Mapping[str, str] | None = None  # after removal, of files that hold more than our part
 
     def is_modified(self) -> bool:
         return self.changed
@@ -313,11 +313,11 @@ class CommandStep(NamedTuple):
 
 
 class Client(NamedTuple):
-    """How one client is set up."""
+    """The set-up of one client."""
 
     name: str
     title: str
-    features: str  # what the set-up adds
+    features: str  # that the set-up adds
     is_installed: Callable[[SetupTarget], bool]
     steps: Callable[[SetupTarget], Sequence[SetupStep]]
     next_step: str  # for the user, after the set-up

@@ -67,7 +67,7 @@ def restore_value(text: str, path: Sequence[str], original: str) -> str:
     """Write a table and its subtables exactly as the original text has them."""
     old = [original[start:end] for start, end in _find_spans(original, path)]
     spans, result = _find_spans(text, path), text
-    if len(old) != len(spans):  # somebody has added or removed a subtable
+    if len(old) != len(spans):  # the user has added or removed a subtable
         old = ["\n\n".join(table.strip("\n") for table in old) + "\n", *[""] * (len(spans) - 1)]
     for (start, end), table in reversed(list(zip(spans, old, strict=True))):
         result = result[:start] + table + result[end:]

@@ -22,7 +22,7 @@ def bind_socket(home: str, name: str = HTTP_SOCKET) -> socket.socket:
         if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o022:
             raise Misconfigured(f"others can write to {folder}", hint="set ATHENA_HOME to a shorter path")
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # we hold the lock, so nobody listens there
+        os.unlink(path)  # we hold the lock, so no process listens there
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:

@@ -30,7 +30,7 @@ MAX_IMPORTANCE = 0.95
 DEFAULT_IMPORTANCE = Draft("").importance
 STRENGTHENED, FADED, UNFADED, PROMOTED = "strengthened", "faded", "no longer faded", "promoted"  # actions in history
 LESSON_TYPE = "lesson"
-LESSON_IMPORTANCE = 0.3  # less than that of a memory which somebody wrote
+LESSON_IMPORTANCE = 0.3  # less than that of a memory that a person or agent wrote
 MIN_LESSON_SUPPORT = 5
 MIN_LESSON_LIFT = 2.0  # how many times likelier than usual the outcome must be
 
@@ -168,7 +168,7 @@ def is_lesson(pattern: Pattern) -> bool:
 async def promote(context: ChangeContext, pattern: Pattern, memory_id: int | None) -> tuple[int | None, bool]:
     """Store a pattern as a memory or update that memory; return its id and whether it is new.
 
-    A memory that somebody wrote, changed or forgot stays as it is.
+    A memory that a person or agent wrote, changed or forgot stays as it is.
     """
     draft = Draft(
         pattern.summary, (), LESSON_TYPE,

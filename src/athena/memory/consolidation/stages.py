@@ -23,7 +23,7 @@ from athena.storage.filters import tag_key
 
 
 class StrategyPlan(NamedTuple):
-    """What a strategy looks for, and how confident it must be to report a pattern and to act on it."""
+    """The patterns that a strategy looks for, and the confidence that it needs to report one and to act on it."""
 
     min_duplicate_similarity: float
     merges_duplicates: bool

@@ -330,16 +330,16 @@ def _format_clock(match: re.Match[str]) -> str:
 
 
 def _format_amount(match: re.Match[str]) -> str:
-    number, unit = float(match[1].replace(",", "")), (match[3] or "").lower()
+    amount, unit = float(match[1].replace(",", "")), (match[3] or "").lower()
     if unit in SHORT_UNITS and match[2]:
         return match[0]
     if unit in ("percent", "per cent"):
-        return f"{number:g}%"
+        return f"{amount:g}%"
     single = unit.removesuffix("s") if len(unit) > 2 else unit
     if single in UNIT_SECONDS:
-        return f"{number * UNIT_SECONDS[single]:.10g} seconds"
+        return f"{amount * UNIT_SECONDS[single]:.10g} seconds"
     if unit in UNIT_KILOBYTES:
-        return f"{number * UNIT_KILOBYTES[unit]:.12g} kilobytes"
+        return f"{amount * UNIT_KILOBYTES[unit]:.12g} kilobytes"
     if unit in MULTIPLIERS:
-        return f"{number * MULTIPLIERS[unit]:.12g}"
+        return f"{amount * MULTIPLIERS[unit]:.12g}"
     return f"{match[1].replace(',', '')}{match[2]}{match[3] or ''}"

@@ -33,7 +33,7 @@ async def create_relations(store: Store, relations: Sequence[NewRelation], call:
             periods = {(None, None), *((other.began, other.ended) for other in known)}
             if known and (edge.began, edge.ended) in periods:
                 continue
-            restated = _find_restated(edge, known)  # those of another period stay
+            restated = _find_restated(edge, known)  # facts of another period stay
             for old in restated:
                 await unlink_edge(tx, old, call_id, now)
                 created.pop(old.id, None)

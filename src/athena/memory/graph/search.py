@@ -35,7 +35,7 @@ DIRECTION_COLUMNS = {"both": ("source", "target"), "out": ("source",), "in": ("t
 
 
 class RelationFilter(NamedTuple):
-    """Which relations a walk may follow."""
+    """The relations that a walk may follow."""
 
     direction: Literal["both", "out", "in"] = "both"
     relation: str | None = None

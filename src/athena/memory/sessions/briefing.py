@@ -127,20 +127,20 @@ async def record_briefing(
     store: Store, scope: Scope, items: Sequence[BriefingItem], text: str, turn: BriefingTurn | None
 ) -> Briefing:
     """Log that the session gets these items, and return the briefing; of two concurrent ones the second is empty."""
-    told = tuple(
+    briefed_items = tuple(
         Told(item.kind, item.id, item.hash, item.reason, round(item.worth, 4), tokens.count_tokens(item.line))
         for item in items
     )
     is_first = True
-    if turn and (told or turn.afresh):
+    if turn and (briefed_items or turn.afresh):
         with suppress(AthenaError):  # a read-only store still gives briefings
             is_first = await store.database.write(
-                partial(sessions_rows.insert_briefing_items, scope, turn, told, store.clock())
+                partial(sessions_rows.insert_briefing_items, scope, turn, briefed_items, store.clock())
             )
-    if not told or not is_first:
+    if not briefed_items or not is_first:
         return EMPTY_BRIEFING
     direct = sum(RESULT_OVERHEAD_TOKENS + tokens.count_tokens(item.full_text or item.text) for item in items)
-    return Briefing(text, tokens.count_tokens(text), direct, told)
+    return Briefing(text, tokens.count_tokens(text), direct, briefed_items)
 
 
 async def _read_sources(

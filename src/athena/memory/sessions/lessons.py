@@ -24,7 +24,7 @@ from athena.memory.store import Store
 from athena.memory.values import Draft
 from athena.storage.database import Transaction
 
-AUTO_TAG = "auto"  # marks memories that nobody asked to store
+AUTO_TAG = "auto"  # marks memories that Athena stored without a request
 IMPORTANCE_BY_ROLE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
 KNOWN_OVERLAP = 0.6  # of the words of both texts
 KNOWN_COVERAGE = 0.85  # of the candidate's words
@@ -46,7 +46,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What was stored of a session."""
+    """The episode and the memories that a session left."""
 
     episode: int | None  # id of the event that summarizes it
     learned: tuple[Learned, ...]

@@ -163,9 +163,9 @@ async def list_tagged_memories(tx: Transaction, scope: Scope, tags: Iterable[str
 async def insert_briefing_items(
     scope: Scope, turn: BriefingTurn, items: Sequence[Told], at: float, tx: Transaction
 ) -> bool:
-    """Log what a session is told; return False if a concurrent briefing told the same first.
+    """Log the items of a briefing; return False if a concurrent briefing logged the same first.
 
-    With `turn.afresh` the session has lost its context, so that earlier items may be told again.
+    With `turn.afresh` the session has lost its context, so earlier items may appear again.
     """
     where = {"scope": scope.project, "session": turn.session}
     if turn.key is not None:

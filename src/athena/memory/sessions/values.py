@@ -120,7 +120,7 @@ class Summary:
 
 
 class GitContext(NamedTuple):
-    """What the user works on, as git sees it."""
+    """The branch, files and commits that the user works on."""
 
     branch: str | None = None
     files: tuple[str, ...] = ()  # changed files
@@ -128,7 +128,7 @@ class GitContext(NamedTuple):
 
 
 class BriefingTurn(NamedTuple):
-    """Which session gets a briefing, and at which hook event."""
+    """The session that gets a briefing, and the hook event."""
 
     session: str
     event: str

@@ -1,7 +1,7 @@
 """Find the period that a sentence names: "what we decided about auth last week" is a question and a week.
 
-A wrong period hides memories and a missed one costs little, so that a word counts as time only if hardly any other
-reading is possible. The rules, as seen from `now`, in its timezone, with weeks from Monday:
+A wrong period hides memories and a missed one costs little, so a word counts as time only if hardly any other reading
+is possible. The rules, as seen from `now`, in its timezone, with weeks from Monday:
 
 - A name alone is the newest that has begun: on a Wednesday "on Wednesday" is today and "on Friday" five days
   ago; in March "in March" is this month and "Q3" last year's. "last X" is over, "next X" has not begun, "this
@@ -223,7 +223,7 @@ def _build_chains(low: str, now: datetime, whole_text: bool) -> list[_PieceChain
 def _can_join(group: list[TimePiece], piece: TimePiece, low: str) -> bool:
     if not compile_pattern(_JOIN_PATTERN).fullmatch(low, group[-1].end, piece.begin):
         return False
-    # "yesterday, the day before the launch": these words refer to what follows them.
+    # "yesterday, the day before the launch": a step or a portion refers to the words after it.
     if piece.size in (PieceSize.STEP, PieceSize.PORTION) and any(p.size > PieceSize.PART for p in group):
         return False
     pieces = sorted([*group, piece], key=lambda p: -p.size)
@@ -245,9 +245,9 @@ def _build_chain(group: list[TimePiece], low: str, whole_text: bool) -> _PieceCh
     tail = compile_pattern(_TAIL_PATTERN).match(low, end)
     if tail and tail["open"] and tail["open"].strip() == "on" and word != "from":
         tail = None
-    own = bool(tail and tail["own"])
+    is_possessive = bool(tail and tail["own"])
     start, stop = lead.start() if lead else begin, tail.end() if tail else end
-    chain = _PieceChain(tuple(group), start, word, own, stop, counts=True)
+    chain = _PieceChain(tuple(group), start, word, is_possessive, stop, counts=True)
     return chain._replace(counts=whole_text or _is_surely_time(chain))
 
 
@@ -348,9 +348,9 @@ def _read_range(first: _PieceChain, last: _PieceChain, low: str, now: datetime) 
 
 def _combine_times(times: list[_TimeCandidate], now: datetime) -> _TimeCandidate | None:
     """Read two times as one: "after June ... before August", "in 2024 ... in March"."""
-    few = times[:8]
-    for a in few:
-        for b in few:
+    candidates = times[:8]  # the pairs grow with the square
+    for a in candidates:
+        for b in candidates:
             if a.period.end == math.inf and b.period.start == -math.inf and a.period.start < b.period.end:
                 return _merge_times(a, b, Period(a.period.start, b.period.end))
             outer, inner = a.chain, b.chain

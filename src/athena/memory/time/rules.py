@@ -55,24 +55,24 @@ PieceReader = Callable[[Match, datetime], TimePiece | None]
 
 def find_pieces(text: str, now: datetime) -> list[TimePiece]:
     """Return the pieces of a lower-case text; of overlapping ones the leftmost, then the longest."""
-    found: list[TimePiece] = []
-    for rule, build in _compile_rules():
-        match = rule.search(text)
+    pieces: list[TimePiece] = []
+    for pattern, read_piece in _compile_rules():
+        match = pattern.search(text)
         while match:
             try:
-                piece = build(match, now)
+                piece = read_piece(match, now)
             except (ValueError, OverflowError):  # 31 June, or beyond the calendar
                 piece = None
             if piece:
-                found.append(piece)
-            # Not from its end on: in "June 3 to 10 July" both "3 to 10 July" and "10 July" must be seen.
-            match = rule.search(text, match.start() + 1)
-    found.sort(key=lambda piece: (piece.begin, -piece.end))
-    kept: list[TimePiece] = []
-    for piece in found:
-        if not kept or piece.begin >= kept[-1].end:
-            kept.append(piece)
-    return kept
+                pieces.append(piece)
+            # Overlapping matches count: "June 3 to 10 July" holds both "3 to 10 July" and "10 July".
+            match = pattern.search(text, match.start() + 1)
+    pieces.sort(key=lambda piece: (piece.begin, -piece.end))
+    selected: list[TimePiece] = []
+    for piece in pieces:
+        if not selected or piece.begin >= selected[-1].end:
+            selected.append(piece)
+    return selected
 
 
 def _read_iso_date(m: Match, now: datetime) -> TimePiece | None:
@@ -196,8 +196,8 @@ def _read_season(m: Match, now: datetime) -> TimePiece | None:
         return create_fixed_piece(m, PieceSize.SEASON, cycle.span_of(int(m["year"])))
     if m["mod"]:
         return create_modified_piece(m, PieceSize.SEASON, cycle, now)
-    word = m["season"] in ("spring", "fall")  # also a framework and a tumble
-    return create_recurring_piece(m, PieceSize.SEASON, cycle, PieceWeight.JOINED if word else PieceWeight.LED)
+    is_ambiguous = m["season"] in ("spring", "fall")  # also a framework and a verb
+    return create_recurring_piece(m, PieceSize.SEASON, cycle, PieceWeight.JOINED if is_ambiguous else PieceWeight.LED)
 
 
 def _read_year(m: Match, now: datetime) -> TimePiece | None:
@@ -269,7 +269,7 @@ def _read_ago(m: Match, now: datetime) -> TimePiece | None:
 
 
 def _read_step(m: Match, now: datetime) -> TimePiece | None:
-    """Read "the day before", "two weeks after", which need the time that follows."""
+    """Read "the day before" or "two weeks after"; the piece depends on the time after it."""
     counts = parse_amounts(m["amount"])[0] if m["amount"] else [(1, m["unit"])]
     if not counts:
         return None
@@ -338,10 +338,10 @@ def _read_clock(m: Match, now: datetime) -> TimePiece | None:
 
 
 def _read_portion(m: Match, now: datetime) -> TimePiece | None:
-    words, unit = m["portion"], m.groupdict().get("unit")
-    parts = 2 if "half" in words else 3
-    first = words.startswith(("early", "beg", "start", "first"))
-    part = 0 if first else 1 if words.startswith("mid") else parts - 1
+    portion, unit = m["portion"], m.groupdict().get("unit")
+    parts = 2 if "half" in portion else 3
+    first = portion.startswith(("early", "beg", "start", "first"))
+    part = 0 if first else 1 if portion.startswith("mid") else parts - 1
     if unit:
         return create_fixed_piece(m, PieceSize.PORTION, take_portion(expand_to_units(now, unit), part, parts))
     return create_dependent_piece(m, PieceSize.PORTION, lambda span: take_portion(span, part, parts))
@@ -362,7 +362,7 @@ def _read_nth(m: Match, now: datetime) -> TimePiece | None:
 
 @cache
 def _compile_rules() -> tuple[tuple[re.Pattern[str], PieceReader], ...]:
-    builds: dict[str, PieceReader] = {
+    readers: dict[str, PieceReader] = {
         "iso": _read_iso_date,
         "iso_month": _read_iso_month,
         "iso_week": _read_iso_week,
@@ -388,4 +388,4 @@ def _compile_rules() -> tuple[tuple[re.Pattern[str], PieceReader], ...]:
         "portion": _read_portion,
         "nth": _read_nth,
     }
-    return tuple((compile_pattern(text), builds[kind]) for kind, text in iter_piece_patterns())
+    return tuple((compile_pattern(text), readers[kind]) for kind, text in iter_piece_patterns())

@@ -17,7 +17,7 @@ class PieceSize(IntEnum):
 
 
 class PieceWeight(IntEnum):
-    """What a piece needs to count as time: a companion that counts, a preposition or any companion, nothing."""
+    """The context that makes a piece count as time: a piece that counts; a preposition or any piece; none."""
 
     JOINED, LED, ALONE = range(3)
 
@@ -86,8 +86,8 @@ _HALF_UNITS = {"minute": (30, "second"), "hour": (30, "minute"), "day": (12, "ho
 _HALF_UNITS |= {"month": (15, "day"), "quarter": (6, "week"), "year": (6, "month"), "decade": (5, "year")}
 
 
-def join_alternatives(words: Iterable[str]) -> str:
-    return "|".join(sorted(words, key=len, reverse=True))
+def join_alternatives(alternatives: Iterable[str]) -> str:
+    return "|".join(sorted(alternatives, key=len, reverse=True))
 
 
 # compile_pattern reads a space in a pattern as one to three white space characters.
@@ -131,7 +131,7 @@ def build_day_names() -> dict[str, int]:
     ones = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"]
     teens = ["tenth", "eleventh", "twelfth", *(f"{ten}teenth" for ten in ("thir", "four", "fif", "six", "seven"))]
     teens += ["eighteenth", "nineteenth"]
-    tens = ["twentieth", *(f"twenty-{one}" for one in ones), "thirtieth", "thirty-first"]
+    tens = ["twentieth", *(f"twenty-{ordinal}" for ordinal in ones), "thirtieth", "thirty-first"]
     return {name: day for day, name in enumerate([*ones, *teens, *tens], 1)}
 
 
@@ -150,9 +150,9 @@ def create_recurring_piece(match: Match, size: PieceSize, cycle: Cycle, weight: 
     return TimePiece(match.start(), match.end(), size, weight, None, cycle, cycle.find_inside)
 
 
-def create_dependent_piece(match: Match, size: PieceSize, inside: Callable[[Span], Span | None]) -> TimePiece:
+def create_dependent_piece(match: Match, size: PieceSize, narrow: Callable[[Span], Span | None]) -> TimePiece:
     """Create a piece that means nothing without another: "early", "the day before"."""
-    return TimePiece(match.start(), match.end(), size, PieceWeight.JOINED, narrow=inside)
+    return TimePiece(match.start(), match.end(), size, PieceWeight.JOINED, narrow=narrow)
 
 
 def get_unit_size(unit: str) -> PieceSize:
@@ -176,7 +176,7 @@ def create_modified_piece(match: Match, size: PieceSize, cycle: Cycle, now: date
 
 
 def parse_amounts(text: str) -> tuple[UnitCounts, bool]:
-    """Read "2 weeks and 3 days"; return the counts (empty if invalid) and whether a number is vague ("a few")."""
+    """Parse "2 weeks and 3 days"; return the counts (empty if invalid) and whether a number is vague ("a few")."""
     counts: UnitCounts = []
     vague = False
     for match in compile_pattern(_COUNT_PATTERN).finditer(text):
@@ -194,8 +194,8 @@ def parse_amounts(text: str) -> tuple[UnitCounts, bool]:
             guess = 2 if "couple" in num else 3 if "few" in num else 5 if num == "several" else 0
             vague = vague or guess > 0
             spelt = sum(_TENS_WORDS.get(word, 0) or _NUMBER_WORDS.get(word, 0) for word in re.split(r"[\s-]", num))
-            number = guess or (int(num) if num.isdigit() else spelt or 1)
-            counts.append((number * scale, unit))
+            count = guess or (int(num) if num.isdigit() else spelt or 1)
+            counts.append((count * scale, unit))
         if match["a"] or match["b"]:
             counts.append(_HALF_UNITS.get(unit, (0, unit)))
     return counts, vague
@@ -255,9 +255,9 @@ def _iter_bare_patterns() -> Iterator[tuple[str, str]]:
     product = r"(?! (?:boot|framework|data|security|cloud)\b)"
     yield "season", f"(?:{_MODIFIER_PATTERN} )?(?P<season>{season})(?:,? (?:of )?{_YEAR_PATTERN})?{product}"
     # "in 2000 requests", "from 2000 to 3000", "1920 x 1080" are numbers.
-    thing = r"(?! (?!(?:was|is|has|does|as|this|its|vs)\b)(?:x|kb|mb|gb|px|people|percent|[a-z]+s)\b)"
-    number = rf"(?! (?:to|and|or|of|-) (?!{_FOUR_DIGIT_YEAR_PATTERN}\b)[0-9])"
-    yield "year", f"(?:the year )?{_YEAR_PATTERN}(?:-(?P<last>{_FOUR_DIGIT_YEAR_PATTERN}))?{number}{thing}"
+    not_counted = r"(?! (?!(?:was|is|has|does|as|this|its|vs)\b)(?:x|kb|mb|gb|px|people|percent|[a-z]+s)\b)"
+    not_number = rf"(?! (?:to|and|or|of|-) (?!{_FOUR_DIGIT_YEAR_PATTERN}\b)[0-9])"
+    yield "year", f"(?:the year )?{_YEAR_PATTERN}(?:-(?P<last>{_FOUR_DIGIT_YEAR_PATTERN}))?{not_number}{not_counted}"
     yield "decade", "(?:the )?(?P<decade>(?:19|20)[0-9]0)s"
     over = "(?P<over>(?:in|over|during|within|throughout|for) the )?"
     yield "unit", f"{over}(?:{_MODIFIER_PATTERN}|(?P<now>current)) (?P<unit>{units}|decade|fortnight|day|hour|weekend)"

@@ -10,7 +10,7 @@ from athena.errors import AthenaError, InvalidInput
 from athena.programs.sandbox.json_values import ValueTooLarge, to_plain_json
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.names import Function, Namespace
-from athena.programs.sandbox.values import HostCall, Made, NeedsApproval, PauseRequired
+from athena.programs.sandbox.values import CallCounts, HostCall, NeedsApproval, PauseRequired
 
 MAX_NESTED_CALLS = 2  # calls of one program at once that run programs themselves
 MAX_PATH_CHARS = 300
@@ -109,7 +109,7 @@ class RunCalls:
                 self.root.cpu_s += cpu_s
 
     @property
-    def counts_by_path(self) -> dict[str, Made]:
+    def counts_by_path(self) -> dict[str, CallCounts]:
         with self._guard:
             return {
                 path: {"done": done, "failed": failed, "unknown": started - done - failed}
@@ -120,11 +120,12 @@ class RunCalls:
     def has_running_calls(self) -> bool:
         return self._running_count > 0
 
-    def restore_counts(self, count: int, counts_by_path: Mapping[str, Made]) -> None:
+    def restore_counts(self, count: int, counts_by_path: Mapping[str, CallCounts]) -> None:
         """Restore the counts of a paused run."""
         self.count = self.total = count
         self._tallies = {
-            path: [one["done"], one["failed"], one["done"] + one["failed"]] for path, one in counts_by_path.items()
+            path: [counts["done"], counts["failed"], counts["done"] + counts["failed"]]
+            for path, counts in counts_by_path.items()
         }
 
     def close(self) -> None:
@@ -185,7 +186,7 @@ class RunCalls:
         """Count a call of an unknown name; return the message and, for the first ones, a suggestion."""
         self._miss_count += 1
         if self._miss_count > MAX_MISSES:
-            raise TooManyUnknownCalls(f"more than {MAX_MISSES:,} calls of operations that there are not")
+            raise TooManyUnknownCalls(f"more than {MAX_MISSES:,} calls of unknown operations")
         if len(path) > MAX_PATH_CHARS or self._miss_count > MAX_HINTED_MISSES:
             return f"there is no operation {path[:MAX_PATH_CHARS]!r}", None
         return self.names.describe_unknown(path)
@@ -239,7 +240,7 @@ class RunCalls:
                     if counts == [0, 0, 0]:
                         self._tallies.pop(function.path, None)
                 raise PauseRequired(function.path, arguments, error.request) from None
-            message = f"{error}; this program cannot wait for that"
+            message = f"{error}; this program cannot wait for approval"
             call_error = CallError("ToolError", error.code, message, "call it outside of parallel() and await")
         except AthenaError as error:
             hint = error.hint

@@ -34,10 +34,10 @@ def find_unbound_names(source: ProgramSource, names: Namespace, known: Collectio
     if any(map(_is_unreadable, source.nodes)):
         return
     bound = source.bound_names | names.roots | RESERVED_NAMES | set(known)
-    uses = [one for one in _iter_name_uses(source.tree) if one[0].id not in bound and not _is_builtin(one[0].id)]
+    uses = [use for use in _iter_name_uses(source.tree) if use[0].id not in bound and not _is_builtin(use[0].id)]
     expected = any(_expects_failure(node) for node in source.nodes) if uses else False
     seen: set[str] = set()
-    for name, guarded, inner in sorted(uses, key=lambda one: (one[0].lineno, one[0].col_offset)):
+    for name, guarded, inner in sorted(uses, key=lambda use: (use[0].lineno, use[0].col_offset)):
         # A function may be called inside of a try.
         if not guarded and not (inner and expected) and name.id not in seen:
             seen.add(name.id)
@@ -65,7 +65,7 @@ def _is_unreadable(node: ast.AST) -> bool:
 def _iter_name_uses(tree: ast.Module) -> Iterator[tuple[ast.Name, bool, bool]]:
     """Yield every use of a name, whether a NameError is caught there, and whether it is inside of a function.
 
-    Annotations are left out: one of the engines never looks at them.
+    Annotations do not count, because one of the engines never evaluates them.
     """
     todo: list[tuple[ast.AST, bool, bool]] = [(tree, False, False)]
     while todo:
@@ -87,9 +87,11 @@ def _iter_name_uses(tree: ast.Module) -> Iterator[tuple[ast.Name, bool, bool]]:
 def _expects_failure(node: ast.AST) -> bool:
     """Return whether a NameError in a block may be caught."""
     if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
-        return any(_may_catch_name_error(one.type) for one in node.handlers)  # type: ignore[attr-defined]
+        return any(_may_catch_name_error(handler.type) for handler in node.handlers)  # type: ignore[attr-defined]
     if isinstance(node, ast.With | ast.AsyncWith):
-        return any(isinstance(one.context_expr, ast.Call) and not _is_open_call(one.context_expr) for one in node.items)
+        return any(
+            isinstance(item.context_expr, ast.Call) and not _is_open_call(item.context_expr) for item in node.items
+        )
     return False
 
 
@@ -122,16 +124,16 @@ _MAX_PROBLEMS = 50
 def find_problems(
     source: ProgramSource, names: Namespace, *, approvals: bool = True, known: Collection[str] | None = None
 ) -> list[Failure]:
-    """Return what is wrong, in the order of the lines.
+    """Return the errors of a program, in the order of its lines.
 
-    `approvals` says whether the run can wait for a person, `known` which variables there are, where that is known.
+    `approvals` says whether the run can wait for a person; `known` names the variables of earlier runs.
     """
     unbound = () if known is None else _check_unbound_names(source, names, known)
     problems = chain(
         _check_calls(source, names, approvals), _check_parallel_calls(source, names), _check_imports(source), unbound
     )
     first_problems = list(islice(problems, _MAX_PROBLEMS))  # finding suggestions takes time
-    return sorted(first_problems, key=lambda one: one["line"] or 0)
+    return sorted(first_problems, key=lambda problem: problem["line"] or 0)
 
 
 def dotted_name(node: ast.AST) -> str | None:
@@ -158,15 +160,15 @@ def _check_calls(source: ProgramSource, names: Namespace, approvals: bool) -> It
                 yield create_failure("AttributeError", message, node.lineno, hint)
             continue
         if function.needs_approval and not approvals and not _is_dry_run(node):
-            message = f"{path} may have to wait for a person's approval, which a skill inside of a program cannot"
+            message = f"{path} may have to wait for a person's approval, and a skill that a program calls cannot wait"
             yield create_failure("ApprovalNeeded", message, node.lineno, "run the skill, or call it, outside")
         yield from _check_arguments(node, path, function)
 
 
 def _check_unbound_names(source: ProgramSource, names: Namespace, known: Collection[str]) -> Iterator[Failure]:
     for node in find_unbound_names(source, names, known):
-        if away := names.explain_unavailable(node.id):
-            yield create_failure("NameError", away[0], node.lineno, away[1])
+        if explanation := names.explain_unavailable(node.id):
+            yield create_failure("NameError", explanation[0], node.lineno, explanation[1])
             continue
         hint = f"import {node.id} first" if node.id in sys.stdlib_module_names else names.note or None
         yield create_failure("NameError", f"name {node.id!r} is not defined", node.lineno, hint)
@@ -178,7 +180,7 @@ def _check_parallel_calls(source: ProgramSource, names: Namespace) -> Iterator[F
         if not isinstance(node, ast.Call) or dotted_name(node.func) != "parallel" or "parallel" in source.bound_names:
             continue
         is_wrong = any(word.arg not in (None, "return_errors") for word in node.keywords)
-        if not any(isinstance(one, ast.Starred) for one in node.args):
+        if not any(isinstance(argument, ast.Starred) for argument in node.args):
             is_wrong |= len(node.args) != 1 or _is_single_call(node.args[0], names)
         if is_wrong:
             hint = "write parallel([one(), other()]), with brackets"
@@ -191,15 +193,17 @@ def _is_single_call(node: ast.expr, names: Namespace) -> bool:
 
 def _is_dry_run(node: ast.Call) -> bool:
     return any(
-        one.arg == "dry_run" and isinstance(one.value, ast.Constant) and one.value.value is True
-        for one in node.keywords
+        keyword.arg == "dry_run" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
+        for keyword in node.keywords
     )
 
 
 def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failure]:
     order, hint = function.parameter_names, f"parameters: {function.format_signature()}"
     arguments: dict[str, ast.expr] = {}
-    certain = not any(isinstance(one, ast.Starred) for one in node.args) and all(one.arg for one in node.keywords)
+    certain = not any(isinstance(value, ast.Starred) for value in node.args) and all(
+        keyword.arg for keyword in node.keywords
+    )
     for position, value in enumerate(node.args):
         if isinstance(value, ast.Starred):
             break
@@ -212,7 +216,7 @@ def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[
             continue
         if keyword.arg not in order and not function.accepts_extra:
             near = _suggest_parameters(
-                keyword.arg, function, [*arguments, *(one.arg for one in node.keywords if one.arg)]
+                keyword.arg, function, [*arguments, *(other.arg for other in node.keywords if other.arg)]
             )
             meant = f"did you mean {near[0]!r}? " if near else ""
             yield create_failure(
@@ -234,7 +238,7 @@ def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[
 
 def _suggest_parameters(name: str, function: Function, argument_names: Collection[str]) -> list[str]:
     """Suggest a parameter for a wrong name, first among those that are missing."""
-    missing = [one for one in function.required if one not in argument_names]
+    missing = [parameter for parameter in function.required if parameter not in argument_names]
     near = get_close_matches(name, missing, 1, 0.4) or get_close_matches(name, function.parameter_names, 1, 0.5)
     return near or (missing if len(missing) == 1 else [])
 

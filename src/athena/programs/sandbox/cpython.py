@@ -45,7 +45,7 @@ _REPLAY_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A paused run that goes on: its journal, and what a person decided about its last call."""
+    """A paused run that goes on: its journal, and the person's decision about its last call."""
 
     entries: list[JournalEntry]
     approved: bool
@@ -129,7 +129,7 @@ class CPython:
             return self._ready_workers.pop(0) if self._ready_workers else None
 
     def discard_ready(self) -> None:
-        """End the idle workers: whatever killed one of them may have killed all."""
+        """End the idle workers: the cause of one death may have killed all."""
         with self._guard:
             waiting, self._ready_workers = self._ready_workers, []
         for worker in waiting:
@@ -272,7 +272,9 @@ class CPython:
         variables, hidden, sieve = last_frame.get("variables"), source.list_hidden(roots), JsonBudget()
         if not isinstance(variables, dict):
             return None, (*source.top_level_names, *hidden)
-        values = {name: one for name, one in variables.items() if _is_variable(name, roots) and sieve.accepts(one)}
+        values = {
+            name: value for name, value in variables.items() if _is_variable(name, roots) and sieve.accepts(value)
+        }
         dropped = [name for name in (*variables, *_clean_names(last_frame.get("lost"))) if name not in values]
         lost = [name for name in dropped if _is_variable(name, roots)]
         changed = [name for name, value in values.items() if name not in state.plain or state.plain[name] != value]
@@ -280,7 +282,7 @@ class CPython:
         sources = {name: text for name, text in state.sources.items() if name not in gone} | source.definitions
         sources = {name: text for name, text in sources.items() if name not in changed}
         gone |= {name for name in state.plain if name not in values and name not in sources and name not in roots}
-        known = _merge_distinct((one for one in state.known if one not in gone), values, lost, source.definitions)
+        known = _merge_distinct((name for name in state.known if name not in gone), values, lost, source.definitions)
         new = replace(
             state,
             plain={name: value for name, value in state.plain.items() if name in roots} | values,
@@ -293,8 +295,8 @@ class CPython:
         )
         new.newer_sources = [name for name in new.newer_sources if name in new.sources]
         if new.dump and gone.intersection(state.known):  # Monty cannot forget a name
-            only_monty = (one for one in known if one not in new.missing)
-            lost += new.shrink_to_plain(only_monty, f"{min(gone)} was taken away on CPython")
+            only_monty = (name for name in known if name not in new.missing)
+            lost += new.shrink_to_plain(only_monty, f"{min(gone)} was deleted on CPython")
         if not (new.plain or new.sources or new.dump or new.known or state.known):
             return None, (*lost, *hidden)
         sealed = new.to_sealed(key, owner)
@@ -335,7 +337,7 @@ class _PythonCalls:
 
     def _answer_call(self, frame: dict[str, Any]) -> None:
         call_id, path = frame.get("id"), frame.get("path")
-        args, kwargs = frame.get("args"), frame.get("given")
+        args, kwargs = frame.get("args"), frame.get("kwargs")
         if not (isinstance(call_id, int) and isinstance(path, str) and isinstance(args, list)):
             raise WorkerBroken("a call cannot be read")
         if not isinstance(kwargs, dict) or len(path) > MAX_PATH_CHARS:
@@ -370,11 +372,11 @@ class _PythonCalls:
         self._worker.write_frame(b'{"id": %d, "reply": %s}' % (call_id, reply))
 
     def _write_output(self, text: Any) -> None:
-        # What the program printed before it paused has been shown already.
+        # The caller has already seen the output from before the pause.
         output = self._replayed_output if self._journal.is_replaying else self._running.output
         max_chars = 2 * self._running.limits.output_chars + MAX_SMALL_FRAME_BYTES
         if not isinstance(text, str) or output.total_chars > max_chars:
-            raise WorkerBroken("it prints more than any worker of ours lets through")
+            raise WorkerBroken("it printed more than a worker may send")
         output.write(text)
 
 
@@ -415,4 +417,4 @@ def _describe_exit(code: int, spent: float, limits: Limits) -> Failure:
         return create_failure("TimeoutError", f"more than {limits.cpu_s:g} s of computing (limit cpu_s)", limit="cpu_s")
     if code == -signal.SIGKILL:
         return create_failure("WorkerDied", "the process that ran the program was killed")
-    return create_failure("WorkerDied", f"the process that ran the program ended by itself ({code})")
+    return create_failure("WorkerDied", f"the process that ran the program exited ({code})")

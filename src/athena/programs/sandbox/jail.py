@@ -1,8 +1,8 @@
 """The jail: operating system layers around a worker process.
 
-This side decides what a worker may see and which layers to try, strongest first. `launcher.py` puts them up, in the
-process that becomes the worker. Whoever starts a worker tries the choices in order until the real worker answers,
-and from then on names the layers that it needs: a launcher that cannot give them all refuses to start.
+This module decides what a worker may read and which layers to try, strongest first. `jail_launcher.py` sets them up,
+in the process that becomes the worker. An engine tries the choices in order until a worker answers, and requires those
+layers from then on: the launcher refuses to start a worker without all of them.
 """
 
 import os
@@ -31,10 +31,10 @@ MACOS_LAYERS: tuple[Layers, ...] = (("sandbox-exec",),)
 NO_LAYERS: Layers = ()  # nothing but the interpreter's own checks
 
 _LAUNCHER_PATH = Path(__file__).with_name("jail_launcher.py")
-# What the Monty binary is linked to; the dynamic linker itself is read from the binary.
+# The libraries of the Monty binary; `_read_linker` finds its dynamic linker.
 _MONTY_LIBRARIES = ("libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
 _ZONEINFO_PATH = "/usr/share/zoneinfo"
-# Reads cannot be closed fully on macOS: every process maps the shared cache of system libraries.
+# macOS cannot forbid all reads: every process maps the shared cache of system libraries.
 _MACOS_PROFILE_TEMPLATE = """(version 1)(deny default)(allow process-exec (literal {binary}))(allow sysctl-read)
 (allow file-read* (literal {binary}) (subpath "/usr/lib") (subpath "/System/Library") {readable})
 (allow file-read-metadata)(allow file-read-data file-write-data (literal "/dev/null") (literal "/dev/urandom"))"""
@@ -42,9 +42,9 @@ _MACOS_PROFILE_TEMPLATE = """(version 1)(deny default)(allow process-exec (liter
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What a worker runs, what it may read, and its limits."""
+    """The command of a worker, the files that it may read, and its limits."""
 
-    profile: str  # which system calls: monty or python
+    profile: str  # of system calls: monty or python
     argv: tuple[str, ...]  # the binary and its arguments
     readable: tuple[str, ...]
     hidden: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ def list_layer_choices() -> tuple[Layers, ...]:
 
 
 def probe_layers() -> JailReport:
-    """Try every jail with the Python that runs programs, as a report for people."""
+    """Try every jail with the Python that runs programs, and report the results for `athena doctor`."""
     spec = build_python_spec(("-I", "-S", "-B", "-c", "pass"))
     attempts: list[JailAttempt] = []
     for layers in list_layer_choices():
@@ -85,7 +85,7 @@ def probe_layers() -> JailReport:
         if process.returncode and not why:
             why = f"the worker ended with {process.returncode}"
         attempts.append({"layers": list(layers), "works": process.returncode == 0, "why": why})
-    best = next((one["layers"] for one in attempts if one["works"]), [])
+    best = next((attempt["layers"] for attempt in attempts if attempt["works"]), [])
     return {"layers": best, "tried": attempts}
 
 
@@ -155,8 +155,8 @@ def _read_linker(binary: str) -> list[str]:
             return []
         (offset,) = struct.unpack_from("<Q", head, 32)
         size, count = struct.unpack_from("<HH", head, 54)
-        for number in range(count):
-            file.seek(offset + number * size)
+        for index in range(count):
+            file.seek(offset + index * size)
             entry = file.read(size)
             if struct.unpack_from("<I", entry)[0] == 3:  # PT_INTERP
                 start, length = struct.unpack_from("<Q", entry, 8)[0], struct.unpack_from("<Q", entry, 32)[0]
@@ -189,7 +189,7 @@ def build_command(spec: WorkerSpec, layers: Layers, *, check: bool = False) -> l
 
 
 def _build_bwrap_argv(spec: WorkerSpec) -> list[str]:
-    """Namespaces by bubblewrap, which may be allowed to make them where we are not; our launcher runs inside."""
+    """Return the bubblewrap command that the launcher runs inside; it may be allowed namespaces where we are not."""
     command = [which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     command += ["--uid", "65534", "--gid", "65534", "--clearenv", "--chdir", "/"]
     for path in _filter_existing(
@@ -221,14 +221,14 @@ class LaunchScript:
             self.path = self._write_temp_file(script)
 
     def _write_memfd(self, script: bytes) -> str:
-        # It needs no cleaning up, and works where /tmp is mounted noexec.
+        # Needs no cleanup, and works where /tmp is mounted noexec.
         written = os.memfd_create("athena-jail")
         try:
             os.write(written, script)
             os.fchmod(written, 0o500)
             self._descriptor = os.open(f"/proc/self/fd/{written}", os.O_RDONLY | os.O_CLOEXEC)
         finally:
-            os.close(written)  # while it is open for writing it cannot be executed
+            os.close(written)  # the kernel executes no file that is open for writing
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def _write_temp_file(self, script: bytes) -> str:

@@ -1,9 +1,10 @@
 """Apply the jail's layers to this process, then execute the worker: a script of the standard library alone.
 
-    launcher.py --profile monty|python --layers ns,landlock,seccomp --cpu S --memory MB [--ro PATH]... -- WORKER ARGS...
+    jail_launcher.py --profile monty|python --layers ns,landlock,seccomp --cpu S --memory MB [--ro PATH]...
+        -- WORKER ARGS...
 
-Every layer named is set up or the process ends with 97 and says which one failed: nothing is left out silently.
-With `--check` it ends with 0 instead of becoming a worker. The order matters; see docs/sandbox.md.
+If a named layer cannot be set up, the process reports which one and exits with 97; it never skips one.
+With `--check` it exits with 0 instead of executing the worker. The order matters; see docs/sandbox.md.
 """
 
 import ctypes
@@ -15,8 +16,8 @@ import sys
 libc = ctypes.CDLL(None, use_errno=True)
 MACHINE = os.uname().machine
 
-# The worker's file is open as this number when it is executed. It closes on execution, and no number above 63 can
-# be made afterwards, so nothing can be executed a second time.
+# The descriptor of the worker's file. It closes on execution, and the worker cannot open a descriptor above 63,
+# so it cannot execute anything else.
 WORKER_FD = 1000
 NOBODY_ID = 65534
 EXIT_LAYER_MISSING, EXIT_ORPHANED, EXIT_NOT_EXECUTED = 97, 98, 99
@@ -69,7 +70,7 @@ BPF_LOAD, BPF_EQUAL, BPF_AT_LEAST, BPF_ANY_BIT, BPF_RETURN = 0x20, 0x15, 0x35, 0
 def syscall_numbers() -> dict[str, int]:
     """Return this machine's system calls by name."""
     return {
-        name: int(number) for name, _, number in (entry.partition("=") for entry in SYSCALL_TABLES[MACHINE][1].split())
+        name: int(value) for name, _, value in (entry.partition("=") for entry in SYSCALL_TABLES[MACHINE][1].split())
     }
 
 
@@ -172,15 +173,15 @@ def install_seccomp(profile: str) -> None:
 
 
 def last_os_error(action: str) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, f"{action}: {os.strerror(number)}")
+    error_code = ctypes.get_errno()
+    return OSError(error_code, f"{action}: {os.strerror(error_code)}")
 
 
-def syscall(number: int, *values: object) -> int:
-    given = [ctypes.c_long(value) if isinstance(value, int) else value for value in values]
-    result = libc.syscall(ctypes.c_long(number), *given)
+def syscall(syscall_number: int, *values: object) -> int:
+    arguments = [ctypes.c_long(value) if isinstance(value, int) else value for value in values]
+    result = libc.syscall(ctypes.c_long(syscall_number), *arguments)
     if result < 0:
-        raise last_os_error(f"system call {number}")
+        raise last_os_error(f"system call {syscall_number}")
     return int(result)
 
 
@@ -289,17 +290,17 @@ def drop_privileges(root: bool) -> None:
     syscall(syscall_numbers()["capset"], ctypes.addressof(head), ctypes.addressof(none))
 
 
-# --- in this order ------------------------------------------------------------------------------------------------
+# --- main -----------------------------------------------------------------------------------------------------------
 
 
 def set_limits(cpu: int, megabytes: int) -> None:
     names = resource
-    nothing = (names.RLIMIT_CORE, names.RLIMIT_FSIZE, names.RLIMIT_MEMLOCK, names.RLIMIT_MSGQUEUE)
-    for what in nothing:
-        names.setrlimit(what, (0, 0))
-    names.setrlimit(names.RLIMIT_CPU, (cpu, cpu + 1))  # first a signal that says why, then the end
-    for what, most in ((names.RLIMIT_AS, megabytes << 20), (names.RLIMIT_STACK, 8 << 20)):
-        names.setrlimit(what, (most, most))
+    forbidden = (names.RLIMIT_CORE, names.RLIMIT_FSIZE, names.RLIMIT_MEMLOCK, names.RLIMIT_MSGQUEUE)
+    for limit in forbidden:
+        names.setrlimit(limit, (0, 0))
+    names.setrlimit(names.RLIMIT_CPU, (cpu, cpu + 1))  # SIGXCPU first, SIGKILL a second later
+    for limit, size in ((names.RLIMIT_AS, megabytes << 20), (names.RLIMIT_STACK, 8 << 20)):
+        names.setrlimit(limit, (size, size))
 
 
 def parse_options(argv: list[str]) -> tuple[dict[str, str], list[str], list[str], list[str]]:
@@ -322,7 +323,7 @@ def die_with_parent() -> None:
 
 
 class LayerSetup:
-    """The requested layers, and those in place."""
+    """Set up the layers that were requested; end the process if one fails."""
 
     def __init__(self, wanted: str) -> None:
         self.wanted = [name for name in wanted.split(",") if name]

@@ -13,7 +13,7 @@ from typing import Any
 
 JOURNAL_FORMAT = "journal 1"
 CLOSED_POLL_S = 0.1
-_ENTRY_BYTES = 100  # what an entry takes besides its path and its reply
+_ENTRY_BYTES = 100  # of an entry, besides its path and its reply
 
 
 class ReplayDiffers(Exception):
@@ -41,7 +41,7 @@ class CallJournal:
 
     @property
     def is_replaying(self) -> bool:
-        """Whether the program has yet to reach the call at which it paused."""
+        """Return whether the program has yet to reach the call at which it paused."""
         return self._next_index < self._replay_count
 
     def begin_call(self, path: str, frame: bytes) -> tuple[JournalEntry, bool]:

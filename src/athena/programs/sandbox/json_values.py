@@ -138,17 +138,14 @@ class JsonBudget:
         return True
 
 
-def shorten_value(value: Any, most: int, budget: int, full_length: int | None = None) -> tuple[Any, bool]:
-    """Shorten a plain value for a model: all of it, or its beginning under a header that says so.
-
-    It has at most so many characters and so many tokens.
-    """
+def shorten_value(value: Any, max_chars: int, max_tokens: int, full_length: int | None = None) -> tuple[Any, bool]:
+    """Return a plain value for a model, or the beginning of its JSON under a header if it is too long."""
     if value is None or isinstance(value, bool | int | float):
         return value, False
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if len(text) <= most and full_length is None and tokens.fits_token_limit(text, budget):
+    if len(text) <= max_chars and full_length is None and tokens.fits_token_limit(text, max_tokens):
         return value, False
-    beginning = tokens.truncate_to_tokens(text[:most], budget)
+    beginning = tokens.truncate_to_tokens(text[:max_chars], max_tokens)
     kept_note = "" if full_length is None else f" of which the first {len(value):,} are kept,"
     size = len(value) if full_length is None else full_length
     description = f"an object of {size:,} keys" if isinstance(value, dict) else f"a list of {size:,} items"

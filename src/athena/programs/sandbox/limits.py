@@ -1,4 +1,4 @@
-"""How much one program may use. All limits are on by default; the error of a program that meets one names it."""
+"""The limits of one program, all on by default; the error of a program that exceeds one names it."""
 
 import os
 from dataclasses import dataclass, field

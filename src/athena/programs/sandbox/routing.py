@@ -1,8 +1,8 @@
 """Choose the engine of a program from its syntax tree: Monty for what is plainly safe there, CPython for the rest.
 
 Monty starts a program faster, but it is not all of Python: it makes a list of every generator at once, and lacks many
-modules and methods. So the rule is a list of what may run on Monty. Whatever is not in it runs on CPython, which is
-never wrong. `tests/programs/sandbox/test_engine_routing.py` compares the tables with the installed Monty.
+modules and methods. So the tables list the constructs that may run on Monty; all others run on CPython, which
+is always correct. `tests/programs/sandbox/test_engine_routing.py` compares the tables with the installed Monty.
 """
 
 import ast
@@ -208,7 +208,7 @@ class _MontyCheck:
 
     def _check_call(self, node: ast.Call, context: _NodeContext) -> str:
         name, builtin = _last_name(node), self._builtin_name(node.func)
-        if missing := [one.arg for one in node.keywords if one.arg in MISSING_KEYWORDS.get(name, ())]:
+        if missing := [keyword.arg for keyword in node.keywords if keyword.arg in MISSING_KEYWORDS.get(name, ())]:
             return f"{name}({missing[0]}=)"
         if context.in_key and isinstance(node.func, ast.Name) and not builtin:
             return "a function called in key="

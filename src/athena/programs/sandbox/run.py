@@ -14,15 +14,15 @@ from athena.programs.sandbox.json_values import shorten_value
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.values import MAX_HINT_CHARS, Failure, Pause, Run, Status, create_failure
 
-KILL_GRACE_S = 0.05  # for a killed worker to be noticed before the run is reported without it
+KILL_GRACE_S = 0.05  # how long a stopped run waits for its killed worker
 StopReason = Literal["", "timeout", "cancelled", "waited"]
 
 
 class Output:
     """The printed text up to a limit; the rest is counted."""
 
-    def __init__(self, most: int, text: str = "") -> None:
-        self._max_chars, self._parts, self._length = most, [text] if text else [], len(text)
+    def __init__(self, max_chars: int, text: str = "") -> None:
+        self._max_chars, self._parts, self._length = max_chars, [text] if text else [], len(text)
         self._dropped = 0
 
     def write(self, text: str) -> None:
@@ -90,7 +90,7 @@ class ActiveRun:
         return self.outcome.result()
 
     def cancel(self) -> None:
-        """Stop the program now. Calls under way end by themselves; no new call begins."""
+        """Stop the program now. Calls under way run to their end; no new call begins."""
         self.stop("cancelled")
 
     def stop(self, why: StopReason) -> None:
@@ -156,7 +156,7 @@ class ActiveRun:
         """Create the result of this run."""
         self.calls.close()
         counts = self.calls.counts_by_path
-        open_calls = sorted(path for path, one in counts.items() if one["unknown"])
+        open_calls = sorted(path for path, outcomes in counts.items() if outcomes["unknown"])
         error, status = ended.error, "done"
         if self.stop_reason and (ended.worker_died or ended.error is not None):
             error = _describe_stop(
@@ -170,10 +170,9 @@ class ActiveRun:
         result, cut = None, False
         if error is None:
             chars = self.limits.result_chars
-            budget = (
-                4 * chars if self.calls.depth else self.limits.result_tokens
-            )  # no model reads the result of a nested program
-            result, cut = shorten_value(ended.value, chars, budget, ended.full_length)
+            # no model reads the result of a nested program
+            max_tokens = 4 * chars if self.calls.depth else self.limits.result_tokens
+            result, cut = shorten_value(ended.value, chars, max_tokens, ended.full_length)
         return Run(
             status=_cast_status(status),
             output=self.output.text,
@@ -182,8 +181,8 @@ class ActiveRun:
             truncated=cut or ended.is_cut,
             error=error,
             elapsed_ms=round((time.monotonic() - self.started_at) * 1000, 3),
-            calls=sum(one["done"] + one["failed"] + one["unknown"] for one in counts.values()),
-            made=counts,
+            calls=sum(outcomes["done"] + outcomes["failed"] + outcomes["unknown"] for outcomes in counts.values()),
+            call_counts=counts,
             state=self.state_before if ended.state is None else ended.state,
             lost=ended.lost,
             engine=ended.engine,
@@ -213,7 +212,7 @@ def _add_history(error: Failure, counts: Any, open_calls: list[str], ended: Engi
         hints.append("variables are as before this run")
     if error["type"] == "TimeoutError" and last:
         hints.append(f"the last call was {last}")
-    if done := [f"{path} x{one['done']}" for path, one in counts.items() if one["done"]]:
+    if done := [f"{path} x{outcomes['done']}" for path, outcomes in counts.items() if outcomes["done"]]:
         hints.append(f"calls already made: {', '.join(done[:20])}")
     if open_calls:
         hints.append(f"not known whether these were done: {', '.join(open_calls)}")

@@ -37,7 +37,7 @@ from athena.programs.sandbox.values import (
     create_failure,
 )
 
-# What Monty may say of something that CPython can do. A program that made no call may be run there from its start.
+# Monty's errors about features that CPython has. A program that made no call runs again on CPython from its start.
 _RETRIED_ERRORS = frozenset(
     {
         "NotImplementedError",
@@ -61,12 +61,12 @@ class EngineReport(TypedDict):
 class _ProcessState:
     """Threads and workers of one process; they do not survive a fork."""
 
-    def __init__(self, limits: Limits, jails: Sequence[Layers], allow_bare: bool) -> None:
+    def __init__(self, limits: Limits, layer_choices: Sequence[Layers], allow_bare: bool) -> None:
         self.pid = os.getpid()
         self.spawner = Spawner()
         self.timer = TimerThread()
-        self.monty = Monty(limits, self.spawner, [*jails, NO_LAYERS] if allow_bare else jails)
-        self.python = CPython(limits, self.spawner, jails)
+        self.monty = Monty(limits, self.spawner, [*layer_choices, NO_LAYERS] if allow_bare else layer_choices)
+        self.python = CPython(limits, self.spawner, layer_choices)
         self.runners = ThreadPool(limits.runs, "athena-run")
         # A pool for each depth: a call may wait for the calls of a nested program.
         self.callers = [ThreadPool(limits.parallel * 2, f"athena-call-{depth}") for depth in range(limits.depth)]
@@ -75,8 +75,8 @@ class _ProcessState:
         self.active_runs: weakref.WeakSet[ActiveRun] = weakref.WeakSet()
 
     def close(self) -> None:
-        for one in list(self.active_runs):
-            one.cancel()
+        for run in list(self.active_runs):
+            run.cancel()
         self.spawner.submit_job(self.monty.close)
         self.spawner.submit_job(self.python.close)
         self.spawner.close(2.0)
@@ -93,11 +93,11 @@ class Sandbox:
         limits: Limits | None = None,
         *,
         key: bytes,  # seals variables and paused runs
-        jails: Sequence[Layers] | None = None,  # acceptable jails, strongest first; None: all that this machine has
+        layer_choices: Sequence[Layers] | None = None,  # acceptable jails, strongest first; None: all of this machine
         allow_bare: bool = False,  # allow Monty without a jail
     ) -> None:
         self.limits = limits or Limits()
-        self._key, self._layer_choices, self._allow_bare = key, jails, allow_bare
+        self._key, self._layer_choices, self._allow_bare = key, layer_choices, allow_bare
         self._process_state: _ProcessState | None = None
         self._guard = threading.Lock()
         self._closed = False
@@ -161,7 +161,7 @@ class Sandbox:
         return running
 
     def check_program(self, program: Program) -> list[Failure]:
-        """Return what is certainly wrong with a program, without running it."""
+        """Return the certain errors of a program, without running it."""
         try:
             source = ProgramSource(program.code, self.limits.source_bytes)
         except ProgramRejected as rejected:
@@ -231,7 +231,7 @@ class Sandbox:
         if outer is not None:
             wall = max(0.001, min(wall, outer.deadline - time.monotonic()))
             if outer.root.cpu_s > self.limits.cpu_s:
-                message = f"the programs inside of this one have computed for {self.limits.cpu_s:g} s (limit cpu_s)"
+                message = f"the programs inside of this one have used {self.limits.cpu_s:g} s of CPU time (limit cpu_s)"
                 raise LimitExceeded(message, hint="do less in one program")
         calls = RunCalls(names, call, self.limits, process.callers[depth], depth, outer)
         active_run = ActiveRun(calls, self.limits, before, wall, Output(self.limits.output_chars))
@@ -289,7 +289,7 @@ class Sandbox:
             running.finish(running.create_run(ended))
         except ProgramRejected as rejected:
             running.finish(running.create_run(EngineResult("", error=rejected.failure)))
-        except BaseException as error:  # noqa: BLE001  # the caller's to see
+        except BaseException as error:  # noqa: BLE001  # delivered to the caller
             running.fail(error)
         finally:
             alarm.cancel()
@@ -419,7 +419,7 @@ class Sandbox:
 def _merge_problems(problems: list[Failure]) -> Failure:
     """Return the first problem, with the others in its hint."""
     first = problems[0].copy()
-    others = [f"line {one['line']}: {one['message']}" for one in problems[1:10]]
+    others = [f"line {problem['line']}: {problem['message']}" for problem in problems[1:10]]
     if others:
         first["hint"] = "; ".join(filter(None, [first["hint"], f"also {'; '.join(others)}"]))
     hints = [first["hint"][: MAX_HINT_CHARS - 20]] if first["hint"] else []

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from athena.programs.sandbox.values import ProgramRejected, create_failure
 
-Span = tuple[int, int]  # bytes, as Monty counts
+Span = tuple[int, int]  # in bytes, as Monty counts
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPE_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _CAP_PREFIX, _WRAP_SUFFIX = b"cap__((", b"))"
@@ -37,7 +37,7 @@ class ConcurrentSpans:
 
     @classmethod
     def from_json(cls, value: list[list[list[int]]]) -> "ConcurrentSpans":
-        awaited, parallel = ([(one[0], one[1]) for one in spans] for spans in value)
+        awaited, parallel = ([(span[0], span[1]) for span in spans] for spans in value)
         return cls(frozenset(awaited), frozenset(parallel))
 
 
@@ -57,9 +57,7 @@ class ProgramSource:
         self.nodes = list(ast.walk(self.tree))
         if self.bound_names & _SANDBOX_NAMES:
             raise ProgramRejected(
-                create_failure(
-                    "SyntaxError", f"{min(self.bound_names & _SANDBOX_NAMES)} is a name of the sandbox's own"
-                )
+                create_failure("SyntaxError", f"{min(self.bound_names & _SANDBOX_NAMES)} is reserved by the sandbox")
             )
 
     @cached_property
@@ -133,7 +131,7 @@ class ProgramSource:
     def _iter_wraps(self) -> Iterator[tuple[int, int, bytes, bytes]]:
         last = self.tree.body[-1] if self.tree.body else None
         wrapped = [last] if isinstance(last, ast.Expr) else []
-        for node in (*wrapped, *(one.value for one in self.returns if one.value is not None)):
+        for node in (*wrapped, *(statement.value for statement in self.returns if statement.value is not None)):
             yield (
                 *self.get_span(node),
                 _CAP_PREFIX,
@@ -158,9 +156,11 @@ class ProgramSource:
                 awaited = [node.value]
             elif isinstance(node, ast.Call) and _called_name(node) == "gather":
                 awaited = node.args
-            for one in awaited:
-                if not isinstance(one, ast.Call) or (isinstance(one.func, ast.Name) and one.func.id in plain):
-                    yield one
+            for expression in awaited:
+                if not isinstance(expression, ast.Call) or (
+                    isinstance(expression.func, ast.Name) and expression.func.id in plain
+                ):
+                    yield expression
             function = node.func if isinstance(node, ast.Call) else None
             if isinstance(function, ast.Attribute) and function.attr == "run" and isinstance(function.value, ast.Name):
                 yield from node.args[:1] if function.value.id == "asyncio" else ()  # type: ignore[attr-defined]
@@ -312,7 +312,7 @@ def _only_defines(node: FunctionNode | ast.ClassDef) -> bool:
 def _called_name(node: ast.Call) -> str:
     if isinstance(node.func, ast.Name):
         return node.func.id
-    # `asyncio.gather`; a `parallel` of somebody else's is not ours
+    # asyncio.gather; a method called `parallel` is not the sandbox's
     return node.func.attr if isinstance(node.func, ast.Attribute) and node.func.attr == "gather" else ""
 
 
@@ -320,7 +320,7 @@ def iter_direct_calls(node: ast.AST) -> Iterator[ast.Call]:
     """Yield the calls whose value is itself an element, not those inside of an argument or an expression."""
     if isinstance(node, ast.Call):
         yield node
-    elif isinstance(node, ast.Lambda):  # `parallel` calls it, and nobody else can
+    elif isinstance(node, ast.Lambda):  # only `parallel` can call it
         if isinstance(node.body, ast.Call):
             yield node.body
     elif isinstance(node, ast.List | ast.Tuple | ast.Set):

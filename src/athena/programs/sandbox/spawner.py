@@ -83,7 +83,7 @@ class ProcessHandle:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs; True where the system cannot tell."""
+        """Return whether it still runs; True where the system cannot tell."""
         if self._descriptor < 0:
             return True
         return not select.select([self._descriptor], [], [], 0)[0]

@@ -1,4 +1,4 @@
-"""Variables between runs and paused runs, sealed with a key so that nobody else can forge or change them."""
+"""Variables between runs and paused runs, sealed with a key against forgery and changes."""
 
 import hashlib
 import hmac
@@ -53,8 +53,8 @@ def unpack_content(content: bytes) -> tuple[Any, bytes]:
 class State:
     """The variables of a workspace: a dump of Monty's memory, and the plain values for both engines.
 
-    The two engines take turns. What CPython changed since Monty's memory was written is listed in `newer` and given
-    to Monty with its next program. Functions and imports are kept as source, for the engine that lacks them.
+    Each run may use the other engine. `newer` lists the variables that CPython changed since Monty's dump; Monty gets
+    them with its next program. Functions and imports are stored as source, for the engine that lacks them.
     """
 
     plain: dict[str, Any] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class State:
         elif why is None and name in self.known and name not in self.plain and self.dump and engine == "python":
             why = 'only Monty can read it back: try engine="monty", or keep plain values (list, dict, set, tuple, ...)'
         elif why is None and len(self.known) >= MAX_KNOWN_NAMES and self.dump and engine == "python":
-            why = f"CPython is given the first {MAX_KNOWN_NAMES:,} variables alone"
+            why = f"CPython gets the first {MAX_KNOWN_NAMES:,} variables only"
         return None if why is None else f"{name} had a value in an earlier program, but: {why}"
 
 
@@ -143,7 +143,7 @@ _HEAD_FIELDS = (
 # fmt: on
 
 
-MAX_APPROVAL_BYTES = 64 << 10  # arguments that a person is shown
+MAX_APPROVAL_BYTES = 64 << 10  # of the arguments that a person must read
 
 
 class CannotPause(Exception):

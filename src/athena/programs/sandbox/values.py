@@ -10,7 +10,7 @@ from athena.programs.sandbox.names import Namespace
 
 EngineName = Literal["auto", "monty", "python"]
 Status = Literal["done", "failed", "needs_approval", "unknown"]
-HostCall = Callable[[str, dict[str, Any]], Any]  # what a program calls: path and arguments in, a plain value out
+HostCall = Callable[[str, dict[str, Any]], Any]  # takes a path and arguments, returns a plain value
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Failure(TypedDict):
     limit: NotRequired[str]  # the limit that was met
 
 
-class Made(TypedDict):
-    """How often a program called one operation, by outcome."""
+class CallCounts(TypedDict):
+    """The calls of one operation by a program, by outcome."""
 
     done: int
     failed: int
@@ -47,20 +47,20 @@ class Pause:
     snapshot: bytes  # resumes the run in any process that has the key
     path: str
     arguments: Mapping[str, Any]
-    request: Mapping[str, Any]  # what `NeedsApproval` said
+    request: Mapping[str, Any]  # from `NeedsApproval`
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     status: Status
     output: str = ""
-    result: Any = None  # what a model is shown
+    result: Any = None  # for the model
     value: Any = None  # the whole value, for a handle
     truncated: bool = False  # `result` is not all of `value`, or `value` not all that there was
     error: Failure | None = None
     elapsed_ms: float = 0.0
     calls: int = 0
-    made: Mapping[str, Made] = field(default_factory=dict)
+    call_counts: Mapping[str, CallCounts] = field(default_factory=dict)
     state: bytes | None = None  # for the next run
     lost: tuple[str, ...] = ()  # variables that could not be kept
     engine: str = ""  # empty: nothing was run
@@ -103,7 +103,7 @@ DENIED_MESSAGE = "a person refused this call"
 def create_failure(
     kind: str, message: str, line: int | None = None, hint: str | None = None, limit: str = ""
 ) -> Failure:
-    """Create an error whose text can be stored and sent, whatever the program put into it."""
+    """Create an error whose text can be stored and sent, also if the program put invalid text into it."""
     hint_text = make_storable(hint[:MAX_HINT_CHARS]) if hint else None
     failure: Failure = {
         "type": make_storable(kind),

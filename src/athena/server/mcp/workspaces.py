@@ -37,7 +37,7 @@ class WorkspacePool:
         if (project, name) not in self._last_used:
             tracked = sorted((used, key) for key, used in self._last_used.items() if used is not None)
             for _, key in tracked[: max(0, len(tracked) + 1 - MAX_TRACKED_SESSIONS)]:
-                del self._last_used[key]  # those that were idle for longest
+                del self._last_used[key]  # the one that was idle for longest
             name = self._find_free_name(project)
             ended = [key for key, other in self._sessions.items() if (key[1], other) not in self._last_used]
             for key in ended:
@@ -47,10 +47,10 @@ class WorkspacePool:
         return name
 
     def _find_free_name(self, project: str) -> str:
-        number = 1
-        while (project, f"mcp-{number}") in self._last_used:
-            number += 1
-        return f"mcp-{number}"
+        suffix = 1
+        while (project, f"mcp-{suffix}") in self._last_used:
+            suffix += 1
+        return f"mcp-{suffix}"
 
 
 def _is_pool_name(name: str) -> bool:

@@ -226,7 +226,7 @@ class PostgresFullText:
         import numpy as np  # slow to load
 
         live = max(1, selection.passages)
-        mean_words = selection.words / live or 1.0
+        mean_words = selection.word_count / live or 1.0
         rare, common = await _split_terms(tx, selection, parse_query_terms(question))
         matched, counts = await self._read_term_passages(tx, selection, rare, len(common))
         weights = [idf(n, live) for n in counts] + [idf(min(term.passages or 0, live), live) for term in common]

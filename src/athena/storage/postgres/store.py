@@ -24,7 +24,7 @@ from athena.storage.postgres import connection as postgres_connection
 from athena.storage.postgres.connection import RACE_ERRORS, PostgresTransaction, translate_errors
 from athena.storage.postgres.fulltext import PostgresFullText
 from athena.storage.postgres.table_copy import PostgresTableCopy
-from athena.storage.postgres.vectors import Graph, PostgresVectorIndex
+from athena.storage.postgres.vectors import HnswIndex, PostgresVectorIndex
 from athena.storage.sqlite import fork
 
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # callers get an error instead
@@ -99,7 +99,7 @@ class Postgres:
         self._deferred_thread: threading.Thread | None = None
         self._begin_write = BEGIN_COPY_SQL if copying == "to" else BEGIN_WRITE_SQL
         self._writes = 0
-        self._graph_retry_at = 0.0  # when a graph that could not be built is tried again
+        self._index_retry_at = 0.0  # when to try again an index that could not be built
         self.slowdown_reason = ""
         self.last_conflict_at = float("-inf")
         postgres_connection.migrate_database(
@@ -141,10 +141,10 @@ class Postgres:
 
     async def read(self, work: Work[T]) -> T:
         result = await run_in_thread(self._run_transaction, BEGIN_READ_SQL, work)
-        graph, self.vectors.missing_index = self.vectors.missing_index, None
-        if graph is not None and time.monotonic() > self._graph_retry_at:
-            self._graph_retry_at = time.monotonic() + GRAPH_RETRY_DELAY_S  # or sooner, once it is built
-            start_in_thread(self._build_graph, graph)
+        index, self.vectors.missing_index = self.vectors.missing_index, None
+        if index is not None and time.monotonic() > self._index_retry_at:
+            self._index_retry_at = time.monotonic() + GRAPH_RETRY_DELAY_S  # or sooner, once it is built
+            start_in_thread(self._build_index, index)
         return result
 
     async def write(self, work: Work[T]) -> T:
@@ -308,14 +308,14 @@ class Postgres:
         ):
             connection.execute(statement)
 
-    def _build_graph(self, graph: Graph) -> None:
-        """Build an HNSW graph without blocking writers; only one process builds it."""
+    def _build_index(self, index: HnswIndex) -> None:
+        """Build an HNSW index without blocking writers; only one process builds it."""
         try:
             with psycopg.connect(**postgres_connection.parse_connection_url(self.url), autocommit=True) as connection:
                 postgres_connection.configure_connection(connection)
-                if graph.try_lock(connection):
-                    graph.build_index(connection)
-            self.slowdown_reason, self._graph_retry_at = "", time.monotonic() + DEFERRED_WRITE_DELAY_S
+                if index.try_lock(connection):
+                    index.build_index(connection)
+            self.slowdown_reason, self._index_retry_at = "", time.monotonic() + DEFERRED_WRITE_DELAY_S
         except psycopg.Error as error:  # until the next try searches scan
             message = str(error).strip().partition("\n")[0]
             self.slowdown_reason = f"large projects are searched slowly, their graph cannot be built: {message}"

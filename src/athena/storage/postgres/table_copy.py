@@ -81,10 +81,10 @@ class PostgresTableCopy:
         self, scope: int, memory: int, in_session: bool, label: str, content: str, passages: list[list[int]] | None
     ) -> Iterator[Row]:
         alone = not in_session and len(passages or ()) == 1
-        for passage, start, length, words, session in passages or ():
+        for passage, start, length, word_count, session in passages or ():
             indexed = IndexedPassage(passage, content[start : start + length], label)
             lexemes = self._fulltext.to_tsvector(scope, indexed)
-            yield scope, passage, memory, None if alone else session, words, lexemes
+            yield scope, passage, memory, None if alone else session, word_count, lexemes
 
 
 def _get_connection(tx: Transaction) -> psycopg.Connection[Any]:

@@ -53,7 +53,7 @@ def to_array_literal(numbers: Iterable[int]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
 
 
-class Graph(NamedTuple):
+class HnswIndex(NamedTuple):
     """The HNSW index of the vectors of one model and size."""
 
     model: int
@@ -97,12 +97,12 @@ class Graph(NamedTuple):
 
 
 class PostgresSelection(NamedTuple):
-    """What a search may return: all live passages of some scopes, or those whose memories pass a filter."""
+    """The candidates of a search: all live passages of some scopes, or those whose memories pass a filter."""
 
     scopes: list[int]
     total: int  # memories
     passages: int  # of the scopes, without the filter
-    words: int  # of the scopes, without the filter
+    word_count: int  # of the scopes, without the filter
     memory_query: str  # a query for the memories that pass; empty where all do
     values: dict[str, Any]  # bound by `memory_query`
     model: int
@@ -141,7 +141,7 @@ class PostgresVectorIndex:
     )
 
     def __init__(self) -> None:
-        self.missing_index: Graph | None = None  # a graph that a search would have used
+        self.missing_index: HnswIndex | None = None  # that a search would have used
         self.mixed = False  # a model has vectors of two sizes; not checked before one is met, because that costs time
 
     # --- writes -------------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class PostgresVectorIndex:
     ) -> PostgresSelection:
         scope_ids = await scopes.fetch_visible_ids(tx, memory_filter.scope)
         model_id = await fetch_model_id(tx, model) or 0
-        total, passages, words = await tx.fetch_required(
+        total, passages, word_count = await tx.fetch_required(
             """SELECT coalesce(sum(memories), 0)::bigint, coalesce(sum(passages), 0)::bigint,
                       coalesce(sum(words), 0)::bigint FROM tallies WHERE scope = ANY(:scopes::bigint[])""",
             scopes=to_array_literal(scope_ids),
@@ -285,7 +285,9 @@ class PostgresVectorIndex:
             condition, values = build_where_clause(memory_filter, scope_ids)
             query = f"SELECT m.id FROM memories m WHERE {condition}"
             (total,) = await tx.fetch_required(f"SELECT count(*) FROM ({query}) AS chosen", **values)
-        return PostgresSelection(scope_ids, total, passages, words, query, values, model_id, dimensions, self.mixed)
+        return PostgresSelection(
+            scope_ids, total, passages, word_count, query, values, model_id, dimensions, self.mixed
+        )
 
     async def search_nearest(
         self,
@@ -312,9 +314,9 @@ class PostgresVectorIndex:
         self, tx: Transaction, selection: PostgresSelection, vector: "Floats", limit: int
     ) -> "tuple[Ids, Floats] | None":
         """Search the graph; None if it is not built, or did not find enough."""
-        graph = Graph(selection.model, selection.dimensions)
-        if not graph.is_supported or not await graph.is_built(tx):
-            self.missing_index = graph if graph.is_supported else None
+        index = HnswIndex(selection.model, selection.dimensions)
+        if not index.is_supported or not await index.is_built(tx):
+            self.missing_index = index if index.is_supported else None
             return None
         # Local to this transaction. Sorting is off so that the planner never prefers to read all rows.
         await tx.execute(

@@ -52,7 +52,7 @@ class TermPostings:
         """Return rows and the term's frequency in each: less if it is long, more for a label, some from neighbours."""
         import numpy as np  # slow to load
 
-        frequency = self.counts / (1 - BM25_B + BM25_B * cache.words[self.rows] / mean_words)
+        frequency = self.counts / (1 - BM25_B + BM25_B * cache.word_counts[self.rows] / mean_words)
         if cache.neighbours is None and not len(self.label):
             return self.rows, frequency.astype(np.float32)
         rows, counts = [self.rows, self.label], [frequency, np.full(len(self.label), LABEL_WEIGHT)]

@@ -138,7 +138,7 @@ class Sqlite:
     async def read(self, work: Work[T]) -> T:
         if self._memory_connection is not None:
             return await self.write(work)
-        if get_running_loop() is None:  # what run_in_thread does, one call less on the way of every search
+        if get_running_loop() is None:  # as run_in_thread does, but saves every search one call
             return self._run_read(work)
         return await start_in_thread(self._run_read, work)
 

@@ -24,7 +24,7 @@ class PassageChanges(NamedTuple):
 
     passages: "Ids"
     memories: "Ids"
-    words: "Ids"
+    word_counts: "Ids"
     live: "Ids"
     stamps: "Ids"
     models: "Ids"  # -1 where there is none
@@ -43,7 +43,7 @@ class _PassageArrays:
         self.guard = threading.Lock()
         self.passages: Ids = np.zeros(capacity, np.int64)
         self.memories: Ids = np.zeros(capacity, np.int64)
-        self.words: Floats = np.zeros(capacity, np.float32)
+        self.word_counts: Floats = np.zeros(capacity, np.float32)
         self.sessions: Ids = np.zeros(capacity, np.int64)
         self.voices: Ids = np.zeros(capacity, np.int64)
         self.codes: NDArray[numpy.int8] = np.zeros((capacity, dimensions), np.int8)
@@ -58,7 +58,7 @@ class _PassageArrays:
                 return self
         grown = _PassageArrays(rows + more + (rows // 2 if rows else 0), self.codes.shape[1])
         grown.used = rows + more
-        for name in ("passages", "memories", "words", "sessions", "voices", "codes"):
+        for name in ("passages", "memories", "word_counts", "sessions", "voices", "codes"):
             getattr(grown, name)[:rows] = getattr(self, name)[:rows]
         grown.signs[:, :rows] = self.signs[:, :rows]
         return grown
@@ -101,11 +101,15 @@ class VectorCache:
         import numpy as np  # slow to load
 
         arrays, rows = self._arrays, self.rows
-        self.passages, self.memories, self.words = arrays.passages[:rows], arrays.memories[:rows], arrays.words[:rows]
+        self.passages, self.memories, self.word_counts = (
+            arrays.passages[:rows],
+            arrays.memories[:rows],
+            arrays.word_counts[:rows],
+        )
         self.codes, self.signs = arrays.codes[:rows], arrays.signs[:, :rows]
         self.sessions, self.voices = arrays.sessions[:rows], arrays.voices[:rows]
         self.live_rows = int(self.live.sum())
-        self.live_words = float(self.words[self.live].sum())
+        self.live_words = float(self.word_counts[self.live].sum())
         # The passages of a memory are adjacent rows: a group.
         self.starts = np.flatnonzero(np.diff(self.memories, prepend=-1))
         self.owners = self.memories[self.starts]
@@ -182,7 +186,7 @@ class VectorCache:
         new._arrays, new.rows = self._arrays.with_capacity(self.rows, len(ids) - known), self.rows + len(ids) - known
         added, arrays = slice(self.rows, new.rows), new._arrays
         arrays.passages[added], arrays.codes[added] = ids[known:], codes[known:]
-        arrays.memories[added], arrays.words[added] = changes.memories[known:], changes.words[known:]
+        arrays.memories[added], arrays.word_counts[added] = changes.memories[known:], changes.word_counts[known:]
         arrays.sessions[added], arrays.voices[added] = changes.sessions[known:], changes.voices[known:]
         arrays.signs[:, added] = pack_signs(codes[known:])
         new.live = np.concatenate([self.live, live[known:]])

@@ -316,9 +316,9 @@ async def _read_changes(tx: Transaction, cache: VectorCache, scope: int) -> Pass
         return None
     codes = await tx.fetch(f"SELECT code FROM passages WHERE {where} ORDER BY id", **values)
     columns_read = (np.fromstring(text, np.int64, sep=",") for text in row)
-    passages, memories, words, live, stamps, models, sessions, voices = columns_read
+    passages, memories, word_counts, live, stamps, models, sessions, voices = columns_read
     return PassageChanges(
-        passages, memories, words, live, stamps, models, sessions, voices, [code for (code,) in codes]
+        passages, memories, word_counts, live, stamps, models, sessions, voices, [code for (code,) in codes]
     )
 
 

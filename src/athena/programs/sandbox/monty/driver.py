@@ -146,7 +146,7 @@ class MontyDriver:
             try:
                 value = self._run_to_end(first())
             except _PauseRequested as paused:
-                worker.must_kill = True  # it still waits for a reply that another session will get
+                worker.must_kill = True  # it still waits for the reply, which another session will get
                 return EngineResult("monty", pause=paused.pause)
             except CannotPause as error:
                 worker.must_kill = True

@@ -56,8 +56,8 @@ class Monty:
         self._pool: pydantic_monty.Monty | None = None
         self._launch_script: jail.LaunchScript | None = None
         self._ready_workers: list[MontyWorker] = []
-        # Each run may have NESTED others inside, and so on. Nothing waits on the spawner's thread: it must always be
-        # able to end workers, or none would ever become free.
+        # Each run may have MAX_NESTED_CALLS others inside, and so on. Nothing waits on the spawner's thread: it must
+        # always be able to end workers, or none would ever become free.
         self._max_workers = limits.runs * sum(MAX_NESTED_CALLS**depth for depth in range(limits.depth))
         self._free_slots = threading.Semaphore(self._max_workers)
         self._guard = threading.Lock()
@@ -129,7 +129,7 @@ class Monty:
         with pool.checkout(limits=self._resource_limits(), os_policy={"sleep": "call_host"}) as session:
             session.feed_run(prelude.build_prelude(self.limits))
             if session.feed_run("sorted([2, 1])") != [1, 2]:
-                raise RuntimeError("Monty cannot count")
+                raise RuntimeError("Monty failed its self-test")
             self.prelude_dump = session.dump()
 
     def _resource_limits(self) -> "pydantic_monty.ResourceLimits":
@@ -268,7 +268,7 @@ class Monty:
             self._free_slots.release()
 
     def discard_ready(self) -> None:
-        """End the idle workers: whatever killed one of them may have killed all."""
+        """End the idle workers: the cause of one death may have killed all."""
         with self._guard:
             waiting, self._ready_workers = self._ready_workers, []
         for worker in waiting:

@@ -10,7 +10,7 @@ from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.values import Failure, create_failure
 
-# Of a call that does not fit a function of the program's own, Monty names the function's place and not the call's.
+# If a call does not fit a function that the program defines, Monty reports the line of the function, not of the call.
 _ARGUMENT_ERROR_PATTERN = re.compile(
     r"(?:\w+\.)*(?P<name>\w+)\(\) (?:missing .*|takes .* positional arguments? but (?P<given>\d+) (?:was|were) given)"
 )
@@ -28,7 +28,7 @@ def to_failure(
     lower = message.lower()
     if call_error := call_errors.get(message):
         return create_failure(call_error.exception_type, call_error._replace(hint=None).text, line, call_error.hint)
-    if kind == "RuntimeError" and message.startswith("limit_exceeded: an argument"):  # the prelude's
+    if kind == "RuntimeError" and message.startswith("limit_exceeded: an argument"):  # raised by the prelude
         kind = "ToolError"
     if kind == "MemoryError" and "limit" in lower:
         limit_message = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
@@ -40,7 +40,7 @@ def to_failure(
         which = "turn_s" if "turn" in lower else "cpu_s"
         return create_failure(kind, limit_message, line, "the program itself computes too long", which)
     if "exceptions can only be called with" in message:
-        limit_message = "an exception holds one text at most here (monty)"
+        limit_message = "an exception takes one text at most on Monty"
         return create_failure(
             "TypeError", limit_message, line, 'write raise ValueError(f"... {value}"), or run it with engine="python"'
         )
@@ -61,10 +61,11 @@ def _find_call_line(source: ProgramSource, argument_error: re.Match[str]) -> int
     for node in source.nodes:
         if not isinstance(node, ast.Call) or _last_name(node.func) != argument_error["name"]:
             continue
-        spread = any(isinstance(one, ast.Starred) for one in node.args) or any(one.arg is None for one in node.keywords)
+        spread = any(isinstance(value, ast.Starred) for value in node.args)
+        spread = spread or any(keyword.arg is None for keyword in node.keywords)
         argument_count = len(node.args) + isinstance(node.func, ast.Attribute)  # a method has one more
         count = argument_error["given"] is None or argument_count == int(argument_error["given"])
-        named = any(one.arg in missing for one in node.keywords)
+        named = any(keyword.arg in missing for keyword in node.keywords)
         if spread or (count and not named):
             lines.add(node.lineno)
     return lines.pop() if len(lines) == 1 else None
@@ -75,11 +76,11 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _read_exception(error: Any) -> tuple[str, str]:
-    """Return the exception's type and text; one that holds more than a text may not be made outside of Monty."""
+    """Return the exception's type and text; fall back to Monty's traceback if Python cannot build the exception."""
     try:
         exception = error.exception()
         return type(exception).__name__, str(exception)
-    except Exception:  # noqa: BLE001  # whatever it is, the program's own error is told, not ours
+    except Exception:  # noqa: BLE001  # report the program's error, not ours
         kind, _, message = str(error).strip().rpartition("\n")[2].partition(": ")
         return (kind, message) if kind.isidentifier() else ("Exception", str(error)[-500:])
 

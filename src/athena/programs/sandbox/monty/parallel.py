@@ -49,7 +49,7 @@ class ParallelCalls:
     @property
     def is_idle(self) -> bool:
         """Return whether no call runs and no result waits to be collected."""
-        return not self._futures and all(one.settled is not None for one in self._pending)
+        return not self._futures and all(call.settled is not None for call in self._pending)
 
     def start_held(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PendingCall:
         """Start a call whose result `parallel` will collect."""
@@ -105,16 +105,16 @@ class ParallelCalls:
             return {"exc_type": "TypeError", "message": PARALLEL_USAGE}
         values = list(items.values()) if isinstance(items, dict) else list(items)
         pending = [value for value in values if isinstance(value, PendingCall)]
-        self._wait_until(lambda: all(one.settled is not None for one in pending))
+        self._wait_until(lambda: all(call.settled is not None for call in pending))
         done = [
             value.settled or _RUN_ENDED if isinstance(value, PendingCall) else CallResult(value) for value in values
         ]
         collected = set(map(id, pending))
-        self._pending = [one for one in self._pending if id(one) not in collected]
-        errors = [one.error for one in done if one.error is not None]
+        self._pending = [call for call in self._pending if id(call) not in collected]
+        errors = [call.error for call in done if call.error is not None]
         if errors and not kwargs.get("return_errors"):
             return self.to_reply(CallResult(error=errors[0]))
-        results = [{"error": one.error.text} if one.error else one.value for one in done]
+        results = [{"error": call.error.text} if call.error else call.value for call in done]
         return {"return_value": dict(zip(items, results, strict=True)) if isinstance(items, dict) else results}
 
     def _resolve_future(self, call_id: int, result: CallResult) -> None:

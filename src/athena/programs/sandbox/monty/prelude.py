@@ -6,7 +6,7 @@ from athena.programs.sandbox.json_values import CUT_MARK, MAX_JSON_DEPTH
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.source import ConcurrentSpans
 
-# A class and its instance must not leave together: Monty 1.4 ends on that. So classes leave as their names.
+# Monty 1.4 crashes if a class and its instance leave the worker together, so classes leave as their names.
 # `map`, `filter` and `sorted` are Python here because Monty's own cannot wait for an operation inside of them.
 # `parallel` calls the functions in its list; operations that it calls begin at once, see `spots`.
 _PRELUDE_TEMPLATE = """
@@ -145,7 +145,7 @@ def cap__(v, strict=False, bool=bool, int=int, float=float, str=str, bytes=bytes
         return ('CUT',) if left[2] or left[3] else r
     return ('CUT', r, len(v)) if left[2] else r
 """
-PRELUDE_VERSION = zlib.crc32(_PRELUDE_TEMPLATE.encode())  # memory that was written with another one is not read
+PRELUDE_VERSION = zlib.crc32(_PRELUDE_TEMPLATE.encode())  # a dump of another version is not loaded
 _KEPT_TYPES = ("tuple", "set", "frozenset", "datetime.datetime", "datetime.date", "datetime.timedelta")
 _DEFERRED_CALL_TEXT = "values[i] = call()"
 PARALLEL_USAGE = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
@@ -153,7 +153,7 @@ COROUTINE_USAGE = "parallel() takes calls of operations and functions; for corou
 
 
 def build_prelude(limits: Limits) -> str:
-    # Half of the budget for what is cut: the copy must not outgrow what the host takes.
+    # A value that is cut gets half of the budget, so that the copy fits into the limits of the host.
     values: dict[str, int | str] = {"MOST_NODES": limits.value_nodes, "MOST_SIZE": limits.value_bytes}
     values |= {
         "NODES": limits.value_nodes // 2,

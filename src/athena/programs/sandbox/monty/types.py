@@ -10,9 +10,7 @@ from typing import Any
 from athena.programs.sandbox.names import Function, Namespace
 from athena.programs.sandbox.values import Failure, create_failure
 
-UNDEFINED_NAME = (
-    "never_runs__"  # an undefined name in the first line: the checker refuses whatever follows, and nothing runs
-)
+UNDEFINED_NAME = "never_runs__"  # an undefined name in the first line: the checker refuses the program, so nothing runs
 NAMESPACE_PREFIX = "space__"
 _TYPE_NAMES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _CERTAIN_CODES = frozenset(
@@ -46,28 +44,28 @@ def build_stubs(names: Namespace) -> str:
 
 
 def parse_report(report: str) -> list[Failure]:
-    """Parse the checker's report; skip what it may be wrong about."""
+    """Parse the checker's report; skip the kinds of which it is often wrong."""
     return [
         create_failure(
             "TypeError",
-            _NAMESPACE_CLASS_PATTERN.sub(r"\1", one["message"].replace("`", "'")),
-            one["location"]["row"] - 1,
+            _NAMESPACE_CLASS_PATTERN.sub(r"\1", diagnostic["message"].replace("`", "'")),
+            diagnostic["location"]["row"] - 1,
         )
-        for one in _iter_certain(json.loads(report))
+        for diagnostic in _iter_certain(json.loads(report))
     ]
 
 
 def _iter_certain(report: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for one in report:
-        kind, message = one["code"], one["message"]
+    for diagnostic in report:
+        kind, message = diagnostic["code"], diagnostic["message"]
         if kind == "unresolved-reference":
             name = message.partition("`")[2].partition("`")[0]
             if name != UNDEFINED_NAME and not hasattr(builtins, name):
-                yield one
+                yield diagnostic
         elif (kind in _CERTAIN_CODES and (NAMESPACE_PREFIX in message or kind != "unresolved-attribute")) or (
             kind in _TYPE_CODES and _are_disjoint(message)
         ):
-            yield one
+            yield diagnostic
 
 
 def _are_disjoint(message: str) -> bool:
@@ -79,13 +77,13 @@ def _are_disjoint(message: str) -> bool:
 
 
 def _union_members(written: str) -> set[str]:
-    """Return the names of a union's members without what is between their brackets."""
+    """Return the names of a union's members without their type arguments."""
     flat = re.sub(r"Literal\[[\"'][^\]]*\]|LiteralString", "str", written)
     flat = re.sub(r"Literal\[(?:True|False)[^\]]*\]", "bool", flat)
     flat = re.sub(r"Literal\[-?\d[^\]]*\]", "int", flat)
     while flat != (flat := re.sub(r"\[[^\[\]]*\]", "", flat)):
         pass
-    members = {one.strip() for one in flat.split("|")}
+    members = {member.strip() for member in flat.split("|")}
     if "float" in members:
         members |= {"int"}
     if "int" in members:
@@ -100,9 +98,9 @@ def _format_parameters(function: Function) -> str:
         for name, schema in function.parameters.get("properties", {}).items()
         if name.isidentifier() and not keyword.iskeyword(name)
     ]
-    first = [one for one in written if not one.endswith("= ...")]
-    rest = [one for one in written if one.endswith("= ...")]
-    if first + rest != written:  # one that is needed after one that is not: by name only
+    first = [parameter for parameter in written if not parameter.endswith("= ...")]
+    rest = [parameter for parameter in written if parameter.endswith("= ...")]
+    if first + rest != written:  # a required parameter after an optional one: by name only
         written = ["*", *written]
     if function.accepts_extra or len(written) < len(needed):
         written.append("**more: Any")
@@ -116,10 +114,10 @@ def _format_type(schema: Mapping[str, Any]) -> str:
         return f"Literal[{', '.join(map(repr, plain))}]" if plain and len(plain) == len(schema["enum"]) else "Any"
     for union in ("anyOf", "oneOf"):
         if union in schema:
-            return " | ".join(dict.fromkeys(_format_type(one) for one in schema[union])) or "Any"
+            return " | ".join(dict.fromkeys(_format_type(member) for member in schema[union])) or "Any"
     kind = schema.get("type")
     if isinstance(kind, list):
-        return " | ".join(dict.fromkeys(_format_type({**schema, "type": one}) for one in kind)) or "Any"
+        return " | ".join(dict.fromkeys(_format_type({**schema, "type": member}) for member in kind)) or "Any"
     if kind == "array":
         return "list[Any] | tuple[Any, ...] | set[Any]"
     if kind == "object":

@@ -1,7 +1,7 @@
 """The jailed CPython worker: runs one program and ends. A script of the standard library alone.
 
 Frames on descriptors 0 and 1: four bytes of length, then JSON. Out: ready, out, call, done. In: the program, then
-answers to calls. The program shares this process, so the host believes nothing that it reads from here.
+answers to calls. The program shares this process, so the host validates every frame from here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _read_exactly(length: int) -> bytes:
     while length:
         part = os.read(0, min(length, 1 << 16))
         if not part:
-            os._exit(0)  # the host went away
+            os._exit(0)  # the host has ended
         parts.append(part)
         length -= len(part)
     return b"".join(parts)
@@ -81,8 +81,8 @@ _ARGUMENT_HINT = "pass less at a time"
 class _ToolCall(PendingValue):  # type: ignore[misc]
     """A running call; `result` waits for it."""
 
-    def __init__(self, number: int) -> None:
-        self.call_id = number
+    def __init__(self, call_id: int) -> None:
+        self.call_id = call_id
 
     def result(self) -> Any:
         while self.call_id not in _replies:
@@ -139,7 +139,7 @@ class _Tool:
                 "id": _call_count,
                 "path": self._path,
                 "args": plain[0],
-                "given": plain[1],
+                "kwargs": plain[1],
                 "at_once": at_once,
             }
         )
@@ -171,13 +171,13 @@ def _begin_item(value: Any) -> Any:
     return _defer_call(function, *args, **kwargs)
 
 
-def parallel(*given: Any, return_errors: bool = False) -> Any:
+def parallel(*arguments: Any, return_errors: bool = False) -> Any:
     """Run calls concurrently and return their results."""
-    if len(given) == 1 and hasattr(type(given[0]), "__next__"):  # Monty has lists instead
-        given = (list(given[0]),)
-    if len(given) != 1 or not isinstance(given[0], (list, tuple, dict)):
+    if len(arguments) == 1 and hasattr(type(arguments[0]), "__next__"):  # Monty has lists instead
+        arguments = (list(arguments[0]),)
+    if len(arguments) != 1 or not isinstance(arguments[0], (list, tuple, dict)):
         raise TypeError(_PARALLEL_USAGE)
-    items = given[0]
+    items = arguments[0]
     wrong: list[Exception] = []
 
     def call_safely(do: Any, *value: Any) -> Any:
@@ -272,12 +272,12 @@ def _execute_program(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, 
 def _describe_failure(error: BaseException) -> dict[str, Any]:
     import traceback
 
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == PROGRAM_FILENAME]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == PROGRAM_FILENAME]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
     try:
         message = str(error)[:4000]
     except Exception:
-        message = "(its text cannot be made)"
+        message = "(its text cannot be built)"
     failure: dict[str, Any] = {
         "error": type(error).__name__,
         "message": message,
@@ -310,7 +310,7 @@ def _tag_variables(scope: dict[Any, Any], initial: set[str], unwritten: set[str]
 
 
 def _refuse_input(*_: Any) -> str:
-    raise EOFError("nobody can type anything here")
+    raise EOFError("there is no standard input in the sandbox")
 
 
 def main() -> None:

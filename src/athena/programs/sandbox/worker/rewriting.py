@@ -62,14 +62,14 @@ class ProgramRewriter(ast.NodeTransformer):
         if isinstance(node, ast.Call) and self.is_operation(node.func):
             deferred = ast.Call(ast.Name("__defer__", ast.Load()), [node.func, *node.args], node.keywords)
             return ast.copy_location(deferred, node)
-        if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call):  # `parallel` calls it, nobody else can
+        if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call):  # only `parallel` can call it
             node.body = self.defer_calls(node.body)
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-            node.elts = [self.defer_calls(one) for one in node.elts]
+            node.elts = [self.defer_calls(element) for element in node.elts]
         elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
             node.elt = self.defer_calls(node.elt)
         elif isinstance(node, ast.Dict):
-            node.values = [self.defer_calls(one) for one in node.values]
+            node.values = [self.defer_calls(element) for element in node.values]
         elif isinstance(node, (ast.DictComp, ast.Starred)):
             node.value = self.defer_calls(node.value)
         elif isinstance(node, ast.IfExp):
@@ -81,7 +81,7 @@ class ProgramRewriter(ast.NodeTransformer):
         function = node.func
         name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
         if name == "parallel" or (name in _ASYNCIO_STARTERS and not self.is_operation(function)):
-            node.args = [self.defer_calls(one) for one in node.args]
+            node.args = [self.defer_calls(element) for element in node.args]
         return node
 
 

@@ -1,6 +1,6 @@
 """Variables between runs as JSON: other types are tagged objects, never code or a pickle.
 
-Read by the jailed worker and by the host, so the standard library alone; nothing that is read is believed.
+The jailed worker and the host both import it, so it needs the standard library only; it trusts no input.
 """
 
 from __future__ import annotations

@@ -36,28 +36,34 @@ def prepare_asyncio() -> None:
         def _write_to_self(self) -> None:
             pass
 
-        def create_task(self, coro: Any, **given: Any) -> Any:
-            return super().create_task(to_coroutine(coro), **given)
+        def create_task(self, coro: Any, **kwargs: Any) -> Any:
+            return super().create_task(to_coroutine(coro), **kwargs)
 
     class SocketlessPolicy(asyncio.DefaultEventLoopPolicy):
         def new_event_loop(self) -> SocketlessLoop:
             return SocketlessLoop()
 
     def to_coroutine(value: Any) -> Any:
-        given = to_awaitable(value)
-        return given if asyncio.iscoroutine(given) or asyncio.isfuture(given) else _await_value(given)
+        awaitable = to_awaitable(value)
+        return awaitable if asyncio.iscoroutine(awaitable) or asyncio.isfuture(awaitable) else _await_value(awaitable)
 
     def wrap_first(function: Any, prepare: Callable[[Any], Any]) -> Any:
-        def call_prepared(first: Any, *args: Any, **given: Any) -> Any:
-            return function(prepare(first), *args, **given)
+        def call_prepared(first: Any, *args: Any, **kwargs: Any) -> Any:
+            return function(prepare(first), *args, **kwargs)
 
         return call_prepared
 
     gather = asyncio.gather
-    asyncio.gather = lambda *args, **given: gather(*map(to_coroutine, args), **given)  # type: ignore[assignment]
+    asyncio.gather = lambda *args, **kwargs: gather(*map(to_coroutine, args), **kwargs)  # type: ignore[assignment]
     for name in ("run", "wait_for", "shield", "ensure_future"):
         setattr(asyncio, name, wrap_first(getattr(asyncio, name), to_coroutine))
     ensure_future = asyncio.ensure_future
     for name in ("wait", "as_completed"):
-        setattr(asyncio, name, wrap_first(getattr(asyncio, name), lambda many: [ensure_future(one) for one in many]))
+        setattr(
+            asyncio,
+            name,
+            wrap_first(
+                getattr(asyncio, name), lambda awaitables: [ensure_future(awaitable) for awaitable in awaitables]
+            ),
+        )
     asyncio.set_event_loop_policy(SocketlessPolicy())
