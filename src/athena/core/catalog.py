@@ -110,11 +110,11 @@ class Catalog:
     def copy(self, effects: Iterable[Effect] = frozenset(Effect)) -> "Catalog":
         """Return a separate catalog with the same operations, or those with these effects."""
         copy = Catalog()
+        copy._version = self._version  # first: a change meanwhile makes the copy look old, not the change look known
         copy._descriptions = dict(self._descriptions)
         copy._unavailable, copy._problem = self._unavailable, self._problem
         wanted = frozenset(effects)
         copy._by_name = {name: operation for name, operation in self._by_name.items() if operation.effect in wanted}
-        copy._version = self._version
         return copy
 
     def exclude_effect(self, effect: Effect) -> "Catalog":

@@ -251,6 +251,7 @@ class Gateway:
 
     def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[Any]":
         """Start a call on the gateway's event loop and return its task, which any thread can wait for or cancel."""
+        self._refresh_if_changed()
         server = self.get_server(tool.server)
         if server.problem or server.approvals is None:
             hint = _format_approve_hint(tool.server)

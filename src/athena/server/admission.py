@@ -47,6 +47,8 @@ class CallDispatcher:
         self.active_count += 1
         try:
             async with self._reserve_slot(operation):
+                if operation.is_foreign:  # the wait may have been long: its server may be disabled or removed by now
+                    operation = self.load_catalog().get_operation(operation.name)
                 return await operation(caller, **arguments)
         except AthenaError as error:
             outcome = error.code
