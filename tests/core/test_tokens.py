@@ -99,3 +99,30 @@ def test_nothing_but_savings_loads_the_table() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+LANGUAGES = {
+    "Traditional Chinese": "我們決定在星期五部署新版本，因為資料庫在週末會進行維護。請記得更新設定檔並通知所有的同事。",
+    "Japanese": "金曜日に新しいバージョンをデプロイすることにしました。週末に保守があるためです。",
+    "Russian": "Мы решили развернуть новую версию в пятницу, потому что база данных будет обслуживаться в выходные.",
+    "Polish": "Postanowiliśmy wdrożyć nową wersję w piątek, ponieważ baza danych będzie konserwowana. ",
+    "Korean": "금요일에 새 버전을 배포하기로 결정했습니다. 주말에 데이터베이스 유지 보수가 있기 때문입니다. ",
+}
+
+
+@pytest.mark.parametrize("text", LANGUAGES.values(), ids=list(LANGUAGES))
+def test_truncated_language_fits_budget(text: str) -> None:
+    shown = tokens.truncate_to_tokens(text * 200, tokens.reduce_budget(2_000))
+    assert 800 < tokens.count_tokens_exactly(shown) <= 2_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [" " * 8_000 + "\U00013000" * 50_000, "=" * 8_000 + "龘" * 30_000, "[" * 40_000, "\n" * 40_000, "ƀ" * 30_000],
+    ids=["hieroglyphs", "rare Chinese", "brackets", "lines", "rare Latin"],
+)
+def test_hostile_text_hardly_exceeds_budget(text: str) -> None:
+    """A cheap beginning does not hide what follows it, and no single character is much too cheap."""
+    shown = tokens.truncate_to_tokens(text, tokens.reduce_budget(2_000))
+    assert tokens.count_tokens_exactly(shown) <= 2.5 * 2_000
+    assert not tokens.fits_token_limit(text, 2_000)

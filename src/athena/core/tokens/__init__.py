@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 BUDGET_FRACTION = 0.88  # of a budget that an estimate may fill, so that the exact count stays within the budget
-ESTIMATE_SAMPLE_CHARS = 8_000
+MAX_COUNTED_CHARS = 40_000  # of a text that is counted whole; of a longer one, the beginning is extrapolated
 LIST_SAMPLE_ITEMS = 100
 MAX_CACHED_CHARS = 40
 MAX_TOKEN_BYTES = 128
@@ -31,9 +31,10 @@ RANDOM_SHORT_PATTERN = re.compile(r"[A-Z][b-df-hj-np-tv-xz]{1,2}")
 WORD_COSTS = (0.0, 1.0, 1.0, 1.0, 1.0, 1.03, 1.1, 1.1, 1.2, 1.28, 1.28, 1.3, 1.6)  # by length, means over docs and code
 # Ranges of characters beyond ASCII: first character after the range, tokens of a character among its like, script.
 SYMBOLS_SCRIPT = 10
+LINE_MARKS = "-=*#_.~/"  # a run of them, such as a ruler, has few tokens
 CHARACTER_RANGES = (
-    (0x250, 0.4, 1), (0x370, 1.5, 2), (0x400, 0.6, 3), (0x530, 0.32, 4), (0x590, 1.0, 5), (0x700, 0.42, 6),
-    (0x900, 2.0, 7), (0xE80, 0.5, 8), (0x1E00, 2.0, 9), (0x2000, 1.5, 1), (0x2070, 0.9, SYMBOLS_SCRIPT),
+    (0x100, 0.4, 1), (0x180, 0.8, 1), (0x250, 2.0, 1), (0x370, 1.5, 2), (0x400, 0.6, 3), (0x460, 0.32, 4), (0x530, 2.0, 4), (0x590, 1.0, 5), (0x700, 0.42, 6),
+    (0x900, 2.0, 7), (0xE80, 0.6, 8), (0x1E00, 2.0, 9), (0x2000, 1.5, 1), (0x2070, 1.3, SYMBOLS_SCRIPT),
     (0x2800, 1.5, SYMBOLS_SCRIPT), (0x3000, 2.8, 11), (0x3100, 0.72, 12), (0x4E00, 2.6, 12), (0xA000, 0.85, 12),
     (0xAC00, 2.8, 13), (0xD7B0, 0.62, 12), (0xFF00, 2.8, 14), (0x10000, 1.0, 12), (0x1F300, 4.0, 15),
     (0x1FB00, 1.7, 16), (0x110000, 4.0, 17),
@@ -59,10 +60,13 @@ COUNT_CHUNK_CHARS = 20_000  # the time of one long word grows with its square
 
 
 def count_tokens(text: str) -> int:
-    """Estimate the tokens of a text from its words, numbers and marks; of a long one, from its beginning."""
+    """Estimate the tokens of a text from its words, numbers and marks; of a very long one, from its beginning.
+
+    A text that has to fit a limit is checked with `fits_token_limit`, which extrapolates nothing.
+    """
     if len(text) <= MAX_CACHED_CHARS:
         return _count_cached(text)
-    sample = text[:ESTIMATE_SAMPLE_CHARS]
+    sample = text[:MAX_COUNTED_CHARS]
     return round(_estimate(sample) * len(text) / len(sample)) or 1
 
 
@@ -72,18 +76,16 @@ def reduce_budget(budget: int) -> int:
 
 
 def fits_token_limit(text: str, limit: int) -> bool:
-    """Return whether a text has at most so many tokens."""
-    if len(text) > limit * MAX_TOKEN_BYTES:
-        return False  # without reading all of it
-    return len(text) * 4 <= limit or count_tokens(text) <= limit  # a character has at most four bytes, so tokens
+    """Return whether a text has at most so many tokens; read no more of it than that takes."""
+    if len(text) * 4 <= limit:  # a character has at most four bytes, so tokens
+        return True
+    return len(text) <= limit * MAX_TOKEN_BYTES and _find_limit(text, limit) is None
 
 
 def truncate_to_tokens(text: str, limit: int) -> str:
     """Return as much of the beginning of a text as has at most so many tokens."""
     text = text[: max(limit, 0) * MAX_TOKEN_BYTES]
-    while text and not fits_token_limit(text, limit):
-        text = text[: min(len(text) - 1, len(text) * max(limit, 0) // count_tokens(text))]
-    return text
+    return text[: _find_limit(text, limit)]
 
 
 def estimate_json_tokens(value: Any) -> int:
@@ -139,6 +141,18 @@ def count_tokens_exactly(text: str) -> int:
 _get_exact_counter = lru_cache(maxsize=1)(load_exact_counter)
 
 
+def _find_limit(text: str, limit: int) -> int | None:
+    """Return where a text exceeds a number of tokens, or None."""
+    total = 0.0
+    for match in PART_PATTERN.finditer(text):
+        part = match[0]
+        cost = _estimate_part(part) if len(part) <= MAX_CACHED_CHARS else _estimate_part.__wrapped__(part)
+        if total + cost > limit:
+            return match.start() + int(len(part) * max(0.0, limit - total) / cost)
+        total += cost
+    return None
+
+
 def _estimate(text: str) -> float:
     total = 0.0
     for part in PART_PATTERN.findall(text):
@@ -162,16 +176,16 @@ def _estimate_part(part: str) -> float:
     if first.isdigit() or part == " ":  # up to three digits; a space before them is a token of its own
         return 1.0
     if first in "\r\n":
-        return 0.5 + (0.35 if size > 1 else 0.0) + 0.01 * size
+        return 0.5 + (0.35 if size > 1 else 0.0) + 0.07 * size
     if first in " \t":
-        return 0.9 + 0.02 * size
+        return 0.9 + (0.02 if first == " " else 0.07) * size
     if first == "'" and part[1:].isalpha():
         return 0.3  # "don't" is mostly one token
     if first < " " or first == "\x7f":
         return 1.0
     if size <= 2:
         return 0.85
-    return 1.0 + size / 16 if len(set(part)) == 1 else 0.52 * size
+    return 1.0 + size / 16 if part == first * size and first in LINE_MARKS else 0.62 * size
 
 
 def _estimate_word(word: str) -> float:
