@@ -26,7 +26,12 @@ class ServerLock:
     def __init__(self, home: str) -> None:
         self._lock = FileLock(os.path.join(home, LOCK_FILE))
         self.path, self._file = self._lock.path, self._lock.descriptor
-        if not self._lock.acquire(timeout_s=0):
+        try:
+            is_locked = self._lock.acquire(timeout_s=0)
+        except OSError as error:  # a file system without locks
+            self._lock.close()
+            raise Conflict(f"{self.path} cannot be locked: {error}", hint="set ATHENA_HOME to a local disk") from None
+        if not is_locked:
             holder = _read_server_info(self.path)
             self._lock.close()
             raise Conflict(f"this home is served already: {_format_holder(holder)}", hint="stop that server first")

@@ -147,7 +147,7 @@ class _MontyCheck:
             if reason := self._check_node(node, context):
                 return reason
             looped = context.looped | self._list_looped_names(node)
-            for child in ast.iter_child_nodes(node):
+            for child in reversed(list(ast.iter_child_nodes(node))):  # the first problem is reported first
                 in_key = context.in_key
                 if isinstance(child, ast.keyword) and child.arg == "key" and _last_name(node) in _KEY_FUNCTIONS:
                     in_key = True
