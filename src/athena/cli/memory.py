@@ -23,7 +23,7 @@ WORKING_DAYS_PER_YEAR = 250
 @click.command()
 @click.argument("text")
 @click.option("--tags", help="Tags between commas.")
-@click.option("--type", "memory_type", default="note", show_default=True, help="The kind of memory.")
+@click.option("--type", "memory_type", default="note", show_default=True, help="The type of memory.")
 @click.option("--everywhere", is_flag=True, help="Make it known in every project.")
 @project_option
 @json_option
