@@ -12,6 +12,7 @@ demo: $(VENV)/.runtime
 	@$(BIN)/python examples/tour.py
 
 setup: $(VENV)/.dev
+	@echo "Setup done: make test runs the tests, make run starts the server"
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal

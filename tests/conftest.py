@@ -200,6 +200,6 @@ def isolated(engine: Engine) -> Generator[App]:
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
     """Return an app with an empty store."""
-    made = App(engine.open(tmp_path / "athena.db"), MODEL)
-    yield made
-    made.close()
+    app = App(engine.open(tmp_path / "athena.db"), MODEL)
+    yield app
+    app.close()

@@ -283,6 +283,14 @@ def test_wrong_argument_error_names_argument(run: Terminal, given: dict[str, Any
     assert "hint:" in result.err
 
 
+def test_extra_argument_error_hints_at_json_option(run: Terminal) -> None:
+    result = run("call", "count_memories", "tag=x")
+    assert (result.code, result.out) == (2, "")
+    assert "tag=x" in result.err.splitlines()[0]
+    assert "hint:" in result.err
+    assert "athena call count_memories --json" in result.err
+
+
 @pytest.mark.parametrize(("name", "near"), [("remembr", "remember"), ("recal", "recall"), ("delete_memory", "memory")])
 def test_unknown_operation_error_suggests_names(run: Terminal, name: str, near: str) -> None:
     result = run("call", name)

@@ -106,7 +106,7 @@ def _fill_graph(app: App) -> None:
 def _leave_one_unindexed(app: App) -> None:
     database = app.store.database
     assert isinstance(database, Sqlite)
-    wait_until(lambda: not database._deferred)
+    wait_until(lambda: not database._deferred_jobs)
     run_sync(database.compact())  # after the embedding
     # pretend that a job is scheduled, so that the memory keeps waiting for its passages
     database._dedupe_keys.add("index")

@@ -51,7 +51,7 @@ def _run_checks() -> list[tuple[str, bool, str]]:
     try:
         settings = configuration.load_settings()
         file = os.path.join(home, configuration.CONFIG_FILE)
-        rows.append(("config", True, file if os.path.exists(file) else f"there is no {file}, so all is as by default"))
+        rows.append(("config", True, file if os.path.exists(file) else f"there is no {file}; defaults apply"))
     except AthenaError as error:
         rows.append(("config", False, f"{error}; {error.hint or 'repair it'}; until then hooks return nothing"))
         return rows
@@ -71,7 +71,7 @@ def _run_checks() -> list[tuple[str, bool, str]]:
         rows.append(("model", health["status"] == "healthy", problems or model))
         report = call_operation("verify")
         count = output.format_count(report["checked"].get("memories", 0))
-        summary = f"{count} of all projects checked, forgotten ones too; all parts agree"
+        summary = f"{count} of all projects checked, including forgotten; all tables consistent"
         rows.append(("integrity", report["ok"], "; ".join(report["problems"]) or summary))
         rows += _check_hooks(settings, {project["name"] for project in call_operation("list_projects")})
         rows += _check_sandbox()
@@ -83,12 +83,12 @@ def _run_checks() -> list[tuple[str, bool, str]]:
 
 def _check_daemon(home: str) -> list[tuple[str, bool, str]]:
     """Check the running server; none is no problem, since hooks start one."""
-    facts = lock.find_server(home)
-    if facts is None:
-        return [("daemon", True, "none runs; hooks and athena mcp start one")]
+    server_info = lock.find_server(home)
+    if server_info is None:
+        return [("daemon", True, "not running; hooks and athena mcp start one")]
     responds = daemon_process.is_responding(home)
     problem = "" if responds else "; it does not answer: athena daemon stop ends it"
-    return [("daemon", responds, format_daemon(facts) + problem)]
+    return [("daemon", responds, format_daemon(server_info) + problem)]
 
 
 def _check_hooks(settings: configuration.Settings, projects: set[str]) -> list[tuple[str, bool, str]]:
@@ -97,7 +97,8 @@ def _check_hooks(settings: configuration.Settings, projects: set[str]) -> list[t
     if unknown:
         problem = "neither a folder nor a project; athena projects lists these"
         return [("hooks", False, f"hooks.projects names {', '.join(map(repr, unknown))}: {problem}")]
-    detail = "on" if settings.hooks_enabled else f"off; {settings.hooks_mcp_url or 'nobody'} is asked"
+    other_server = f"{settings.hooks_mcp_url} is asked" if settings.hooks_mcp_url else "no other server configured"
+    detail = "on" if settings.hooks_enabled else f"off; {other_server}"
     if settings.hooks_off:
         detail += f", without {', '.join(sorted(settings.hooks_off))}"
     failure = count_fallbacks(settings.home)[1]
@@ -128,14 +129,14 @@ def _check_servers() -> list[tuple[str, bool, str]]:
     app = connect.shared_app()
     try:
         app.catalog.refresh()
-        if not (listed := app.gateway.list_servers()):
+        if not (server_list := app.gateway.list_servers()):
             return []
     except AthenaError as error:
         return [("servers", False, f"{error}; {error.hint or ''}")]
     problems = run_sync(app.gateway.check_servers())
     daemon_problems = servers.fetch_server_problems(str(home_folder()))
     rows = []
-    for server in app.gateway.list_servers() if problems else listed:
+    for server in app.gateway.list_servers() if problems else server_list:
         problem = problems.get(server.name) or server.detail or daemon_problems.get(server.name, "")
         is_ok = not problem or server.status == "disabled"
         rows.append((f"mcp {server.name}", is_ok, problem or f"{server.status}, {server.tools} tools"))
@@ -145,7 +146,7 @@ def _check_servers() -> list[tuple[str, bool, str]]:
 def _explain_jail_failure() -> str:
     attempts = jail.probe_layers()["tried"]
     failures = [f"{'+'.join(attempt['layers'])}: {attempt['why']}" for attempt in attempts if not attempt["works"]]
-    return "; ".join(failures) or "Python itself starts there"
+    return "; ".join(failures) or "Python starts in the jail"
 
 
 def _is_writable(folder: str) -> bool:

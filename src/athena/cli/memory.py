@@ -23,7 +23,7 @@ WORKING_DAYS_PER_YEAR = 250
 @click.command()
 @click.argument("text")
 @click.option("--tags", help="Tags between commas.")
-@click.option("--type", "memory_type", default="note", show_default=True, help="The kind of memory.")
+@click.option("--type", "memory_type", default="note", show_default=True, help="The type of memory.")
 @click.option("--everywhere", is_flag=True, help="Make it known in every project.")
 @project_option
 @json_option
@@ -176,15 +176,21 @@ def undo(project: str | None, json_output: bool) -> None:
     return None
 
 
-@click.command("call")
+@click.command("call", context_settings={"allow_extra_args": True})
 @click.argument("name")
 @click.option("--json", "arguments", default="{}", help="The arguments, as a JSON object; '-' reads them.")
 @project_option
-def call(name: str, arguments: str, project: str | None) -> None:
+@click.pass_context
+def call(ctx: click.Context, name: str, arguments: str, project: str | None) -> None:
     """Call any operation; prints JSON.
 
     Example: athena call recall --json '{"query": "deploy", "k": 3}'
     """
+    if ctx.args:
+        raise InvalidInput(
+            f"unexpected argument {ctx.args[0]!r:.60}",
+            hint=f'pass arguments as a JSON object: athena call {name} --json \'{{"argument": "value"}}\'',
+        )
     parsed = parse_json_object(read_stdin() if arguments == "-" else arguments)
     try:
         output.print_json(invoke_operation(name, project, **parsed))

@@ -114,9 +114,10 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
     """
     if run_id is None:
         return _list_waiting(invoke_operation("list_runs", project, status="needs_approval"), json_output)
-    if call := invoke_operation("get_run", project, run_id=run_id)["waiting"]:
-        click.echo(f"{'refused' if refuse else 'approved'}: {_format_call(call)}", err=True)
+    call = invoke_operation("get_run", project, run_id=run_id)["waiting"]
     result = invoke_operation("approve_run", project, run_id=run_id, refuse=refuse, reason=reason)
+    if call:
+        click.echo(f"{'refused' if refuse else 'approved'}: {_format_call(call)}", err=True)
     if json_output:
         output.print_json(result)
         code = 0 if result["success"] else 1

@@ -21,24 +21,24 @@ def write_file_atomically(
     sync: bool = True,
     before_replace: Callable[[], None] | None = None,
 ) -> bool:
-    """Give a file this content in one step, and return whether it was written.
+    """Replace a file's content atomically, and return whether it was written.
 
     Readers see the old content or the new, never a part. A symbolic link at `path` is replaced, not followed: resolve
     the path first to keep a link. The folder must exist.
     `mode` is subject to the umask unless `exact_mode` is set. With `skip_same` a regular file that has this content
-    and mode already is left alone. `sync=False` leaves out the fsync, for files that can be made again.
+    and mode already is left alone. `sync=False` leaves out the fsync, for files that can be regenerated.
     `before_replace` runs when the data is on disk; if it raises, the file stays as it was.
     """
     path = os.fspath(path)
     if skip_same and _has_content(path, data, mode):
         return False
-    part = _write_part(path, data, mode, exact_mode, sync)
+    temp_path = _write_temp_file(path, data, mode, exact_mode, sync)
     try:
         if before_replace is not None:
             before_replace()
-        os.replace(part, path)
+        os.replace(temp_path, path)
     except BaseException:
-        os.unlink(part)
+        os.unlink(temp_path)
         raise
     return True
 
@@ -46,55 +46,55 @@ def write_file_atomically(
 def create_file_atomically(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o600) -> bool:
     """Create a file with this content in one step; return False, and change nothing, where something exists already."""
     path = os.fspath(path)
-    part = _write_part(path, data, mode, exact_mode=False, sync=True)
+    temp_path = _write_temp_file(path, data, mode, exact_mode=False, sync=True)
     try:
-        os.link(part, path)  # unlike a rename this fails if the name is taken, so that the first process wins
+        os.link(temp_path, path)  # unlike a rename this fails if the name is taken, so that the first process wins
     except FileExistsError:
         return False
     finally:
-        os.unlink(part)
+        os.unlink(temp_path)
     return True
 
 
-def _write_part(path: str, data: bytes | memoryview, mode: int, exact_mode: bool, sync: bool) -> str:
+def _write_temp_file(path: str, data: bytes | memoryview, mode: int, exact_mode: bool, sync: bool) -> str:
     """Write a temporary file beside `path` and return its path."""
     # not derived from the name, which may be as long as the file system allows
-    part = os.path.join(os.path.dirname(path), f".athena-{os.urandom(8).hex()}.part")
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    temp_path = os.path.join(os.path.dirname(path), f".athena-{os.urandom(8).hex()}.part")
+    descriptor = os.open(temp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         try:
             rest = memoryview(data)
             while rest:  # a disk that is nearly full takes only a part
-                rest = rest[os.write(file, rest) :]
+                rest = rest[os.write(descriptor, rest) :]
             if exact_mode:
-                os.fchmod(file, mode)
+                os.fchmod(descriptor, mode)
             if sync:
-                os.fsync(file)
+                os.fsync(descriptor)
         finally:
-            os.close(file)
+            os.close(descriptor)
     except BaseException:
-        os.unlink(part)
+        os.unlink(temp_path)
         raise
-    return part
+    return temp_path
 
 
 def _has_content(path: str, data: bytes | memoryview, mode: int) -> bool:
     """Return whether a regular file holds exactly this content with this mode."""
     try:
         # a pipe of that name must not block us
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        facts = os.fstat(file)
-        if facts.st_mode != 0o100000 | mode or facts.st_size != len(data):
+        status = os.fstat(descriptor)
+        if status.st_mode != 0o100000 | mode or status.st_size != len(data):
             return False
-        with os.fdopen(file, "rb", closefd=False) as reader:
+        with os.fdopen(descriptor, "rb", closefd=False) as reader:
             return reader.read(len(data) + 1) == data
     except OSError:
         return False
     finally:
-        os.close(file)
+        os.close(descriptor)
 
 
 class FileLock:

@@ -14,7 +14,7 @@ from athena.errors import Misconfigured
 from athena.gateway import sanitize
 from athena.gateway.config import ApprovalPolicy
 
-APPROVALS_FOLDER = "pins"
+APPROVALS_FOLDER = "pins"  # the name of the folder in existing data folders, so it cannot change
 MAX_TOOLS = 1_000  # of one server
 MAX_DEFINITION_CHARS = 64 << 10
 MAX_ALL_DEFINITIONS_CHARS = 4 << 20  # of one server

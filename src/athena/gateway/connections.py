@@ -1,4 +1,4 @@
-"""The open connections, one a server, on an event loop in a thread of their own."""
+"""The open connections, one per server, on a dedicated event-loop thread."""
 
 import asyncio
 import logging
@@ -20,17 +20,19 @@ CONFIG_POLL_INTERVAL_S = 1.0
 LOGIN_POLL_INTERVAL_S = 0.2
 SDK_LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
 
-OnRefused = Callable[[str, Mapping[str, RefusalReason]], None]  # gets a server and its tools that are not as approved
+# gets a server and its tools that differ from the approved ones
+OnRefused = Callable[[str, Mapping[str, RefusalReason]], None]
 
 
 class LoopTask(Generic[T]):
     """A coroutine on the event loop, which any thread can wait for and cancel."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], begun: threading.Event | None = None
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], started: threading.Event | None = None
     ) -> None:
         self.outcome: ThreadFuture[T] = ThreadFuture()
-        self.begun = begun or threading.Event()  # set before the first byte is sent: from then on it may have acted
+        # set before the first byte is sent: from then on the server may have executed the call
+        self.started = started or threading.Event()
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
         loop.call_soon_threadsafe(self._create_task, work)
@@ -60,13 +62,13 @@ class EventLoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], begun: threading.Event | None = None) -> LoopTask[T]:
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], started: threading.Event | None = None) -> LoopTask[T]:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="athena-gateway", daemon=True)
                 self._thread.start()
-            return LoopTask(self._loop, work(), begun)
+            return LoopTask(self._loop, work(), started)
 
     def stop(self, last_work: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float) -> None:
         """Run one last coroutine, cancel all others and end the thread; each step may take `timeout_s`."""
@@ -101,8 +103,8 @@ class ConnectionPool:
     ) -> None:
         self._environ, self._home = environ, home
         self._on_refused, self._refresh_config = on_refused, refresh_config
-        self._polling: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None  # referenced here, or it could be collected while it runs
+        self._poll_task: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None  # referenced here, or it could be collected while it runs
         self._connections: dict[str, ServerConnection] = {}
         self._loop = EventLoopThread()
         self.pid = os.getpid()
@@ -113,7 +115,7 @@ class ConnectionPool:
         self,
         server: str,
         entry: ServerEntry,
-        approved: ServerApprovals,
+        server_approvals: ServerApprovals,
         tool: str,
         path: str,
         arguments: Any,
@@ -121,14 +123,14 @@ class ConnectionPool:
         may_retry: bool,
     ) -> LoopTask[Any]:
         """Start a call on the event loop, connecting the server first if needed."""
-        begun = threading.Event()
+        started = threading.Event()
 
         async def call_tool() -> Any:
-            connection = self._get_connection(server, entry, approved)
-            result = await connection.call_tool(tool, arguments, begun.set, may_retry=may_retry)
+            connection = self._get_connection(server, entry, server_approvals)
+            result = await connection.call_tool(tool, arguments, started.set, may_retry=may_retry)
             return values.convert_tool_result(path, result)
 
-        return self._loop.submit(call_tool, begun)
+        return self._loop.submit(call_tool, started)
 
     async def check_servers(self, servers: Mapping[str, tuple[ServerEntry, ServerApprovals]]) -> dict[str, str]:
         """Connect the servers, all at once, and return the problem of each, empty if there is none."""
@@ -179,8 +181,8 @@ class ConnectionPool:
             url = entry.expand_variables(self._environ).options["url"]
             auth, callback_server = await oauth.create_login_auth(self._home, server, url, show)
             timeouts = {"startupTimeout": oauth.LOGIN_TIMEOUT_S, "timeout": oauth.LOGIN_TIMEOUT_S}
-            patient_entry = ServerEntry(entry.name, {**entry.options, **timeouts})
-            connection = ServerConnection(server, patient_entry, self._environ, lambda _: {}, lambda: auth)
+            login_entry = ServerEntry(entry.name, {**entry.options, **timeouts})
+            connection = ServerConnection(server, login_entry, self._environ, lambda _: {}, lambda: auth)
             try:
                 await connection.ensure_connected()
             finally:
@@ -201,7 +203,7 @@ class ConnectionPool:
         if (connection := self._connections.get(server)) is None:
             return False, ""
         delay_s = connection.retry_delay_s
-        retry = f"; tried again in {delay_s:.0f} s" if delay_s else ""
+        retry = f"; retrying in {delay_s:.0f} s" if delay_s else ""
         return connection.is_connected, f"{connection.error}{retry}" if connection.error else ""
 
     def close_stale(self, current: Mapping[str, ServerEntry]) -> None:
@@ -219,7 +221,7 @@ class ConnectionPool:
             self._loop.submit(close_connections)
 
     def close(self) -> None:
-        """Close every connection; the supervisor of a server that does not exit ends it."""
+        """Close every connection; supervisors kill servers that do not exit."""
         if self.pid != os.getpid():
             return
         connections, self._connections = list(self._connections.values()), {}
@@ -229,16 +231,16 @@ class ConnectionPool:
 
         self._loop.stop(close_all, CLOSE_TIMEOUT_S)
 
-    def _get_connection(self, server: str, entry: ServerEntry, approved: ServerApprovals) -> ServerConnection:
+    def _get_connection(self, server: str, entry: ServerEntry, server_approvals: ServerApprovals) -> ServerConnection:
         connection = self._connections.get(server)
         if connection is not None and connection.config == entry:
-            if connection.approvals is not approved:
-                if connection.approvals.tools != approved.tools:
+            if connection.approvals is not server_approvals:
+                if connection.approvals.tools != server_approvals.tools:
                     connection.invalidate_tools()
-                connection.approvals = approved
+                connection.approvals = server_approvals
             return connection
         if connection is not None:
-            self._closing = asyncio.get_running_loop().create_task(connection.close())
+            self._close_task = asyncio.get_running_loop().create_task(connection.close())
 
         def verify_tools(listing: ToolListing) -> Mapping[str, RefusalReason]:
             refused = approvals.compare_tools(new_connection.approvals, listing.tools)
@@ -251,11 +253,11 @@ class ConnectionPool:
             self._environ,
             verify_tools,
             lambda: self._load_auth(server, entry),
-            approved,
+            server_approvals,
             self._home,
         )
-        if self._polling is None or self._polling.done():
-            self._polling = asyncio.get_running_loop().create_task(self._poll_config())
+        if self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.get_running_loop().create_task(self._poll_config())
         return new_connection
 
     def _load_auth(self, server: str, entry: ServerEntry) -> Any:

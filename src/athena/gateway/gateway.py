@@ -242,7 +242,7 @@ class Gateway:
             pending = self.start_call(tool, to_json(arguments))
             result = to_json(await _wait_for_result(pending, caller))
         except BaseException as error:
-            was_sent = pending is not None and pending.begun.is_set()
+            was_sent = pending is not None and pending.started.is_set()
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
                 await database.write(lambda tx: calls.abandon_call(tx, call))
             raise

@@ -19,7 +19,7 @@ CONSISTENCY_RULES = {
         SELECT m.hash FROM memories m WHERE m.deleted IS NULL
         AND NOT EXISTS (SELECT 1 FROM passages p WHERE p.scope = m.scope AND p.memory = m.id AND p.live = 1)
         AND NOT EXISTS (SELECT 1 FROM waiting w WHERE w.scope = m.scope AND w.memory = m.id)""",
-    "memory {} waits for passages that it has": """
+    "memory {} is queued for indexing but is deleted or already indexed": """
         SELECT m.hash FROM waiting w JOIN memories m ON m.scope = w.scope AND m.id = w.memory
         WHERE m.deleted IS NOT NULL
         OR EXISTS (SELECT 1 FROM passages p WHERE p.scope = w.scope AND p.memory = w.memory)""",
@@ -31,10 +31,10 @@ CONSISTENCY_RULES = {
         WHERE p.start < 0 OR p.length < 1 OR p.start + p.length > length(m.content)""",
     "passage {} names a model but has no vector": """
         SELECT p.id FROM passages p WHERE p.live = 1 AND p.model IS NOT NULL AND p.code IS NULL""",
-    "tag {} is kept for a memory that is gone": """
+    "tag {} refers to a memory that does not exist": """
         SELECT t.tag FROM tags t
         WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.scope = t.scope AND m.id = t.memory)""",
-    "a mention of {} is kept for a memory that is gone": """
+    "a mention of {} refers to a memory that does not exist": """
         SELECT n.key FROM mentions n
         WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.scope = n.scope AND m.id = n.memory)""",
     "hash {} is shared by two memories": """
@@ -70,8 +70,9 @@ async def iter_memory_texts(tx: Transaction) -> AsyncIterator[MemoryTextCheck]:
            FROM memories m WHERE m.id > :last ORDER BY m.id LIMIT 200""",
         last=last_id,
     ):
-        for _, short_hash, content, metadata, digest, tags, indexed in rows:
-            yield MemoryTextCheck(short_hash, content, json.loads(metadata), digest, len(json.loads(tags)), indexed)
+        for _, short_hash, content, metadata, digest, tags, indexed_tag_count in rows:
+            tag_count = len(json.loads(tags))
+            yield MemoryTextCheck(short_hash, content, json.loads(metadata), digest, tag_count, indexed_tag_count)
         last_id = rows[-1][0]
 
 
@@ -83,19 +84,19 @@ async def count_passages(tx: Transaction) -> int:
 async def compute_statistics(tx: Transaction, scope: Scope, ages: Mapping[str, float]) -> dict[str, Any]:
     """Count what a project can see; `ages` maps names of periods to their start, the latest first."""
     visible = join_ids(await scopes.fetch_visible_ids(tx, scope))
-    live = f"FROM memories WHERE scope IN ({visible}) AND deleted IS NULL"
+    live_clause = f"FROM memories WHERE scope IN ({visible}) AND deleted IS NULL"
     [(total, oldest, newest, characters, occurrences)] = await tx.fetch(
-        f"SELECT count(*), min(happened), max(happened), sum(length(content)), sum(occurrences) {live}"
+        f"SELECT count(*), min(happened), max(happened), sum(length(content)), sum(occurrences) {live_clause}"
     )
-    types = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
+    types = await tx.fetch(f"SELECT memory_type, count(*) {live_clause} GROUP BY memory_type ORDER BY 2 DESC, 1")
     tags = await tx.fetch(
         f"""SELECT t.tag, count(*) FROM tags t JOIN memories m ON m.scope = t.scope AND m.id = t.memory
             WHERE t.scope IN ({visible}) AND m.deleted IS NULL GROUP BY t.tag ORDER BY 2 DESC, 1"""
     )
     counters = ", ".join(f"count(CASE WHEN happened >= :since{i} THEN 1 END)" for i in range(len(ages)))
     starts = {f"since{i}": start for i, start in enumerate(ages.values())}
-    [cumulated] = await tx.fetch(f"SELECT {counters} {live}", **starts)
-    by_age = [int(count) - int(before) for before, count in pairwise([0, *cumulated, total])]
+    [cumulative_counts] = await tx.fetch(f"SELECT {counters} {live_clause}", **starts)
+    by_age = [int(count) - int(before) for before, count in pairwise([0, *cumulative_counts, total])]
     by_kind = await count_by_kind(tx, scope)
     [(projects,)] = await tx.fetch("SELECT count(DISTINCT name) FROM scopes")
     return {
@@ -144,14 +145,14 @@ async def count_by_kind(tx: Transaction, scope: Scope) -> dict[str, int]:
 
 async def _count_forgotten(tx: Transaction, scope: Scope) -> int:
     """Count the rows that were forgotten or merged away and can come back; an undone creation does not count."""
-    own = join_ids(await scopes.fetch_project_ids(tx, scope))
-    stored = f"SELECT count(*) FROM memories WHERE scope IN ({own})"
+    own_scopes = join_ids(await scopes.fetch_project_ids(tx, scope))
+    count_sql = f"SELECT count(*) FROM memories WHERE scope IN ({own_scopes})"
     # Two counts that an index answers tell cheaply whether there are deleted rows at all.
-    [(deleted,)] = await tx.fetch(f"SELECT ({stored}) - ({stored} AND deleted IS NULL)")
+    [(deleted,)] = await tx.fetch(f"SELECT ({count_sql}) - ({count_sql} AND deleted IS NULL)")
     if not deleted:
         return 0
     [(count,)] = await tx.fetch(
-        f"""SELECT count(*) FROM memories m WHERE m.scope IN ({own}) AND m.deleted IS NOT NULL AND EXISTS
+        f"""SELECT count(*) FROM memories m WHERE m.scope IN ({own_scopes}) AND m.deleted IS NOT NULL AND EXISTS
               (SELECT 1 FROM history h WHERE h.scope = m.scope AND h.memory = m.id AND h.undone = 0
                AND h.action IN ('forgotten', 'merged away'))"""
     )

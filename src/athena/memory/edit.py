@@ -131,7 +131,7 @@ async def restore_memory(store: Store, ref: Ref, kind: Kind | None, call: Call) 
 
     async def write_restored(tx: Transaction) -> bool:
         async def restore_row(call_id: int) -> bool:
-            row = await locate_any(tx, call.scope, ref, kind, deleted=True)
+            row = await locate_any(tx, call.scope, ref, kind, include_deleted=True)
             if row.deleted is None:
                 return False
             for hooks in store.edit_hooks:
@@ -162,7 +162,7 @@ async def undo_change(store: Store, call: Call) -> list[Change]:
         undone = await calls.run_once(tx, call, undo_last_call)
         changes = []
         for message, scope, row_id in undone:
-            memory = (await rows.fetch_memories(tx, [scope], [row_id], forgotten=True)).get(row_id)
+            memory = (await rows.fetch_memories(tx, [scope], [row_id], include_deleted=True)).get(row_id)
             text = texts.get(row_id, memory.content if memory else "")
             changes.append(
                 Change(now, message, "undo", {"hash": memory.hash if memory else "", "content": text}),
@@ -184,7 +184,7 @@ async def _undo_step(
             await history_rows.mark_change_undone(tx, step)
             if undone.text is not None:
                 texts[undone.row_id] = undone.text
-            return [f"undid: {step.action}" if undone.done else SUPERSEDED_MESSAGE, step.scope, undone.row_id]
+            return [f"undid: {step.action}" if undone.applied else SUPERSEDED_MESSAGE, step.scope, undone.row_id]
     return [await _undo_memory_step(store, tx, step, call_id, now, texts), step.scope, step.memory]
 
 
@@ -254,7 +254,7 @@ async def _list_purgeable(store: Store, tx: Transaction, refs: Sequence[Ref] | N
         return await rows.list_forgotten_ids(tx, await scopes.fetch_project_ids(tx, scope))
     ids: dict[int, None] = {}
     for ref in refs:
-        row = await locate_any(tx, scope, ref, None, deleted=True)
+        row = await locate_any(tx, scope, ref, None, include_deleted=True)
         ids[row.memory.id] = None
         for hooks in store.edit_hooks:
             ids |= dict.fromkeys(await hooks.list_dependent_ids(tx, row))

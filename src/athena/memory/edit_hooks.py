@@ -1,4 +1,4 @@
-"""Hooks of other features in forget, restore, undo and purge.
+"""Hooks that let other features take part in forget, restore, undo and purge.
 
 The graph, consolidation and programs each subclass EditHooks; the composition root hands one of each to the store, so
 that memory/edit.py imports none of these features.
@@ -13,10 +13,10 @@ from athena.memory.rows import MemoryRow
 from athena.storage.database import Transaction
 
 
-class UndoneChange(NamedTuple):
+class UndoResult(NamedTuple):
     """The result of undoing one recorded change."""
 
-    done: bool  # False if the same thing was created again since, so that nothing was changed
+    applied: bool  # False if the same thing was created again since, so that nothing was changed
     row_id: int  # the memory that was changed; negative for a row of another table
     text: str | None = None  # of the changed row, if it is not the memory's text
 
@@ -32,7 +32,7 @@ class Purge(NamedTuple):
 class EditHooks:
     """A feature's part in edits of memories. Every method runs inside the transaction of the edit."""
 
-    async def undo_change(self, tx: Transaction, change: ChangeRow, now: float) -> UndoneChange | None:
+    async def undo_change(self, tx: Transaction, change: ChangeRow, now: float) -> UndoResult | None:
         """Undo a change that this feature recorded; return None if another feature recorded it."""
 
     def check_forget(self, row: MemoryRow) -> None:
@@ -53,4 +53,4 @@ class EditHooks:
         """Remove what this feature stores about a memory, for good."""
 
     async def purge_project(self, tx: Transaction, purge: Purge) -> None:
-        """Remove what this feature stores for a project and a purge must reach, after its memories are removed."""
+        """Remove this feature's project data, after the memories are removed."""

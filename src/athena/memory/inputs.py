@@ -65,7 +65,7 @@ def clean_field(name: str, text: str, max_chars: int) -> tuple[str, tuple[str, .
     """Return a text that metadata will hold under `name`, without secrets, and the kinds of the secrets."""
     _, cleaned, kinds = _redact_field(name, clean_text(text.strip(), name))
     if len(cleaned) > max_chars:
-        raise InvalidInput(f"{name} has {len(cleaned):,} characters; at most {max_chars:,} are kept")
+        raise InvalidInput(f"{name} has {len(cleaned):,} characters; at most {max_chars:,} are allowed")
     return cleaned, kinds
 
 
@@ -129,9 +129,15 @@ def create_tag_filter(scope: Scope, tags: Tags, match: str) -> Filter:
 
 
 def create_filter(
-    scope: Scope, tags: Tags, memory_type: str | None, since: str | float | None, until: str | float | None, now: float
+    scope: Scope,
+    tags: Tags = None,
+    memory_type: str | None = None,
+    since: str | float | None = None,
+    until: str | float | None = None,
+    now: float | None = None,
 ) -> Filter:
-    """Return a filter; times may be in plain words."""
+    """Return a filter; times may be in plain words, relative to `now`, by default the system's time."""
+    now = clock.system_clock() if now is None else now
     return Filter(
         scope,
         clean_tags(tags),

@@ -45,15 +45,15 @@ class TagCount:
     count: int
 
 
-async def locate(tx: Transaction, scope: Scope, ref: Ref, *, deleted: bool = False) -> MemoryRow:
-    """Return the one memory that `ref` names, with `deleted` also a forgotten one; raise NotFound or Conflict."""
+async def locate(tx: Transaction, scope: Scope, ref: Ref, *, include_deleted: bool = False) -> MemoryRow:
+    """Return the memory that `ref` names, with `include_deleted` also a forgotten one; raise NotFound or Conflict."""
     visible = await scopes.fetch_visible_ids(tx, scope)
     candidates = await _find_candidates(tx, visible, ref, scope.kind)
-    if deleted:  # the project's own rows come before the shared project's, forgotten or not
+    if include_deleted:  # the project's own rows come before the shared project's, forgotten or not
         candidates.sort(key=lambda row: visible.index(row.scope))
         candidates = [row for row in candidates if row.scope == candidates[0].scope]
     live = [row for row in candidates if row.deleted is None]
-    matches = live or (candidates if deleted else [])
+    matches = live or (candidates if include_deleted else [])
     if not matches and candidates:
         raise NotFound(f"{scope.kind} {ref} was forgotten", hint="restore_memory brings it back")
     if not matches:
@@ -66,19 +66,21 @@ async def locate(tx: Transaction, scope: Scope, ref: Ref, *, deleted: bool = Fal
     return matches[0]
 
 
-async def locate_any(tx: Transaction, scope: Scope, ref: Ref, kind: Kind | None, *, deleted: bool = False) -> MemoryRow:
+async def locate_any(
+    tx: Transaction, scope: Scope, ref: Ref, kind: Kind | None, *, include_deleted: bool = False
+) -> MemoryRow:
     """Return the one row of a kind that `ref` names; without a kind, a memory before anything else."""
     if kind is not None:
-        return await locate(tx, scope.with_kind(kind), ref, deleted=deleted)
+        return await locate(tx, scope.with_kind(kind), ref, include_deleted=include_deleted)
     try:
-        return await locate(tx, scope, ref, deleted=deleted)
+        return await locate(tx, scope, ref, include_deleted=include_deleted)
     except NotFound:
         if await _find_candidates(tx, await scopes.fetch_visible_ids(tx, scope), ref, scope.kind):
             raise  # it names a forgotten memory, so nothing else
         matches = []
         for other_kind in OTHER_KINDS:
             with suppress(NotFound):
-                matches.append(await locate(tx, scope.with_kind(other_kind), ref, deleted=deleted))
+                matches.append(await locate(tx, scope.with_kind(other_kind), ref, include_deleted=include_deleted))
         if len(matches) > 1:
             raise _create_conflict(ref, matches) from None
         if not matches:
@@ -140,7 +142,7 @@ async def list_tags(store: Store, scope: Scope) -> list[TagCount]:
 
 async def list_changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:
     async def read_changes(tx: Transaction) -> list[Change]:
-        row = await locate_any(tx, scope, ref, kind, deleted=True)
+        row = await locate_any(tx, scope, ref, kind, include_deleted=True)
         return await history_rows.list_changes(tx, row.scope, row.memory.id)
 
     return await store.database.read(read_changes)

@@ -52,7 +52,7 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_fi
 
         outcomes = await calls.run_once(tx, call, write_batch)
         own = await scopes.fetch_own_ids(tx, call.scope)
-        memories = await rows.fetch_memories(tx, own, {memory_id for memory_id, _ in outcomes}, forgotten=True)
+        memories = await rows.fetch_memories(tx, own, {memory_id for memory_id, _ in outcomes}, include_deleted=True)
         if any(memory_id not in memories for memory_id, _ in outcomes):  # the same call again, after a purge
             raise NotFound("a memory that this call stored was purged since", hint="use a new key to store it again")
         stored = [

@@ -1,4 +1,4 @@
-"""SQL of memories: rows, tags, links, tasks and the queue of rows to index. Every read names the scopes it may see."""
+"""SQL of memories: rows, tags, links and the queue of rows to index. Every read names the scopes it may see."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.values import Scope
-from athena.memory.values import UNFINISHED_STATES, Memory
+from athena.memory.values import Memory
 from athena.storage import scopes
 from athena.storage.database import Row, Transaction
 from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches, tag_key
@@ -24,9 +24,9 @@ INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label
 RELATED_ACTION = "related"  # the action that history records for a link
 CONTRADICTED_BY = "contradicted by"  # links a memory to a newer one that contradicts it
 QUOTES_RELATION = "quotes"  # links a row to a memory whose text it repeats: a purge of the memory removes the row too
-QUOTED_RELATION = "quoted"  # the same, where only the row's history repeats the text
+QUOTED_BEFORE_RELATION = "quoted"  # the same, where only the row's history repeats the text
 MERGED_INTO = "merged into"  # links a forgotten duplicate to the memory that stays
-RESERVED_RELATIONS = (QUOTES_RELATION, QUOTED_RELATION, MERGED_INTO)
+RESERVED_RELATIONS = (QUOTES_RELATION, QUOTED_BEFORE_RELATION, MERGED_INTO)
 
 
 class MemoryRow(NamedTuple):
@@ -119,16 +119,16 @@ async def list_memories_by_time(
 
 
 async def fetch_memories(
-    tx: Transaction, scope_ids: list[int], ids: Iterable[int], *, forgotten: bool = False
+    tx: Transaction, scope_ids: list[int], ids: Iterable[int], *, include_deleted: bool = False
 ) -> dict[int, Memory]:
-    """Return memories of these scopes by id, with `forgotten` also deleted ones."""
-    live = "" if forgotten else "AND m.deleted IS NULL"
+    """Return memories of these scopes by id, with `include_deleted` also deleted ones."""
+    live_condition = "" if include_deleted else "AND m.deleted IS NULL"
     memories: dict[int, Memory] = {}
     for batch in split_batches(list(ids)):
-        names, bound = bind_list("id", batch)
+        placeholders, bound = bind_list("id", batch)
         rows = await tx.fetch(
             f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES}
-                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id IN ({names}) {live}""",
+                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id IN ({placeholders}) {live_condition}""",
             **bound,
         )
         memories |= {row[0]: memory_from_row(row) for row in rows}
@@ -136,7 +136,7 @@ async def fetch_memories(
 
 
 async def find_memory_rows(tx: Transaction, scope_ids: list[int], condition: str, **values: Any) -> list[MemoryRow]:
-    """Return rows that meet a condition, live ones before deleted ones, then in the order of the scopes."""
+    """Return at most 50 rows that meet a condition: live before deleted ones, then by scope as given, then by id."""
     rows = await tx.fetch(
         f"""{SELECT_ROWS_SQL} WHERE m.scope IN ({join_ids(scope_ids)}) AND {condition}
             ORDER BY m.deleted IS NOT NULL, m.id DESC LIMIT 50""",
@@ -207,10 +207,10 @@ async def find_known_digests(tx: Transaction, scope_ids: list[int], digests: lis
     """Return which of these digests belong to live memories of the scopes."""
     known: set[str] = set()
     for batch in split_batches(digests):
-        names, bound = bind_list("digest", batch)
+        placeholders, bound = bind_list("digest", batch)
         rows = await tx.fetch(
             f"""SELECT digest FROM memories WHERE scope IN ({join_ids(scope_ids)})
-                AND digest IN ({names}) AND deleted IS NULL""",
+                AND digest IN ({placeholders}) AND deleted IS NULL""",
             **bound,
         )
         known |= {row[0] for row in rows}
@@ -258,7 +258,7 @@ async def lock_memory(tx: Transaction, row: MemoryRow) -> None:
 
 
 async def increment_occurrences(tx: Transaction, row: MemoryRow) -> None:
-    """Count that a memory was stored once more."""
+    """Increment a memory's occurrence count."""
     await tx.execute(
         "UPDATE memories SET occurrences = occurrences + 1 WHERE scope = :scope AND id = :id",
         scope=row.scope,
@@ -292,7 +292,7 @@ async def _assign_short_hash(tx: Transaction, scope: int, digest: str) -> str:
 
 
 async def delete_memory(tx: Transaction, scope: int, memory: int) -> None:
-    """Delete a memory from every table; its passages must be retired already."""
+    """Delete a memory from every table; delete its passages first."""
     for table in ("tags", "links", "waiting", "mentions"):
         await tx.execute(f"DELETE FROM {table} WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
     await tx.execute("DELETE FROM links WHERE other = :memory", memory=memory)
@@ -327,10 +327,10 @@ async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int
 
     ages: dict[int, Sequence[float]] = {}
     for batch in split_batches(ids):
-        names, bound = bind_list("id", batch)
+        placeholders, bound = bind_list("id", batch)
         rows = await tx.fetch(
             f"""SELECT id, happened, strength, used FROM memories
-                WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names})""",
+                WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({placeholders})""",
             **bound,
         )
         ages |= {row[0]: row[1:] for row in rows}
@@ -340,11 +340,11 @@ async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int
 async def strengthen_memories(scope: Scope, ids: list[int], now: float, half_life: float, tx: Transaction) -> None:
     """Strengthen memories that were used, starting from their strength as it has decayed until now."""
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
-    names, bound = bind_list("id", ids)
+    placeholders, bound = bind_list("id", ids)
     await tx.execute(
         f"""UPDATE memories SET used = :now, strength =
                 0.2 + 0.8 * strength * power(2.0, -(CASE WHEN used > :now THEN 0 ELSE :now - used END) / :half_life)
-            WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names})""",
+            WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({placeholders})""",
         now=now,
         half_life=half_life,
         **bound,
@@ -414,7 +414,7 @@ async def list_quoting_rows(tx: Transaction, memory: int) -> list[tuple[int, int
              AND (l.relation IN (:now, :before) OR (l.relation = :merged AND m.deleted IS NOT NULL))""",
         memory=memory,
         now=QUOTES_RELATION,
-        before=QUOTED_RELATION,
+        before=QUOTED_BEFORE_RELATION,
         merged=MERGED_INTO,
     )
     return [(scope, memory_id) for scope, memory_id in rows]
@@ -434,29 +434,9 @@ async def list_links(tx: Transaction, scope_ids: list[int], memory: int) -> list
     return [(relation, memory_id, short_hash) for relation, memory_id, short_hash in rows]
 
 
-async def list_tasks_in_states(tx: Transaction, criteria: Filter, states: Iterable[str]) -> list[Memory]:
-    """Return the tasks in one of some states, the earliest due first."""
-    condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
-    wanted = tuple(states)
-    names, bound = bind_list("state", wanted)
-    # Repeats the condition of the partial index memories_unfinished, so that finished tasks cost nothing.
-    index = f"AND m.memory_type IN {UNFINISHED_STATES!r}" if set(wanted) <= set(UNFINISHED_STATES) else ""
-    rows = await tx.fetch(
-        f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} WHERE {condition} {index} AND m.memory_type IN ({names})
-            ORDER BY m.happened, m.id""",
-        **values | bound,
-    )
-    return [memory_from_row(row) for row in rows]
-
-
-async def find_unfinished_tasks(tx: Transaction, scope_ids: list[int], ids: Iterable[int]) -> set[int]:
-    """Return which of these tasks are not finished."""
-    tasks = await fetch_memories(tx, scope_ids, ids)
-    return {task_id for task_id, task in tasks.items() if task.memory_type in UNFINISHED_STATES}
-
-
 async def enqueue_memory(tx: Transaction, scope: int, memory: int) -> None:
-    """Note that the passages of a memory are still to be indexed."""
+    """Queue a memory for indexing."""
+    # the table `waiting` is the index queue
     await tx.execute("INSERT INTO waiting (scope, memory) VALUES (:scope, :memory)", scope=scope, memory=memory)
 
 
@@ -468,5 +448,7 @@ async def list_queued_memories(tx: Transaction, limit: int) -> list[tuple[int, i
 
 async def dequeue_memories(tx: Transaction, scope: int, ids: list[int]) -> None:
     for batch in split_batches(ids):
-        names, bound = bind_list("id", batch)
-        await tx.execute(f"DELETE FROM waiting WHERE scope = :scope AND memory IN ({names})", scope=scope, **bound)
+        placeholders, bound = bind_list("id", batch)
+        await tx.execute(
+            f"DELETE FROM waiting WHERE scope = :scope AND memory IN ({placeholders})", scope=scope, **bound
+        )

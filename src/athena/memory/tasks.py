@@ -21,6 +21,7 @@ from athena.memory.prepare import prepare_memory
 from athena.memory.remember import remember
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
+from athena.memory.task_rows import find_unfinished_tasks, list_tasks_in_states
 from athena.memory.values import (
     DETAILS_SEPARATOR,
     MOMENT_KEY,
@@ -121,7 +122,8 @@ def _join_text(title: str, details: str | None) -> str:
     line = " ".join(clean_text(title, "title").split())
     if len(line) > MAX_TITLE_CHARS:
         raise InvalidInput(
-            f"title has {len(line):,} characters; at most {MAX_TITLE_CHARS} are kept", hint="put the rest into details"
+            f"title has {len(line):,} characters; at most {MAX_TITLE_CHARS} are allowed",
+            hint="put the rest into details",
         )
     if not details or not details.strip():
         return line
@@ -144,7 +146,7 @@ async def _to_tasks(tx: Transaction, scope: Scope, memories: Iterable[Memory], n
     dependencies = {task_id for memory in memories for task_id in get_task_plan(memory).get("depends_on", ())}
     unfinished: set[int] = set()
     if dependencies:
-        unfinished = await rows.find_unfinished_tasks(tx, await scopes.fetch_visible_ids(tx, scope), dependencies)
+        unfinished = await find_unfinished_tasks(tx, await scopes.fetch_visible_ids(tx, scope), dependencies)
     return [task_from_memory(memory, unfinished, now) for memory in memories]
 
 
@@ -172,7 +174,7 @@ async def list_tasks(
     states = UNFINISHED_STATES if state is None or state == "blocked" else (state,)
 
     async def read_tasks(tx: Transaction) -> list[Task]:
-        return await _to_tasks(tx, criteria.scope, await rows.list_tasks_in_states(tx, criteria, states), now)
+        return await _to_tasks(tx, criteria.scope, await list_tasks_in_states(tx, criteria, states), now)
 
     tasks = await store.database.read(read_tasks)
     if state == "blocked":
@@ -264,7 +266,7 @@ async def complete_task(store: Store, ref: Ref, outcome: str | None, force: bool
     done = await _revise_task(store, ref, mark_done, call)
 
     async def read_unblocked(tx: Transaction) -> list[Task]:
-        unfinished = await rows.list_tasks_in_states(tx, Filter(call.scope), UNFINISHED_STATES)
+        unfinished = await list_tasks_in_states(tx, Filter(call.scope), UNFINISHED_STATES)
         dependents = [memory for memory in unfinished if done.id in get_task_plan(memory).get("depends_on", ())]
         return [task for task in await _to_tasks(tx, call.scope, dependents, now) if not task.blocked]
 
@@ -321,7 +323,7 @@ async def _refuse_blocked(tx: Transaction, scope: Scope, memory: Memory, state: 
     if state not in ("in_progress", "done") or not depends_on:
         return
     visible = await scopes.fetch_visible_ids(tx, scope)
-    unfinished = await rows.find_unfinished_tasks(tx, visible, depends_on)
+    unfinished = await find_unfinished_tasks(tx, visible, depends_on)
     if unfinished:
         blocking = sorted((await rows.fetch_memories(tx, visible, sorted(unfinished))).items())
         listed = ", ".join(_format_task(task_id, get_task_title(task)) for task_id, task in blocking)

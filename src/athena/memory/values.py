@@ -105,7 +105,7 @@ def clean_text(text: str, name: str = "content") -> str:
         raise InvalidInput(f"{name} must not be empty")
     if size > MAX_CONTENT_BYTES:
         raise InvalidInput(
-            f"{name} is {size:,} bytes; at most {MAX_CONTENT_BYTES:,} are kept",
+            f"{name} is {size:,} bytes; at most {MAX_CONTENT_BYTES:,} are allowed",
             hint="split it into parts, or keep a summary",
         )
     return text
@@ -122,11 +122,13 @@ def clean_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
         if not isinstance(tag, str):
             raise InvalidInput(f"tags must be text, not {type(tag).__name__}")
         if len(tag) > MAX_TAG_CHARS * 4:
-            raise InvalidInput(f"tags: one has {len(tag):,} characters; at most {MAX_TAG_CHARS} are kept")
+            raise InvalidInput(f"tags: one has {len(tag):,} characters; at most {MAX_TAG_CHARS} are allowed")
         if not (name := " ".join(clean_text(tag, "a tag").split() if tag.strip("\0 \t\r\n") else ())):
             continue
         if len(name) > MAX_TAG_CHARS:
-            raise InvalidInput(f"tags: {name[:20]!r}... has {len(name)} characters; at most {MAX_TAG_CHARS} are kept")
+            raise InvalidInput(
+                f"tags: {name[:20]!r}... has {len(name)} characters; at most {MAX_TAG_CHARS} are allowed"
+            )
         unique.setdefault(tag_key(name), name)
     if len(unique) > MAX_TAGS:
         raise InvalidInput(f"tags: there are {len(unique):,}; a memory takes at most {MAX_TAGS}")
@@ -142,7 +144,9 @@ def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"metadata must be plain JSON values: {error}"[:300]) from None
     if len(text) > MAX_METADATA_CHARS:
-        raise InvalidInput(f"metadata takes {len(text):,} characters as JSON; at most {MAX_METADATA_CHARS:,} are kept")
+        raise InvalidInput(
+            f"metadata takes {len(text):,} characters as JSON; at most {MAX_METADATA_CHARS:,} are allowed"
+        )
     return dict(json.loads(text))
 
 
@@ -178,7 +182,7 @@ def clean_name(text: str, name: str, max_chars: int = 60) -> str:
     """Return a short label, such as a memory's type."""
     label = " ".join(clean_text(text, name).split())
     if len(label) > max_chars:
-        raise InvalidInput(f"{name} has {len(label)} characters; at most {max_chars} are kept")
+        raise InvalidInput(f"{name} has {len(label)} characters; at most {max_chars} are allowed")
     return label
 
 

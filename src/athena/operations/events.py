@@ -205,8 +205,8 @@ async def briefing(
     branch: Annotated[str | None, Param("The branch that is worked on.", most=1_000)] = None,
     files: Annotated[list[str] | None, Param("Files that were changed.", most=1_000)] = None,
     commits: Annotated[list[str] | None, Param("What the last commits say, the newest first.", most=100)] = None,
-    session_id: Annotated[str | None, Param("The session that is told; nothing twice.", most=1_000)] = None,
-    again: Annotated[bool, Param("Whether it lost sight of what it was told before.")] = False,
+    session_id: Annotated[str | None, Param("Session id; items already sent to it are left out.", most=1_000)] = None,
+    again: Annotated[bool, Param("True if the session's context was reset.")] = False,
 ) -> Briefing:
     """Tell what a new session should know.
 
@@ -229,10 +229,10 @@ async def briefing(
 async def remind(
     ctx: Context,
     prompt: Annotated[str, Param("What was asked.", least=1, most=20_000)],
-    session_id: Annotated[str | None, Param("The session that is told; nothing twice.", most=1_000)] = None,
+    session_id: Annotated[str | None, Param("Session id; items already sent to it are left out.", most=1_000)] = None,
     budget_tokens: Budget = prompts.REMINDER_BUDGET_TOKENS,
 ) -> Briefing:
-    """Tell what matters for a prompt; mostly nothing.
+    """Return what memory says about a prompt; mostly nothing.
 
     >>> events.remind(prompt="why does the billing job retry failed charges?", session_id="s1")
     """

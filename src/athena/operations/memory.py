@@ -28,7 +28,7 @@ async def remember(
     ctx: Context,
     content: params.Content,
     tags: params.Tags = None,
-    memory_type: Annotated[str, Param("The kind of memory, e.g. note, decision, preference.")] = "note",
+    memory_type: Annotated[str, Param("The type of memory, e.g. note, decision, preference.")] = "note",
     metadata: params.Metadata = None,
     importance: params.Importance = 0.5,
 ) -> Stored:

@@ -11,7 +11,7 @@ Limit = Annotated[int, Param("How many to return.", least=1, most=10_000)]
 Offset = Annotated[int, Param("How many to skip first.", least=0, most=10**15)]
 Tags = Annotated[str | list[str] | None, Param("One tag, several between commas, or a list.")]
 Match = Annotated[Literal["any", "all"], Param("Whether any of the tags is enough, or all are needed.")]
-MemoryType = Annotated[str | None, Param("The kind of memory, e.g. note, decision, preference.")]
+MemoryType = Annotated[str | None, Param("The type of memory, e.g. note, decision, preference.")]
 Metadata = Annotated[
     dict[str, Any] | None,
     Param("Anything else worth knowing; session_id, speaker, role, source and date are understood."),

@@ -100,7 +100,8 @@ class ProgramRunner:
 
         async with self._wait_for_turn(context.scope.project, row.workspace, APPROVAL_TURN_TIMEOUT_S):
             program_run = await ProgramRun.create(self, context, run_id, row.workspace, needs_skills=True, row=row)
-            await run_in_thread(program_run.check_paused, row)
+            if approved:  # a refusal also ends a run that this version cannot resume
+                await run_in_thread(program_run.check_paused, row)
             process, now = run_record.get_process_name(), context.store.clock()
             if not await context.store.database.write(
                 lambda tx: runs.claim_run(tx, context.scope, run_id, process, now)

@@ -26,7 +26,9 @@ def parse_skill(name: str, code: str, description: str | None = None, example: s
     if not summary:
         raise InvalidInput("a skill needs a description", hint="give description, or write a docstring")
     if len(summary) > MAX_DESCRIPTION_CHARS:
-        raise InvalidInput(f"description has {len(summary):,} characters; at most {MAX_DESCRIPTION_CHARS:,} are kept")
+        raise InvalidInput(
+            f"description has {len(summary):,} characters; at most {MAX_DESCRIPTION_CHARS:,} are allowed"
+        )
     arguments = function.args
     if arguments.posonlyargs or arguments.vararg or arguments.kwarg:
         raise InvalidInput(
@@ -47,9 +49,11 @@ def parse_skill(name: str, code: str, description: str | None = None, example: s
 def check_skill_name(name: str) -> str:
     """Return the name if a program can call it."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name.startswith("_"):
-        raise InvalidInput(f"{name!r:.60} is no name of a function", hint="letters, digits and _, e.g. weekly_report")
+        raise InvalidInput(
+            f"{name!r:.60} is not a valid function name", hint="letters, digits and _, e.g. weekly_report"
+        )
     if len(name) > MAX_SKILL_NAME_CHARS:
-        raise InvalidInput(f"name has {len(name)} characters; at most {MAX_SKILL_NAME_CHARS} are kept")
+        raise InvalidInput(f"name has {len(name)} characters; at most {MAX_SKILL_NAME_CHARS} are allowed")
     return name
 
 
@@ -154,13 +158,13 @@ def format_skill_file(skill: Skill) -> str:
 _BACK_UP_SOURCE = '''
 def back_up_entities(path: str = "backups/entities.json") -> dict:
     """Write all entities and relations of the knowledge graph to a file of the workspace."""
-    graph_now = graph.read_graph()
-    written = workspace.write(path=path, content=graph_now)
+    snapshot = graph.read_graph()
+    file = workspace.write(path=path, content=snapshot)
     return {
-        "path": written["path"],
-        "bytes": written["size"],
-        "entities": len(graph_now["entities"]),
-        "relations": len(graph_now["relations"]),
+        "path": file["path"],
+        "bytes": file["size"],
+        "entities": len(snapshot["entities"]),
+        "relations": len(snapshot["relations"]),
     }
 '''
 
@@ -181,13 +185,18 @@ def duplicate_report(threshold: float = 0.92, path: str = "reports/duplicates.js
         })
     if groups:
         workspace.write(path=path, content=groups)
-    superfluous = sum(len(group["forget"]) for group in groups)
-    return {"groups": len(groups), "superfluous": superfluous, "path": path if groups else None, "first": groups[:5]}
+    duplicate_count = sum(len(group["forget"]) for group in groups)
+    return {
+        "groups": len(groups),
+        "superfluous": duplicate_count,
+        "path": path if groups else None,
+        "first": groups[:5],
+    }
 '''
 
 _WEEKLY_SOURCE = '''
 def weekly_summary(days: int = 7, limit: int = 20) -> dict:
-    """Sum up the last days: what was kept, what happened, what is due, and the most used tags."""
+    """Sum up the last days: new memories, what happened, what is due, and the most used tags."""
     since = f"{days} days ago"
     rows = memory.list_memories(k=500, since=since)
     counts = {}

@@ -64,7 +64,7 @@ def clean_path(path: str) -> str:
     if any(not char.isprintable() for char in text) or make_storable(text) != text:
         raise InvalidInput("a path must have printable characters only", hint=hint)
     if len(cleaned := "/".join(parts)) > MAX_PATH_CHARS:
-        raise InvalidInput(f"a path has {len(cleaned):,} characters; at most {MAX_PATH_CHARS} are kept")
+        raise InvalidInput(f"a path has {len(cleaned):,} characters; at most {MAX_PATH_CHARS} are allowed")
     return cleaned
 
 

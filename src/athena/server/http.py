@@ -34,7 +34,7 @@ HEALTH_TIMEOUT_S = 5.0
 JSON_MEDIA_TYPE = "application/json"
 NDJSON_MEDIA_TYPE = "application/x-ndjson"
 
-CallerFactory = Callable[[str | None, str | None], Any]  # project and idempotency key to a caller
+ContextFactory = Callable[[str | None, str | None], Any]  # project and idempotency key to a context
 HealthProbe = Callable[[], Awaitable[dict[str, Any]]]
 
 
@@ -44,7 +44,7 @@ class HttpApi:
     def __init__(
         self,
         catalog: Catalog,
-        create_caller: CallerFactory,
+        create_context: ContextFactory,
         probe_health: HealthProbe,
         facts: dict[str, Any],
         *,
@@ -53,7 +53,7 @@ class HttpApi:
     ) -> None:
         self.dispatcher = CallDispatcher(catalog, is_stopping=is_stopping, max_concurrent=max_concurrent)
         self.metrics = self.dispatcher.metrics
-        self._create_context = create_caller
+        self._create_context = create_context
         self._probe_health = probe_health
         self._facts = facts
         self._health_lock = asyncio.Lock()
@@ -90,14 +90,14 @@ class HttpApi:
             raise InvalidInput(f"limit must be a number from 1 to 100, not {limit!r:.40}")
         category = request.query_params.get("category")
         return _create_json_response(
-            await openapi.search_tools(self._create_caller(request), query, int(limit), category)
+            await openapi.search_tools(self._get_context(request), query, int(limit), category)
         )
 
     async def _get_tool(self, request: Request) -> Response:
         name = request.path_params["name"]
         catalog = self.dispatcher.load_catalog()
         if name.startswith("skills.") and name not in catalog:
-            skill = await tools.find_skill(self._create_caller(request), name)
+            skill = await tools.find_skill(self._get_context(request), name)
             if skill is not None:
                 return _create_json_response(openapi.describe_skill(skill))
         operation = catalog.get_operation(name)
@@ -150,7 +150,7 @@ class HttpApi:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type=JSON_MEDIA_TYPE, headers=headers)
 
-    def _create_caller(self, request: Request) -> Any:
+    def _get_context(self, request: Request) -> Any:
         """Return the context of a call, with the project and the idempotency key of the headers."""
         return self._create_context(
             get_project_header(request), _get_header(request, "Idempotency-Key", MAX_IDEMPOTENCY_KEY_CHARS)
@@ -167,9 +167,9 @@ class HttpApi:
             if len(raw) < LARGE_BODY_BYTES
             else await start_in_thread(_parse_arguments, request, raw)
         )
-        caller = self._create_caller(request)
+        context = self._get_context(request)
         began = time.perf_counter()
-        result = await self.dispatcher.dispatch(operation, arguments, caller)
+        result = await self.dispatcher.dispatch(operation, arguments, context)
         elapsed_s = time.perf_counter() - began
         if isinstance(result, list | tuple) and _accepts_ndjson(request.headers.get("accept", "")):
             self.metrics.count_tokens(
@@ -237,14 +237,14 @@ def _parse_arguments(request: Request, raw: bytes) -> dict[str, Any]:
 
 
 def _reject_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object; refuse one with a key twice, since parsers differ in which value they take."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("duplicate key")
     return values
 
 

@@ -4,10 +4,10 @@ import threading
 from functools import partial
 
 from athena.core.values import Call
-from athena.storage import calls, usage
+from athena.storage import calls
 from athena.storage.database import Database, Transaction
 from athena.storage.sqlite import fork
-from athena.storage.usage import DAY_S, TokenUsage
+from athena.storage.usage import DAY_S, TokenUsage, add_usage
 
 MAX_BATCH_ENTRIES = 1_000
 
@@ -18,7 +18,7 @@ class _LogBatch:
     def __init__(self) -> None:
         self.entries = 0
         self.calls: list[tuple[Call, str, float]] = []
-        # By project, day, operation and surface: calls, given, returned, shown.
+        # By project, day, operation and surface: call count, input, output and displayed tokens.
         self.usage: dict[tuple[str, int, str, str], list[int]] = {}
 
 
@@ -34,19 +34,19 @@ class CallLog:
         with self._lock:
             self._get_batch().calls.append((call, outcome, elapsed_ms))
 
-    def log_usage(self, project: str, at: float, operation: str, surface: str, spent: TokenUsage) -> None:
+    def log_usage(self, project: str, at: float, operation: str, surface: str, usage: TokenUsage) -> None:
         """Buffer the tokens of a call."""
         with self._lock:
             sums = self._get_batch().usage.setdefault((project, int(at // DAY_S), operation, surface), [0, 0, 0, 0])
-            for i, more in enumerate((1, *spent)):
-                sums[i] += more
+            for i, amount in enumerate((1, *usage)):
+                sums[i] += amount
 
     def _get_batch(self) -> _LogBatch:
         """Return the batch to add to: a new one if the last is full or being written."""
         batch = self._batch
         if batch is None or batch.entries >= MAX_BATCH_ENTRIES:
             self._batch = batch = _LogBatch()
-            # Two jobs, so that calls are kept where usage fails: other processes update the same rows of usage.
+            # Two jobs, so that a failed usage write, whose rows other processes update too, does not lose the calls.
             self._database.defer_write(partial(self._write_calls, batch))
             self._database.defer_write(partial(self._write_usage, batch))
         batch.entries += 1
@@ -66,8 +66,8 @@ class CallLog:
     async def _write_usage(self, batch: _LogBatch, tx: Transaction) -> None:
         self._seal_batch(batch)
         # Sorted, because each row stays locked until the commit: processes with different orders would deadlock.
-        for (project, day, operation, surface), (count, *spent) in sorted(batch.usage.items()):
-            await usage.add_usage(tx, project, day, operation, surface, TokenUsage(*spent), count)
+        for (project, day, operation, surface), (count, *tokens) in sorted(batch.usage.items()):
+            await add_usage(tx, project, day, operation, surface, TokenUsage(*tokens), count)
 
     # --- around a fork ------------------------------------------------------------------------------------------------
 

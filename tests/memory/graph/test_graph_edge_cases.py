@@ -16,7 +16,7 @@ from test_graph import Caller, read_sql, relation
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.memory import rows as memory_rows
+from athena.memory.task_rows import list_tasks_in_states
 from wait_tools import succeeds_once
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "abcdef"
@@ -265,7 +265,7 @@ def test_finished_tasks_do_not_slow_list(app: App) -> None:
             return await self.tx.fetch(sql, **values)
 
     async def work(tx: Any) -> Any:
-        return await memory_rows.list_tasks_in_states(
+        return await list_tasks_in_states(
             cast(Transaction, Explained(tx)), Filter(Scope("p", "task")), ("open", "in_progress")
         )
 

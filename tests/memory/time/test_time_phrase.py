@@ -610,6 +610,7 @@ def test_bare_time_is_parsed_exactly(text: str, start: str, end: str) -> None:
 
 @pytest.mark.parametrize(("start", "texts"), WRITTEN)
 def test_written_date_is_parsed(start: str, texts: str) -> None:
+    assert texts
     for text in texts.split("|"):
         assert parse_period(text, NOW).start == epoch(start), text
 

@@ -13,7 +13,7 @@ from athena.memory.consolidation.read import INPUT_KINDS
 from athena.memory.consolidation.values import Evidence, Found, Pattern, WithEvidence
 from athena.memory.lookup import Ref, locate
 from athena.memory.prepare import prepare_memory
-from athena.memory.rows import QUOTED_RELATION, QUOTES_RELATION, MemoryRow
+from athena.memory.rows import QUOTED_BEFORE_RELATION, QUOTES_RELATION, MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import RESERVED_PREFIX, Draft, Memory, format_preview
 from athena.storage import scopes
@@ -97,7 +97,7 @@ async def _update_quotes(tx: Transaction, scope_id: int, pattern_id: int, quotes
     for memory_id in await memory_rows.list_linked_ids(tx, scope_id, pattern_id, QUOTES_RELATION):
         if memory_id not in quotes:
             await memory_rows.delete_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION)
-            await memory_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTED_RELATION, now)
+            await memory_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTED_BEFORE_RELATION, now)
     for memory_id in quotes:
         await memory_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION, now)
 

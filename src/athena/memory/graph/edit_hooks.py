@@ -2,7 +2,7 @@
 
 from athena.errors import Conflict, InvalidInput
 from athena.memory import history_rows
-from athena.memory.edit_hooks import EditHooks, Purge, UndoneChange
+from athena.memory.edit_hooks import EditHooks, Purge, UndoResult
 from athena.memory.graph import rows as graph_rows
 from athena.memory.graph.entities import get_triple
 from athena.memory.graph.mentions import list_alias_keys, to_exact_key
@@ -16,12 +16,12 @@ from athena.storage.database import Transaction
 
 
 class GraphEditHooks(EditHooks):
-    async def undo_change(self, tx: Transaction, change: ChangeRow, now: float) -> UndoneChange | None:
+    async def undo_change(self, tx: Transaction, change: ChangeRow, now: float) -> UndoResult | None:
         if change.action in (LINKED, UNLINKED):
             return await _undo_relation(tx, change, now)
         if change.action == ALIASED:
             await graph_rows.delete_mentions(tx, change.scope, change.memory, (change.before or {})["keys"])
-            return UndoneChange(True, change.memory)
+            return UndoResult(True, change.memory)
         return None
 
     def check_forget(self, row: MemoryRow) -> None:
@@ -61,22 +61,22 @@ def _refuse_entity(row: MemoryRow, hint: str) -> None:
         raise InvalidInput(f"{row.memory.id} is the entity {format_preview(row.memory.content, 60)!r}", hint=hint)
 
 
-async def _undo_relation(tx: Transaction, change: ChangeRow, now: float) -> UndoneChange:
+async def _undo_relation(tx: Transaction, change: ChangeRow, now: float) -> UndoResult:
     """Undo the creation or removal of a relation, unless the same relation was created again since."""
     relation_id = (change.before or {})["relation"]
     row_id = -int(relation_id)
     stored = await graph_rows.fetch_relation(tx, change.scope, relation_id)
     if stored is None:
-        return UndoneChange(True, row_id, "")
+        return UndoResult(True, row_id, "")
     edge, removed = stored
     if change.action == LINKED:
         await graph_rows.set_relation_removed(tx, change.scope, edge.id, now if removed is None else removed)
     else:
         live = await graph_rows.find_relations(tx, [change.scope], *get_triple(edge))
         if any(other.overlaps(edge) for other in live):
-            return UndoneChange(False, row_id, format_edge(edge))
+            return UndoResult(False, row_id, format_edge(edge))
         await graph_rows.set_relation_removed(tx, change.scope, edge.id, None)
-    return UndoneChange(True, row_id, format_edge(edge))
+    return UndoResult(True, row_id, format_edge(edge))
 
 
 async def _purge_aliases(tx: Transaction, row: MemoryRow) -> None:

@@ -121,7 +121,7 @@ async def add_observations(store: Store, additions: Sequence[NewObservations], c
         if not added_texts:  # an earlier call with the same key has done it
             visible = await scopes.fetch_visible_ids(tx, call.scope)
             ids = [observation_id for group in added_ids for observation_id in group]
-            memories = await memory_rows.fetch_memories(tx, visible, ids, forgotten=True)
+            memories = await memory_rows.fetch_memories(tx, visible, ids, include_deleted=True)
             texts = [[memories[i].content for i in group if i in memories] for group in added_ids]
         return [{"entityName": name, "addedObservations": added} for name, added in zip(names, texts, strict=True)]
 

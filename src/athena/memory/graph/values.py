@@ -133,5 +133,5 @@ def clean_graph_type(text: str, field: str) -> str:
 
 def _check_length(text: str, field: str, max_chars: int) -> str:
     if len(text) > max_chars:
-        raise InvalidInput(f"{field} has {len(text):,} characters; at most {max_chars:,} are kept")
+        raise InvalidInput(f"{field} has {len(text):,} characters; at most {max_chars:,} are allowed")
     return text

@@ -43,6 +43,7 @@ from athena.memory.sessions.values import (
     Told,
 )
 from athena.memory.store import Store
+from athena.memory.task_rows import find_unfinished_tasks, list_tasks_in_states
 from athena.memory.values import Memory
 from athena.storage import scopes
 from athena.storage.database import Transaction
@@ -148,14 +149,14 @@ async def _read_sources(
 ) -> BriefingSources:
     memory_scope, task_scope = scope.with_kind("memory"), scope.with_kind("task")
     seen = await sessions_rows.fetch_briefed_memories(tx, scope, session, key) if session and not afresh else {}
-    rows = await memory_rows.list_tasks_in_states(
+    rows = await list_tasks_in_states(
         tx, Filter(task_scope, until=now + SECONDS_PER_DAY), memory_values.UNFINISHED_STATES
     )
     needed = {task_id for row in rows for task_id in memory_values.get_task_plan(row).get("depends_on", ())}
     unfinished: set[int] = set()
     if needed:
         task_scope_ids = await scopes.fetch_visible_ids(tx, task_scope)
-        unfinished = await memory_rows.find_unfinished_tasks(tx, task_scope_ids, needed)
+        unfinished = await find_unfinished_tasks(tx, task_scope_ids, needed)
     return BriefingSources(
         seen,
         await sessions_rows.fetch_last_briefing_id(tx, scope, session) if session else 0,
@@ -249,7 +250,7 @@ def _items_from_newest(memories: Sequence[tuple[float, Memory]], now: float) -> 
     items = []
     for at, memory in [*memories[:MAX_NEWEST], *(settled if last_source else ())]:
         worth = _score_newness(memory) * _decay_weight(at, now, 14)
-        item = _create_item(SECTION_NEW, "memory", memory, _format_age(at, now), "kept of late", worth)
+        item = _create_item(SECTION_NEW, "memory", memory, _format_age(at, now), "added recently", worth)
         items.append(replace(item, steady=True))
     return items
 

@@ -84,7 +84,7 @@ async def _record_episode(
 ) -> int | None:
     from athena.memory.sessions.extract import strip_chatter  # compiling its patterns takes long
 
-    asked = [message.text for message in messages if message.role == "user" and message.text.strip()]
+    user_texts = [message.text for message in messages if message.role == "user" and message.text.strip()]
     last_answers = [
         message.text[:MAX_REDACTED_CHARS]
         for message in messages[-MAX_ENDING_MESSAGES:]
@@ -93,9 +93,9 @@ async def _record_episode(
     answers = await run_in_thread(lambda: [strip_chatter(text) for text in last_answers])
     ended = next((text for text in reversed(answers) if len(text) >= MIN_ENDING_CHARS), "")
     parts = [_shorten_redacted(summary, MAX_SUMMARY_CHARS)] if summary else []
-    if not summary and asked:
-        more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
-        parts.append(f"Asked: {_shorten_redacted(asked[0], MAX_ASKED_CHARS)}{more}")
+    if not summary and user_texts:
+        more = f" (and {len(user_texts) - 1} more)" if len(user_texts) > 1 else ""
+        parts.append(f"Asked: {_shorten_redacted(user_texts[0], MAX_ASKED_CHARS)}{more}")
     if not summary and ended:
         parts.append(f"Ended: {_shorten_redacted(ended, MAX_ENDED_CHARS)}")
     if not parts:

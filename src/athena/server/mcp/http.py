@@ -17,7 +17,7 @@ from athena.server.mcp.workspaces import WorkspacePool
 if TYPE_CHECKING:  # the SDK takes most of a second to import
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from athena.server.mcp.server import McpCallerFactory, McpPeer
+    from athena.server.mcp.server import McpContextFactory, McpPeer
 
 MAX_SESSIONS = 1_000
 SESSION_TIMEOUT_S = 1_800.0
@@ -27,7 +27,7 @@ class McpEndpoint:
     """An ASGI application. The guard checks Host, Origin and token, so the SDK's own check is off."""
 
     def __init__(
-        self, dispatcher: CallDispatcher, create_context: "McpCallerFactory", workspaces: WorkspacePool, project: str
+        self, dispatcher: CallDispatcher, create_context: "McpContextFactory", workspaces: WorkspacePool, project: str
     ) -> None:
         self._dispatcher, self._create_context = dispatcher, create_context
         self._workspaces, self._project = workspaces, project

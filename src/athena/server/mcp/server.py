@@ -26,7 +26,7 @@ from athena.server.mcp import text as mcp_text
 from athena.server.mcp import tools as mcp_tools
 
 McpContext = ServerRequestContext[Any, Any]
-McpCallerFactory = Callable[[str | None, str | None], Any]  # project and workspace to a caller
+McpContextFactory = Callable[[str | None, str | None], Any]  # project and workspace to a context
 
 PAGE_SIZE = 100
 FIRST_PROGRESS_S, PROGRESS_INTERVAL_S = 0.5, 1.0
@@ -53,7 +53,7 @@ class McpHandlers:
     def __init__(
         self,
         dispatcher: CallDispatcher,
-        create_context: McpCallerFactory,
+        create_context: McpContextFactory,
         get_peer: Callable[[McpContext], McpPeer],
         page_size: int = PAGE_SIZE,
     ) -> None:
@@ -132,8 +132,8 @@ class McpHandlers:
         if operation.approval:  # only a program can wait for a person
             arguments = {"code": f"{operation.path}(**{dict(arguments)!r})"}
             operation = self._dispatcher.load_catalog().get_operation("execute_code")
-        caller = self._create_context(peer.project, peer.workspace)
-        task = asyncio.create_task(self._dispatcher.dispatch(operation, arguments, caller))
+        context = self._create_context(peer.project, peer.workspace)
+        task = asyncio.create_task(self._dispatcher.dispatch(operation, arguments, context))
         _running_calls.add(task)
         task.add_done_callback(_discard_task)
         began = time.monotonic()
@@ -197,9 +197,9 @@ class McpHandlers:
         return types.ReadResourceResult(contents=[content])
 
     async def _call_by_name(self, name: str, peer: McpPeer, **arguments: Any) -> Any:
-        caller = self._create_context(peer.project, peer.workspace)
+        context = self._create_context(peer.project, peer.workspace)
         operation = self._dispatcher.load_catalog().get_operation(name)
-        return await self._dispatcher.dispatch(operation, arguments, caller)
+        return await self._dispatcher.dispatch(operation, arguments, context)
 
     async def list_prompts(
         self, ctx: McpContext, params: types.PaginatedRequestParams | None

@@ -16,7 +16,7 @@ from athena.server.mcp.tools import TOOL_SURFACES
 from athena.server.mcp.workspaces import WorkspacePool
 
 if TYPE_CHECKING:  # the SDK takes most of a second to import
-    from athena.server.mcp.server import McpCallerFactory, McpPeer
+    from athena.server.mcp.server import McpContextFactory, McpPeer
 
 MAX_MESSAGE_BYTES = 16 << 20
 MAX_HELLO_BYTES = 64 << 10
@@ -34,7 +34,7 @@ class McpSocketServer:
     def __init__(
         self,
         dispatcher: CallDispatcher,
-        create_context: "McpCallerFactory",
+        create_context: "McpContextFactory",
         workspaces: WorkspacePool,
         project: str,
         *,
@@ -128,7 +128,7 @@ class McpConnection:
     def __init__(
         self,
         dispatcher: CallDispatcher,
-        create_context: "McpCallerFactory",
+        create_context: "McpContextFactory",
         peer: "McpPeer",
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,

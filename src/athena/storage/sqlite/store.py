@@ -98,10 +98,10 @@ class Sqlite:
         self.table_copy = SqliteTableCopy(self.path)
         self._idle_connections: list[apsw.Connection] = []
         self._jobs: SimpleQueue[WriteJob | None] = SimpleQueue()
-        self._deferred: list[WriteJob] = []
+        self._deferred_jobs: list[WriteJob] = []
         self._dedupe_keys: set[str] = set()  # of the deferred jobs
         self._deferred_due_at = 0.0  # when the oldest deferred job must be committed
-        self._guard = threading.Lock()
+        self._state_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._writer: threading.Thread | None = None
         self._write_connection: apsw.Connection | None = None
@@ -138,13 +138,13 @@ class Sqlite:
     async def read(self, work: Work[T]) -> T:
         if self._memory_connection is not None:
             return await self.write(work)
-        if get_running_loop() is None:  # as run_in_thread does, but saves every search one call
+        if get_running_loop() is None:  # as run_in_thread does, but skips one call on the hot path
             return self._run_read(work)
         return await start_in_thread(self._run_read, work)
 
     def _run_read(self, work: Work[T]) -> T:
         with self._fork_lock, translate_errors(self.path):
-            with self._guard:
+            with self._state_lock:
                 connection = self._idle_connections.pop() if self._idle_connections else None
             connection = connection or self._open_connection()
             try:
@@ -153,7 +153,7 @@ class Sqlite:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
-                with self._guard:
+                with self._state_lock:
                     keep = not self._closed
                     if keep:
                         self._idle_connections.append(connection)
@@ -193,18 +193,18 @@ class Sqlite:
         return self._memory_connection is not None or await run_in_thread(self._try_write_lock)
 
     def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
-        with self._guard:
+        with self._state_lock:
             if self._closed or dedupe_key in self._dedupe_keys:
                 return
             if dedupe_key:
                 self._dedupe_keys.add(dedupe_key)
-            if not self._deferred:
+            if not self._deferred_jobs:
                 self._deferred_due_at = time.monotonic() + self._defer_delay_s
-            self._deferred.append(WriteJob(work))
-            queued = len(self._deferred)
-        if queued >= MAX_JOBS_PER_COMMIT:
+            self._deferred_jobs.append(WriteJob(work))
+            deferred_count = len(self._deferred_jobs)
+        if deferred_count >= MAX_JOBS_PER_COMMIT:
             self._submit_job(WriteJob(commit_only))
-        elif queued == 1:
+        elif deferred_count == 1:
             self._submit_job(None)
 
     async def compact(self) -> bool:
@@ -215,7 +215,7 @@ class Sqlite:
 
     def close(self) -> None:
         """Commit the queued jobs and close the file; waits at most a second for another writer."""
-        with self._guard:
+        with self._state_lock:
             if self._closed:
                 return
             self._closed = True
@@ -224,7 +224,8 @@ class Sqlite:
         fork.fork_aware_stores.discard(self)
         if writer is not None:
             writer.join(CLOSE_TIMEOUT_S)
-        elif self._write_lock.acquire(timeout=CLOSE_TIMEOUT_S):  # no writer thread will close what callers wrote with
+        elif self._write_lock.acquire(timeout=CLOSE_TIMEOUT_S):
+            # without a writer thread, close the write connection here
             if connection := self._memory_connection or self._write_connection:
                 connection.close()
             self._write_lock.release()
@@ -250,7 +251,7 @@ class Sqlite:
         """Close the store: the child has none of the threads, and no copy of a store in memory."""
         self._closed = True
         self._fork_lock = SharedLock()
-        self._guard, self._write_lock = threading.Lock(), threading.Lock()
+        self._state_lock, self._write_lock = threading.Lock(), threading.Lock()
 
     # --- the writer thread and commits --------------------------------------------------------------------------------
 
@@ -260,7 +261,7 @@ class Sqlite:
 
     def _submit_job(self, job: WriteJob | None) -> None:
         """Queue a job; None makes the writer thread look at the deferred jobs and their due time."""
-        with self._guard:
+        with self._state_lock:
             self._check_open()
             if self._writer is None:
                 self._writer = threading.Thread(target=self._run_writer, name="athena-writer", daemon=True)
@@ -283,7 +284,7 @@ class Sqlite:
         queued: list[WriteJob] = []
         try:
             while not queued:
-                timeout = max(0.0, self._deferred_due_at - time.monotonic()) if self._deferred else None
+                timeout = max(0.0, self._deferred_due_at - time.monotonic()) if self._deferred_jobs else None
                 if job := self._jobs.get(timeout=timeout):
                     queued.append(job)
             while len(queued) < MAX_JOBS_PER_COMMIT:
@@ -296,11 +297,11 @@ class Sqlite:
         return jobs + self._take_deferred(stop), stop
 
     def _take_deferred(self, stop: bool) -> list[WriteJob]:
-        """Return the deferred jobs once they are due or many, so that a caller seldom waits for them."""
-        with self._guard:
-            if not stop and len(self._deferred) < MAX_JOBS_PER_COMMIT and time.monotonic() < self._deferred_due_at:
+        """Return the deferred jobs once they are due or MAX_JOBS_PER_COMMIT, so that a caller seldom waits for them."""
+        with self._state_lock:
+            if not stop and len(self._deferred_jobs) < MAX_JOBS_PER_COMMIT and time.monotonic() < self._deferred_due_at:
                 return []
-            deferred, self._deferred = self._deferred, []
+            deferred, self._deferred_jobs = self._deferred_jobs, []
             self._dedupe_keys.clear()
             return deferred
 
@@ -357,7 +358,7 @@ class Sqlite:
                     for job in jobs:
                         self._run_in_savepoint(tx, job)
                 connection.execute("COMMIT").fetchall()
-                self._count_commit(deferred_sync, wrote=_count_pages_written(connection) > pages_before)
+                self._count_commit(deferred_sync, has_written=_count_pages_written(connection) > pages_before)
         except BaseException as error:  # noqa: BLE001  # delivered to the callers below
             if connection.in_transaction:
                 connection.execute("ROLLBACK").fetchall()
@@ -386,16 +387,16 @@ class Sqlite:
     def _set_deferred_sync(self, connection: apsw.Connection, deferred_sync: bool) -> None:
         if deferred_sync is (connection is self._unsynced_connection):
             return
-        # Set first and cleared last: after an interrupt between these lines it must not pass for synced.
+        # Set first and cleared last: after an interrupt between these lines the connection must not count as synced.
         self._unsynced_connection = connection
         sqlite_connection.set_sync_on_commit(connection, not deferred_sync)
         if not deferred_sync:
             self._unsynced_connection = None
 
-    def _count_commit(self, deferred_sync: bool, *, wrote: bool) -> None:
+    def _count_commit(self, deferred_sync: bool, *, has_written: bool) -> None:
         if deferred_sync:
             self._unsynced_commits += 1
-        elif wrote:
+        elif has_written:
             self._synced_commits = self._unsynced_commits
         elif self._synced_commits < self._unsynced_commits:  # a commit without pages syncs nothing by itself
             self._sync_log()
@@ -407,7 +408,7 @@ class Sqlite:
         self._synced_commits = unsynced
 
     def _try_write_lock(self) -> bool:
-        """Take and release the file's write lock; False where that takes more than a moment."""
+        """Take and release the file's write lock; False where that takes longer than LOCK_PROBE_TIMEOUT_S."""
         if not self._write_lock.acquire(timeout=LOCK_PROBE_TIMEOUT_S):
             return False
         try:

@@ -93,7 +93,7 @@ class MontyDriver:
         self.state = state
         self.paths_by_id |= {_path_uuid(path): path for path in state.spaces}
         if state.dump and state.dump_of != self.engine.dump_format:
-            state.forget_dump()
+            state.shrink_to_plain(state.known, "another version of Athena kept it")
         self.feed = state.feeds or INITIAL_FEED_COUNT
         self.spans_by_feed = self._parse_spans(state.spots)
         worker, _ = (
