@@ -26,17 +26,19 @@ class Settings(NamedTuple):
     host: str = "127.0.0.1"  # ATHENA_HOST, host: where `athena serve` listens
     port: int = 3000  # ATHENA_PORT, port: and on which port; 0 takes a free one
     auth: bool = True  # ATHENA_AUTH, auth: `off` lets every program on this machine in, without the token
-    consolidate: Strategy = "minimal"  # ATHENA_CONSOLIDATE, consolidate: the strategy of the server, or `off`
-    ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: what it costs that an assistant or a tool speaks
+    consolidate: Strategy = (
+        "minimal"  # ATHENA_CONSOLIDATE, consolidate: the strategy of the background consolidation, or `off`
+    )
+    ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: penalty for texts of an assistant or a tool
     ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
     sandbox_bare: bool = False  # ATHENA_SANDBOX_BARE, sandbox.bare: run programs where there is no jail around them
     hooks_enabled: bool = True  # ATHENA_HOOKS_ENABLED, hooks.enabled: if off, hooks ask only hooks.mcp_url
-    hooks_timeout_ms: int = 5_000  # ATHENA_HOOKS_TIMEOUT_MS, hooks.timeout_ms: a hook takes no longer, whatever happens
+    hooks_timeout_ms: int = 5_000  # ATHENA_HOOKS_TIMEOUT_MS, hooks.timeout_ms: the longest that a hook may take
     hooks_fallback_to_mcp: bool = True  # ATHENA_HOOKS_FALLBACK_TO_MCP, hooks.fallback_to_mcp: off, hooks say nothing
     hooks_mcp_url: str | None = None  # ATHENA_HOOKS_MCP_URL, hooks.mcp_url: the MCP server that hooks ask when we fail
     hooks_python_path: str | None = None  # ATHENA_HOOKS_PYTHON_PATH, hooks.python_path: what runs the hooks
-    hooks_enable_metrics: bool = False  # ATHENA_HOOKS_ENABLE_METRICS, hooks.enable_metrics: say what a session saved
-    hooks_budget_tokens: int = 900  # ATHENA_HOOKS_BUDGET_TOKENS, hooks.budget_tokens: what a session start may cost
+    hooks_enable_metrics: bool = False  # ATHENA_HOOKS_ENABLE_METRICS, hooks.enable_metrics: report the tokens saved
+    hooks_budget_tokens: int = 900  # ATHENA_HOOKS_BUDGET_TOKENS, hooks.budget_tokens: budget of a session start
     hooks_off: frozenset[str] = frozenset()  # ATHENA_HOOKS_OFF, hooks.off: events that are not answered; `*` is all
     hooks_projects: Mapping[str, frozenset[str]] = {}  # ATHENA_HOOKS_PROJECTS, hooks.projects: the same for a project
     daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
