@@ -26,9 +26,7 @@ class Settings(NamedTuple):
     host: str = "127.0.0.1"  # ATHENA_HOST, host: where `athena serve` listens
     port: int = 3000  # ATHENA_PORT, port: and on which port; 0 takes a free one
     auth: bool = True  # ATHENA_AUTH, auth: `off` lets every program on this machine in, without the token
-    consolidate: Strategy = (
-        "minimal"  # ATHENA_CONSOLIDATE, consolidate: the strategy of the background consolidation, or `off`
-    )
+    consolidate: Strategy = "minimal"  # ATHENA_CONSOLIDATE, consolidate: strategy of the background runs, or `off`
     ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: penalty for texts of an assistant or a tool
     ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
     sandbox_bare: bool = False  # ATHENA_SANDBOX_BARE, sandbox.bare: run programs where there is no jail around them
