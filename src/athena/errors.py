@@ -91,6 +91,6 @@ class Unavailable(AthenaError):
 
 
 class Misconfigured(AthenaError):
-    """A setting, file or engine that cannot work; found at start, or when a database is taken away."""
+    """A setting, file or engine that cannot work; found at start, or when the database disappears."""
 
     code, http, exit = "misconfigured", 503, 8

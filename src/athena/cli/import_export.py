@@ -88,7 +88,7 @@ def _read_json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _store_graph(
     entities: dict[str, dict[str, Any]], relations: list[dict[str, Any]], project: str | None
 ) -> dict[str, int]:
-    """Add what the graph does not have yet; return how much that was."""
+    """Add the entities and relations that the graph lacks; return their numbers."""
     counts = {"entities": 0, "observations": 0, "relations": 0}
     for batch in _split_batches(list(entities.values())):
         created = invoke_operation("create_entities", project, entities=batch)

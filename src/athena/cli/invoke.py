@@ -40,5 +40,5 @@ def parse_json_object(text: str) -> dict[str, Any]:
 
 
 def read_stdin() -> str:
-    """Read all of standard input as UTF-8, whatever the locale; invalid bytes are replaced."""
+    """Read all of standard input as UTF-8 in every locale; invalid bytes are replaced."""
     return sys.stdin.buffer.read().decode("utf-8", "replace")

@@ -166,7 +166,7 @@ def shell(workspace: str, project: str | None) -> None:
 
 
 def _run_input(source: str, project: str | None, workspace: str, last: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Run what a person typed; return the result whose value `_` is from now on."""
+    """Run one input; return its result, the new value of `_`."""
     if help_call := re.fullmatch(r"help(?:\(\s*(?:\w+\.)*(\w*)\s*\))?", source.strip()):
         click.echo(invoke_operation("describe_tool", project, name=help_call[1]) if help_call[1] else SHELL_HELP)
         return last

@@ -75,7 +75,7 @@ class Catalog:
         return {name: why for name, why in self._unavailable.items() if name.partition(".")[0] != category}
 
     def set_problem(self, text: str) -> None:
-        """Set what is wrong with the configuration of servers; every "not found" error mentions it."""
+        """Set the problem of the servers' configuration; every "not found" error mentions it."""
         if text != self._problem:
             self._problem = text
             self._version += 1

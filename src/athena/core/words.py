@@ -29,7 +29,7 @@ def tokenize(text: str) -> list[str]:
 
 @lru_cache(maxsize=STEM_CACHE_WORDS)
 def stem_word(word: str) -> str:
-    """Return what the forms of a lower-case English word share: a rough suffix stripper, not a dictionary."""
+    """Return the stem of a lower-case English word: a rough suffix stripper, not a dictionary."""
     for suffix in SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= MIN_STEM_CHARS:
             word = word[: -len(suffix)]

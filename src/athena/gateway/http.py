@@ -1,4 +1,4 @@
-"""The Streamable HTTP transport of a server, with limits on what it may send."""
+"""The Streamable HTTP transport of a server, with limits on its responses."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The limits of a connection: count what a server sends, notice violations, keep its last output for errors."""
+"""The limits of a connection: count the messages of a server, notice violations, keep its last output for errors."""
 
 import asyncio
 import time

@@ -37,7 +37,7 @@ _KEYWORD_TYPES: dict[str, Any] = {
 
 
 def sanitize_text(text: Any, max_chars: int) -> str:
-    """Remove invisible characters and cut the text; return an empty one for what is no text."""
+    """Remove invisible characters and cut the text; return an empty one for other types."""
     if not isinstance(text, str):
         return ""
     visible = text[: 4 * max_chars]

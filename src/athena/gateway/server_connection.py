@@ -119,7 +119,7 @@ class ServerConnection:
     ) -> Any:
         client = await self.ensure_connected()
         monitor = self._monitor  # of this connection: during the call another one may replace it
-        stderr_before = monitor.stderr_bytes  # errors quote only what the server wrote during this call
+        stderr_before = monitor.stderr_bytes  # errors quote only the output of this call
         if why := self._refusals.get(tool):
             raise create_refusal_error(self.name, tool, why)
         try:

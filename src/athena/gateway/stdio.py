@@ -1,4 +1,4 @@
-"""The stdio transport of a server: a child process that exchanges lines of JSON, with limits on what it may send."""
+"""The stdio transport of a server: a child process that exchanges lines of JSON, with limits on its output."""
 
 import asyncio
 import fcntl

@@ -233,7 +233,7 @@ def _get_file_path(tool_input: object) -> str | None:
 
 
 def _summarize_tool_use(tool: str, tool_input: object, folder: str | None) -> str:
-    """Return one line that says what a tool was used for."""
+    """Return one line about the use of a tool."""
     if path := _get_file_path(tool_input):
         if folder:
             path = path.removeprefix(folder.rstrip("/") + "/")

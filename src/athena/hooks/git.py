@@ -87,7 +87,7 @@ def _run_commands(root: str, commands: tuple[tuple[str, ...], ...], timeout_s: f
         processes.extend(_start_git(root, environ, [*options, *command]) for command in commands)
         _collect_output(processes, outputs, time.monotonic() + timeout_s)
     except OSError:
-        pass  # git is not installed, or no process can start: return what there is
+        pass  # git is not installed, or no process can start: return a partial result
     finally:
         for process in processes:
             _end_process(process)

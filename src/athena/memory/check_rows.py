@@ -82,7 +82,7 @@ async def count_passages(tx: Transaction) -> int:
 
 
 async def compute_statistics(tx: Transaction, scope: Scope, ages: Mapping[str, float]) -> dict[str, Any]:
-    """Count what a project can see; `ages` maps names of periods to their start, the latest first."""
+    """Count the rows that a project can see; `ages` maps names of periods to their start, the latest first."""
     visible = join_ids(await scopes.fetch_visible_ids(tx, scope))
     live_clause = f"FROM memories WHERE scope IN ({visible}) AND deleted IS NULL"
     [(total, oldest, newest, characters, occurrences)] = await tx.fetch(

@@ -146,7 +146,7 @@ async def restore_memory(store: Store, ref: Ref, kind: Kind | None, call: Call) 
 
 
 async def undo_change(store: Store, call: Call) -> list[Change]:
-    """Undo the changes of the newest call in this project, and return what was undone."""
+    """Undo the changes of the newest call in this project, and return them."""
     now = store.clock()
 
     async def write_undone(tx: Transaction) -> list[Change]:
@@ -223,7 +223,7 @@ async def _undo_memory_step(
 
 
 async def _is_superseded(store: Store, tx: Transaction, row: MemoryRow, state: dict[str, Any]) -> bool:
-    """Return whether a deleted row cannot come back: another one has its text, or what it belongs to is gone."""
+    """Return whether a deleted row cannot come back: another one has its text, or its owner no longer exists."""
     if state["deleted"] is not None or row.deleted is None:
         return False
     for other in await rows.find_rows_by_digest(tx, row.scope, state["digest"]):

@@ -1,4 +1,4 @@
-"""Survey what a project knows, topic by topic: what is well covered, thin or stale, with the evidence."""
+"""Survey the knowledge of a project by topic: well covered, thin or stale, with the evidence."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -43,7 +43,7 @@ class Expertise:
 
 
 async def survey_topics(store: Store, scope: Scope, topic: str | None, limit: int) -> Expertise:
-    """Assess every tag, or one topic: a tag, else what a search finds for it."""
+    """Assess every tag, or one topic: a tag, else the hits of a search."""
     now, criteria = store.clock(), Filter(scope)
     if topic is not None:
         return _group_topics([await _assess_topic(store, criteria, inputs.clean_query(topic), now)], limit)

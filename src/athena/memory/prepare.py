@@ -17,7 +17,7 @@ from athena.storage.arrays import quantize_vectors
 MAX_PASSAGE_WORDS = 90
 MAX_PASSAGES = 2_000  # of one text, about: a book gets longer passages instead of more
 MAX_IMMEDIATE_PASSAGES = 16  # of one memory, that get their vectors before the call returns; the rest follow
-TEXT_KEYS = ("session_id", "speaker", "role", "source")  # metadata that is stored as text, whatever its type
+TEXT_KEYS = ("session_id", "speaker", "role", "source")  # metadata of any type that is stored as text
 ANSWERING_ROLES = {"assistant", "system", "tool"}
 FIRST_PERSON_PATTERN = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)
 SENTENCE_PATTERN = re.compile(r"[^\n]*?(?:[.!?;](?=\s)|\n|\Z)")
@@ -84,7 +84,7 @@ class PreparedMemory(NamedTuple):
 
 
 def prepare_memory(draft: Draft, now: float) -> PreparedMemory:
-    """Compute what is stored beside a text: its digest, its time, its passages and the label that full text also finds.
+    """Compute the data stored with a text: its digest, its time, its passages and the label that full text also finds.
 
     `now` is the time that relative dates in the metadata refer to.
     """
@@ -173,7 +173,7 @@ async def add_vectors(encoder: Encoder, prepared: Sequence[PreparedMemory], skip
 
 
 def quantize_encodings(encodings: Sequence[PassageEncoding]) -> list[PassageCode]:
-    """Quantize the vectors of passages into what the indexes store."""
+    """Quantize the vectors of passages for the indexes."""
     import numpy as np  # slow to load; only encoding needs it
 
     vectors = quantize_vectors(np.stack([encoding.vector for encoding in encodings]))

@@ -55,7 +55,7 @@ class HostCalls:
                 raise LimitExceeded("the run has ended", hint="nothing more is done for it")
             self._record_first_write()
         if operation.is_foreign or operation.effect in EXTERNAL_EFFECTS:
-            # others may hear of what the program wrote, so it must be durable first
+            # the call may publish the program's earlier writes, so they must be durable first
             run_sync(self._caller.store.database.sync())
         return to_json(run_sync(invoke(self._caller.catalog, operation.name, arguments, self._caller)))
 

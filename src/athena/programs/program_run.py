@@ -67,7 +67,7 @@ class ProgramRun:
         variables: bool = True,
         row: runs.RunRow | None = None,
     ) -> "ProgramRun":
-        """Load what a program starts with; `row` is that of a paused run which goes on."""
+        """Load the names and variables of a program; `row` is that of a paused run to resume."""
         from athena.programs import run_record  # imports the sandbox
 
         context.catalog.refresh()

@@ -285,7 +285,7 @@ class _BoundedBody:
 
 
 def _to_athena_error(error: HTTPException, method: str) -> AthenaError:
-    """Translate what the router raises for an unknown route or a wrong method."""
+    """Translate the router's error for an unknown route or a wrong method."""
     if error.status_code != 405:
         return NotFound("there is no such route", hint="GET /tools/discover lists what there is")
     refusal = MethodNotAllowed(f"{method} is not allowed here", hint="execute is a POST, all else is a GET")

@@ -269,7 +269,7 @@ class AthenaServer:
         await self._mcp_endpoint.close()
 
     def _warm_up(self) -> None:
-        """Load what the first calls need, the most urgent first."""
+        """Load the parts that the first calls need, the most urgent first."""
         for load in (self._app.store.encoder.embedder.load, import_mcp_server):
             with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
                 load()

@@ -286,7 +286,7 @@ class StoreCopy:
         run_sync(self.target.write(load_rows))
 
     def _clear_tables(self, tables: tuple[CopiedTable, ...]) -> None:
-        """Delete what an earlier run has copied."""
+        """Delete the rows that an earlier run copied."""
 
         async def delete_rows(tx: Transaction) -> None:
             await self._check_owner(tx)

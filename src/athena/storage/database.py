@@ -246,7 +246,7 @@ class TableCopy(Protocol):
         ...
 
     async def finish_copy(self, tx: Transaction, last_ids: Mapping[str, int]) -> None:
-        """Rebuild what is not copied: the full-text index, the counts, and the next ids."""
+        """Rebuild the derived tables: the full-text index, the counts, and the next ids."""
         ...
 
 
@@ -310,7 +310,7 @@ class Database(Protocol):
         ...
 
     async def find_problems(self, tx: Transaction) -> list[str]:
-        """Return what is wrong with the files or indexes of the engine itself."""
+        """Return the problems of the files and indexes of the engine itself."""
         ...
 
     def close(self) -> None: ...

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-# {braces} stand for what the engines spell differently (their DIALECT). The scope leads every key, so that a store can
+# {braces} stand for SQL that differs by engine (its DIALECT). The scope leads every key, so that a store can
 # be partitioned by it; SQLite, which is never partitioned, keys some tables by id alone. Times are seconds since 1970.
 #
 # What the names mean where they do not say it:

@@ -1,4 +1,4 @@
-"""SQL of program runs: their status, and what a run that waits for approval needs to go on.
+"""SQL of program runs: their status, and the snapshot of a run that waits for approval.
 
 A program's source and values are kept only as long as they are needed: in the snapshot of a run that waits for a
 person, and in the answer of one that has waited, or may be asked for again with its key. A purge empties both.

@@ -39,7 +39,7 @@ class _ThreadTokenizer(threading.local):
     """One tokenizer for each thread: a connection of apsw serves one thread at a time."""
 
     def __init__(self) -> None:
-        # Any: what it returns depends on its flags.
+        # Any: the return type depends on the flags.
         self.tokenize: Any = apsw.Connection(":memory:").fts5_tokenizer("porter", list(TOKENIZER_ARGUMENTS))
 
 

@@ -1,4 +1,4 @@
-"""Read and change other programs' configuration files, and record what they were, so that they can be restored."""
+"""Read and change other programs' configuration files, and record the originals, so that they can be restored."""
 
 import contextlib
 import difflib

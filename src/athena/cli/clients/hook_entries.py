@@ -103,7 +103,7 @@ def is_athena(value: Any) -> bool:
 
 
 def is_manual_entry(value: Any) -> bool:
-    """Return whether an entry is what a person would write: `athena mcp`."""
+    """Return whether an entry is a handwritten one: `athena mcp`."""
     command, args = (value.get("command"), value.get("args")) if isinstance(value, dict) else (None, None)
     is_athena_command = isinstance(command, str) and os.path.basename(command) in MANUAL_COMMANDS
     return is_athena_command and isinstance(args, list) and "mcp" in args

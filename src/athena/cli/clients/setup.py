@@ -181,7 +181,7 @@ class OwnedFolder(NamedTuple):
     path: Path
     texts: Mapping[str, str]
     changed: bool = False  # the texts include changes that somebody made
-    owned_files: Collection[str] = ()  # may be replaced whatever the record says
+    owned_files: Collection[str] = ()  # may be replaced even if the record differs
     remaining_texts: Mapping[str, str] | None = None  # after removal, of files that hold more than our part
 
     def is_modified(self) -> bool:

@@ -102,7 +102,7 @@ def is_home_free(home: str) -> bool:
 
 
 def read_holder(home: str) -> dict[str, Any] | None:
-    """Return what the last server of a data folder wrote about itself; it may have ended."""
+    """Return the record that the last server of a data folder wrote; the server may have ended."""
     return _read_server_info(os.path.join(home, LOCK_FILE))
 
 

@@ -1,4 +1,4 @@
-"""Purge of what an unfinished consolidation keeps of memories."""
+"""Purge memories from the progress of an unfinished consolidation."""
 
 from athena.memory.consolidation.rows import clear_progress
 from athena.memory.edit_hooks import EditHooks, Purge

@@ -86,7 +86,7 @@ async def consolidate(
 
 
 async def _find_replayed_result(store: Store, strategy: str, call: Call) -> Consolidated | None:
-    """Return the result of a finished run with the same idempotency key, whatever was written since."""
+    """Return the result of a finished run with the same idempotency key, also if memories have changed since."""
 
     async def read_receipt(tx: Transaction) -> Consolidated | None:
         if (receipt := await calls.fetch_receipt(tx, call)) is None:
@@ -219,7 +219,7 @@ class _DryRunRollback(Exception):
 async def _run_dry(
     store: Store, patterns: list[Pattern], run_input: ConsolidationInput, plan: StrategyPlan, call: Call
 ) -> dict[str, Any]:
-    """Apply the patterns in a transaction that is rolled back, and return what they would change."""
+    """Apply the patterns in a transaction that is rolled back, and return the changes."""
     supported = apply.find_supported_memories(patterns, run_input)
 
     async def apply_and_roll_back(tx: Transaction) -> None:

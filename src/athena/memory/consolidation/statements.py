@@ -119,7 +119,7 @@ OPPOSITE_PAIRS = split_words(
 )
 # Also plain words that take no side.
 AMBIGUOUS_OPPOSITES = frozenset(split_words("on up before after down must free current off"))
-# Words that are not what a statement is about.
+# Words that are never the topic of a statement.
 FILLER_WORDS = STOP_WORDS | frozenset(
     split_words("it's onto every everything still yet per via team service code base called way want")
 )
@@ -300,7 +300,7 @@ def parse_statement(memory_id: int, at: float, text: str) -> Statement:
 
 
 def _find_unit(previous: str, following: str) -> str:
-    """Return the stem of what a number counts: the word after it, else the one before it."""
+    """Return the stem of the thing that a number counts: the word after it, else the one before it."""
     for word in (following, previous):
         if word and word not in FILLER_WORDS and not NUMBER_START_PATTERN.match(word) and word not in CHANGE_WORDS:
             return stem(word)

@@ -1,4 +1,4 @@
-"""Find what a text mentions, without a model: known entities, code, files, URLs, @people and #topics.
+"""Find the mentions in a text, without a model: known entities, code, files, URLs, @people and #topics.
 
 A mention is a key and the memory that holds it. An entity's row mentions its own name, so one index serves both.
 """
@@ -69,7 +69,7 @@ def _join_key(words: list[str]) -> str:
 
 
 def find_forms(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what a text mentions by its form alone, as (form, token); forms are url, tag, path, file and code."""
+    """Yield the mentions that form alone shows, as (form, token); forms are url, tag, path, file and code."""
     for match in MENTION_PATTERN.finditer(text, 0, MAX_MENTION_TEXT_CHARS):
         form, token = str(match.lastgroup), match[0].rstrip(".,;:!?-/")
         if form == "quoted":
@@ -85,7 +85,7 @@ def find_forms(text: str) -> Iterator[tuple[str, str]]:
 
 
 def find_form_keys(text: str) -> set[str]:
-    """Return the keys of what a text mentions by its form alone."""
+    """Return the keys of the mentions that form alone shows."""
     keys: set[str] = set()
     for _, token in find_forms(text):
         keys.add(to_form_key(token))
@@ -110,7 +110,7 @@ def list_alias_keys(name: str, digest: str) -> set[str]:
 
 
 async def write_mentions(tx: Transaction, scope: int, memory: int, text: str, *, replace: bool = False) -> None:
-    """Store what the text of a memory mentions."""
+    """Store the mentions in the text of a memory."""
     keys = find_form_keys(text)
     entity_scope_ids = await graph_rows.list_entity_scope_ids(tx, scope)
     if entity_scope_ids:

@@ -94,7 +94,7 @@ class FoundEntity(Entity):
 
 class Neighbor(TypedDict):
     name: str
-    entityType: str | None  # nothing where a relation names what is no entity yet
+    entityType: str | None  # None if a relation names an entity that does not exist yet
     observations: list[str]
     distance: int
 

@@ -111,7 +111,7 @@ async def compose_briefing(
         *_items_from_newest(sources.newest, now),
         *await _find_work_items(store, scope, git),
     ]
-    if sources.seen:  # a session that goes on gets only what is new since its last briefing
+    if sources.seen:  # a session that continues gets only items that are new since its last briefing
         since = max(sources.seen.values())
         fresh = {memory.id for _, memory in (*sources.newest, *sources.episodes) if memory.created > since}
         items = [

@@ -29,7 +29,7 @@ MARKUP_PATTERN = re.compile(r"<(?=\s*[/!?|a-zA-Z])|(?<=[/|a-zA-Z\"'])\s*\|>")
 TURN_PATTERN = re.compile(r"\b(system|human|assistant|user|developer)\s*:", re.IGNORECASE)
 SENTENCE_BREAK_PATTERN = re.compile(r"(?<=[.!?])\s+(?=[^\s])")
 WORD_PATTERN = re.compile(r"[^\W\d_]{3,}|\d{2,}")
-# Words that any prompt to a coding agent may have, whatever it is about.
+# Words that any prompt to a coding agent may have, on any topic.
 PROMPT_WORDS_TEXT = """
     add always app argument call change check class clean code comment commit compile create delete description
     different doc docs edit error errors etc every everything explain fail fails failed file files find first fix

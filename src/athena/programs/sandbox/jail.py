@@ -89,7 +89,7 @@ def probe_layers() -> JailReport:
     return {"layers": best, "tried": attempts}
 
 
-# --- what a worker may read -------------------------------------------------------------------------------------
+# --- readable files --------------------------------------------------------------------------------------------
 
 
 def build_monty_spec(binary: str, *, cpu_s: int = 3600, memory_mb: int = 2048) -> WorkerSpec:
@@ -165,7 +165,7 @@ def _read_linker(binary: str) -> list[str]:
     return []
 
 
-# --- how it is started ------------------------------------------------------------------------------------------
+# --- start -----------------------------------------------------------------------------------------------------
 
 
 def build_command(spec: WorkerSpec, layers: Layers, *, check: bool = False) -> list[str]:

@@ -140,7 +140,7 @@ def build_conditions() -> dict[str, list[bytes]]:
 
 
 def build_filter(profile: str) -> bytes:
-    """Build the seccomp filter: refuse what is not listed, kill on another architecture's calls."""
+    """Build the seccomp filter: refuse calls that are not listed, kill on another architecture's calls."""
     known, special = syscall_numbers(), build_conditions()
     steps = [pack_load(4), pack_instruction(BPF_EQUAL, 1, 0, SYSCALL_TABLES[MACHINE][0]), pack_return(SECCOMP_KILL)]
     steps += [
@@ -261,7 +261,7 @@ def pivot_to_new_root(binds: list[tuple[str, int]], hidden: list[str]) -> None:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o444))
         mount(f"/proc/self/fd/{descriptor}", target, None, MS_BIND)
-        flags = os.statvfs(target).f_flag  # a remount may not drop what the outer mount forbids
+        flags = os.statvfs(target).f_flag  # a remount must keep the restrictions of the outer mount
         kept_flags = (flags & MS_NOEXEC) | (flags & 0x400) | (2048 if flags & 0x800 else 0)
         mount(None, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | kept_flags)
     for path in hidden:

@@ -19,7 +19,7 @@ _MAX_FRAME_CONTAINERS = 500_000  # they cost far more memory than their text
 
 
 class WorkerBroken(Exception):
-    """The worker ended, or sent what no worker of ours sends."""
+    """The worker ended, or sent an invalid frame."""
 
 
 class PythonWorker:

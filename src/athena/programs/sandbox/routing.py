@@ -1,4 +1,4 @@
-"""Choose the engine of a program from its syntax tree: Monty for what is plainly safe there, CPython for the rest.
+"""Choose the engine of a program from its syntax tree: Monty if it surely runs there, else CPython.
 
 Monty starts a program faster, but it is not all of Python: it makes a list of every generator at once, and lacks many
 modules and methods. So the tables list the constructs that may run on Monty; all others run on CPython, which

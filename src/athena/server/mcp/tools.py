@@ -88,7 +88,7 @@ def define_tool(operation: AnyOperation, surface: str) -> dict[str, Any]:
 
 
 def compact_schema(schema: Any) -> Any:
-    """Return a schema without what a caller does not need: nulls, lengths, additionalProperties."""
+    """Return a schema without the parts that a caller does not need: nulls, lengths, additionalProperties."""
     if not isinstance(schema, dict):
         return schema
     compact = {

@@ -79,7 +79,7 @@ class HnswIndex(NamedTuple):
         return bool(row and row[0])
 
     def build_index(self, connection: psycopg.Connection[Any]) -> None:
-        """Build it concurrently with other transactions, after dropping what a failed build left."""
+        """Build it concurrently with other transactions, after dropping the rest of a failed build."""
         row = connection.execute(
             "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", [self.name]
         ).fetchone()
@@ -275,7 +275,7 @@ class PostgresVectorIndex:
     ) -> PostgresSelection:
         scope_ids = await scopes.fetch_visible_ids(tx, memory_filter.scope)
         model_id = await fetch_model_id(tx, model) or 0
-        total, passages, word_count = await tx.fetch_required(
+        total, passages, words = await tx.fetch_required(
             """SELECT coalesce(sum(memories), 0)::bigint, coalesce(sum(passages), 0)::bigint,
                       coalesce(sum(words), 0)::bigint FROM tallies WHERE scope = ANY(:scopes::bigint[])""",
             scopes=to_array_literal(scope_ids),
@@ -285,9 +285,7 @@ class PostgresVectorIndex:
             condition, values = build_where_clause(memory_filter, scope_ids)
             query = f"SELECT m.id FROM memories m WHERE {condition}"
             (total,) = await tx.fetch_required(f"SELECT count(*) FROM ({query}) AS chosen", **values)
-        return PostgresSelection(
-            scope_ids, total, passages, word_count, query, values, model_id, dimensions, self.mixed
-        )
+        return PostgresSelection(scope_ids, total, passages, words, query, values, model_id, dimensions, self.mixed)
 
     async def search_nearest(
         self,

@@ -336,7 +336,7 @@ class MontyDriver:
                 session.feed_start(prelude.build_keep_source(known), print_callback=lambda *_: None)
             )
             dump = session.dump()
-        except pm.MontyRuntimeError:  # the program broke what we need, or its memory is full
+        except pm.MontyRuntimeError:  # the program replaced a function that we need, or its memory is full
             return None, (*source.top_level_names, *hidden)
         finally:
             self.is_internal = False
