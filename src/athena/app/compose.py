@@ -2,16 +2,19 @@
 
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from athena.app.settings import Settings, load_settings
 from athena.core import clock
+from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
 from athena.core.operation import Effect
+from athena.core.types import to_json
 from athena.core.values import Scope
 from athena.discovery.finder import ToolFinder
 from athena.embedding.embedder import Embedder
@@ -26,13 +29,13 @@ from athena.memory.store import Store
 from athena.operations import CATALOG
 from athena.operations.context import Context
 from athena.programs.edit_hooks import ProgramEditHooks
-from athena.programs.runner import ProgramRunner
 from athena.storage.call_log import CallLog
 from athena.storage.database import CopyRole, Database
 from athena.storage.sqlite.store import Sqlite
 
-if TYPE_CHECKING:  # few people use a language model
-    from athena.embedding.chat import Chat
+if TYPE_CHECKING:
+    from athena.embedding.remote import Chat
+    from athena.programs.runner import ProgramRunner
 
 INTERACTIVE_SURFACES = ("cli",)  # a person uses them, who may approve
 TOOL_VECTORS_FILE = "tool-vectors.npy"  # a cache in the data folder
@@ -56,12 +59,23 @@ class App:
         edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), ProgramEditHooks())
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
         self.call_log = CallLog(database)
-        self.programs = ProgramRunner(key or partial(os.urandom, 32), allow_bare=bare)
+        self._programs: ProgramRunner | None = None
+        self._programs_lock = threading.Lock()
+        self._create_key, self._allow_bare = key or partial(os.urandom, 32), bare
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # connected servers add their operations
         self.gateway = Gateway(servers, CATALOG.categories)
         if servers is not None:
             self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
+
+    @property
+    def programs(self) -> "ProgramRunner":
+        with self._programs_lock:
+            if self._programs is None:
+                from athena.programs.runner import ProgramRunner  # imports the sandbox
+
+                self._programs = ProgramRunner(self._create_key, allow_bare=self._allow_bare)
+            return self._programs
 
     def create_context(
         self, project: str, surface: str, key: str | None = None, workspace: str | None = None
@@ -73,7 +87,7 @@ class App:
             self.catalog,
             Scope.from_name(project),
             surface,
-            self.programs,
+            lambda: self.programs,
             self.finder,
             self.gateway,
             idempotency_key=key,
@@ -82,16 +96,25 @@ class App:
         # only at the command line a person must be the caller; any other surface may be used by the agent itself
         return replace(context, allowed=frozenset(Effect)) if surface in INTERACTIVE_SURFACES else context
 
+    async def call_operation(
+        self, name: str, arguments: Mapping[str, Any], project: str, surface: str
+    ) -> tuple[Any, int | None]:
+        """Run an operation; return its result as JSON values, and the length of the list that it is a page of."""
+        result = await invoke(self.catalog, name, arguments, self.create_context(project, surface))
+        return to_json(result), getattr(result, "total", None)
+
     def close(self) -> None:
         self.gateway.close()
-        self.programs.close()
+        if self._programs is not None:
+            self._programs.close()
         self.store.database.close()  # first, so that background work fails at its next step and ends
         self.finder.stop()
         self.store.encoder.stop()
 
 
-def open_app(settings: Settings) -> App:
-    """Open the store that the settings name."""
+def open_app(settings: Settings | None = None) -> App:
+    """Open the store that the settings name; None means the settings in force."""
+    settings = settings or load_settings()
     weights = Weights(role=settings.ranking_role)
     if not settings.ranking_recency:
         weights = weights._replace(recency=0.0, strength=0.0)
@@ -171,6 +194,6 @@ def _create_embedder(settings: Settings) -> Embedder:
 def _create_chat(settings: Settings) -> "Chat | None":
     if not (settings.llm_url and settings.llm_model):
         return None
-    from athena.embedding.chat import Chat  # few people use a language model
+    from athena.embedding.remote import Chat  # few people use a language model
 
     return Chat(settings.llm_url, settings.llm_model, settings.llm_key)

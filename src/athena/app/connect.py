@@ -55,17 +55,13 @@ class AppConnection:
         self.surface = surface
 
     async def call(self, name: str, arguments: Mapping[str, Any], project: str | None = None) -> OperationResult:
-        from athena.core.catalog import invoke  # with the app, at the first call
-        from athena.core.types import to_json
-
         # an atexit handler that runs after ours may still call, when no other thread is left
         is_last_thread = _has_exited and threading.current_thread() is threading.main_thread()
         with nullcontext() if is_last_thread else _call_lock:
             app = self._get_app()
             if project is None:
                 project = current_project() if self.project is None else self.project
-            result = await invoke(app.catalog, name, arguments, app.create_context(project, self.surface))
-            return OperationResult(to_json(result), getattr(result, "total", None))
+            return OperationResult(*await app.call_operation(name, arguments, project, self.surface))
 
 
 @contextmanager
@@ -87,9 +83,9 @@ def shared_app() -> "App":
         return app
     with _apps_lock:
         if key not in _apps:
-            from athena.app import compose, settings  # imports everything heavy
+            from athena.app.compose import open_app  # imports everything heavy
 
-            _apps[key] = compose.open_app(settings.load_settings())
+            _apps[key] = open_app()
         return _apps[key]
 
 

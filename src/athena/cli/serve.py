@@ -3,12 +3,10 @@
 import os
 import shutil
 import sys
-from functools import partial
 
 import click
 
 from athena.app import settings as configuration
-from athena.app.compose import is_same_store, open_app
 from athena.core.home.paths import current_project, ensure_token
 
 
@@ -22,27 +20,15 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
 
     Example: athena serve --port 3000
     """
-    from athena.server.serve import AthenaServer  # imports Starlette and uvicorn, which `athena token` does not need
+    from athena.server.serve import open_server  # imports Starlette and uvicorn, which `athena token` does not need
 
     settings = configuration.load_settings()
     auth = settings.auth and not no_auth
-    app = open_app(settings)
-    try:
-        server = AthenaServer(
-            app,
-            settings.home,
-            current_project(),
-            host or settings.host,
-            settings.port if port is None else port,
-            auth=auth,
-            hosts=allow_host,
-            consolidate_strategy=settings.consolidate,
-            is_same_store=partial(is_same_store, settings),
-        )
-    except BaseException:
-        app.close()
-        raise
-    click.echo(_format_greeting(server.url, app.store.database.describe_location()))
+    port = settings.port if port is None else port
+    server = open_server(
+        settings, settings.home, current_project(), host or settings.host, port, auth=auth, hosts=allow_host
+    )
+    click.echo(_format_greeting(server.url, server.location))
     if not auth:
         click.echo("WARNING: no token is asked for: every program on this machine can read and change all", err=True)
     server.run()

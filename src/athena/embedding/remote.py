@@ -1,4 +1,4 @@
-"""Embedding models behind an OpenAI-compatible server: Ollama, llama.cpp, vLLM, LM Studio, OpenAI."""
+"""Embedding and chat models behind an OpenAI-compatible server: Ollama, llama.cpp, vLLM, LM Studio, OpenAI."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ MAX_BATCH_TEXTS, MAX_BATCH_CHARS = 64, 100_000
 MAX_TEXT_CHARS = 24_000
 
 MAX_EMBED_RESPONSE_BYTES = 64 * 1024 * 1024
+MAX_CHAT_RESPONSE_BYTES = 1_000_000
+CHAT_SERVICE_NAME = "language model"
 LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -222,3 +224,34 @@ def _extract_message(error: HTTPError) -> str:
     if isinstance(problem, dict):
         problem = problem.get("message", problem)
     return str(problem)
+
+
+class Chat:
+    """A chat model on a server. Every caller works without an answer, too."""
+
+    def __init__(self, url: str, model: str, key: str | None = None, timeout: float = 30) -> None:
+        self._url, host = parse_endpoint(url, "/chat/completions", CHAT_SERVICE_NAME)
+        self._key = key.strip() if key else None
+        if self._key and not re.fullmatch(r"[!-~]+", self._key):
+            raise Misconfigured(f"the key of the {CHAT_SERVICE_NAME} has characters that no header can carry")
+        self._model, self._timeout = model, timeout
+        proxies = [ProxyHandler({})] if host in LOOPBACK_HOSTS else []
+        self._opener = build_opener(NoRedirectHandler(), *proxies)
+
+    def complete(self, task: str, text: str) -> str:
+        """Return the model's answer; blocks."""
+        messages = [{"role": "system", "content": task}, {"role": "user", "content": text}]
+        body = json.dumps({"model": self._model, "messages": messages, "temperature": 0})
+        headers = {"Content-Type": "application/json", "User-Agent": "athena"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        try:
+            with self._opener.open(Request(self._url, body.encode(), headers), timeout=self._timeout) as response:
+                answer = json.loads(response.read(MAX_CHAT_RESPONSE_BYTES))
+            return str(answer["choices"][0]["message"]["content"])
+        except (URLError, OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"the {CHAT_SERVICE_NAME} is not available: {type(error).__name__}") from None
+        except (ValueError, TypeError, KeyError, IndexError):
+            raise Unavailable(
+                f"the {CHAT_SERVICE_NAME} does not answer as an OpenAI-compatible server does", retry=False
+            ) from None

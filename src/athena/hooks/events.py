@@ -17,7 +17,7 @@ from athena.core.home.paths import DEFAULT_PROJECT, current_project
 from athena.core.text import make_storable
 from athena.core.threads import ThreadPool, get_running_loop, run_in_thread
 from athena.core.values import HOOK_SURFACE, Scope
-from athena.hooks import transcript
+from athena.hooks import git, transcript
 from athena.memory.sessions.events import get_session_project
 from athena.memory.sessions.values import Briefing, GitContext
 from athena.operations.context import Context
@@ -166,8 +166,6 @@ def _get_session_id(fields: dict[str, Any]) -> str | None:
 
 
 async def brief_session(event: HookEvent) -> HookOutput:
-    from athena.hooks import git  # imports subprocess, which is slow
-
     surroundings = await run_in_thread(git.read_surroundings, event.folder) if event.folder else GitContext()
     briefing: Briefing = await event.call_operation(
         "briefing",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from athena.core.files import FileLock
 from athena.core.home import daemon
-from athena.core.home.paths import DEFAULT_PROJECT, HOOK_SOCKET, current_project, home_folder, socket_path
+from athena.core.home.paths import HOOK_SOCKET, home_folder, socket_path
 from athena.errors import AthenaError
 from athena.hooks import client
 
@@ -21,7 +21,6 @@ DAEMON_POLL_INTERVAL_S = 0.03
 TIME_SHARE = 0.95  # of the time until the deadline
 OWN_TIME_SHARE = 0.6  # if another server can be asked afterwards
 DEADLINE_VARIABLE = "ATHENA_HOOK_UNTIL"
-MAX_PROMPT_CHARS = 20_000
 DEFAULT_TIMEOUT_S = 4.0
 
 
@@ -47,7 +46,7 @@ def main() -> None:
 
 def answer_without_daemon(event: str, payload: bytes, reason: str, deadline: float) -> FallbackAnswer:
     """Try to answer in this process, then to ask the other server; never raise."""
-    from athena.app.settings import load_settings  # slow to import
+    from athena.app.settings import load_settings  # always needed, but not to import this module
 
     home, started_at = home_folder(), time.monotonic()
     try:
@@ -133,39 +132,12 @@ def _start_daemon(home: str, reasons: list[str]) -> None:
 
 
 def _answer_in_process(event: str, payload: bytes, settings: "Settings") -> bytes:
-    from athena.app.compose import open_app  # slow to import: only where no daemon answers
-    from athena.app.settings import create_hook_rules
-    from athena.core.threads import run_sync
-    from athena.core.values import HOOK_SURFACE
-    from athena.hooks import events
-    from athena.memory.savings import record_hook
+    from athena.hooks import in_process  # imports the app
 
-    started_at = time.monotonic()
-    app = open_app(settings)
-    try:
-        context = app.create_context(DEFAULT_PROJECT, HOOK_SURFACE)
-        project = os.environ.get("ATHENA_PROJECT", "").strip() or None
-        rules, key = create_hook_rules(settings), os.environ.get(events.HOOK_ID_VARIABLE)
-        output = run_sync(
-            events.answer_event(event, payload, context, rules, without_model=True, project=project, key=key)
-        )
-        record_hook(app.store, context.scope, event, "process", time.monotonic() - started_at)
-        return output
-    finally:
-        app.close()
+    return in_process.answer_event(event, payload, settings)
 
 
 def _ask_other_server(event: str, payload: bytes, settings: "Settings", timeout_s: float) -> bytes:
-    from athena.app.settings import create_hook_rules  # slow to import: only where no daemon answers
-    from athena.core import redaction
-    from athena.hooks import events
-    from athena.hooks.other_server import CLIENT_EVENT_NAMES, format_memories, search_other_server
+    from athena.hooks import other_server  # imports the events and HTTP
 
-    fields, rules = events.parse_payload(payload), create_hook_rules(settings)
-    folder = events.get_named_folder(fields)
-    if not settings.hooks_mcp_url or not rules.allows_event(event, current_project(folder=folder), folder):
-        return b""
-    if isinstance(prompt := fields.get("prompt"), str):
-        fields["prompt"] = redaction.redact(prompt[:MAX_PROMPT_CHARS]).text
-    texts = search_other_server(settings.hooks_mcp_url, event, fields, timeout_s)
-    return format_memories(CLIENT_EVENT_NAMES[event], texts, rules.budget_tokens) if texts else b""
+    return other_server.answer_event(event, payload, settings, timeout_s)

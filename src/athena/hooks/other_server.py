@@ -14,10 +14,13 @@ from itertools import islice
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
+from athena.app.settings import Settings, create_hook_rules
 from athena.core import redaction
+from athena.core.home.paths import current_project
 from athena.core.text import make_storable
 from athena.core.version import __version__
 from athena.errors import Unavailable
+from athena.hooks import events
 from athena.memory.sessions.briefing import CLOSE_TAG, MAX_BRIEFING_CHARS, OPEN_TAG
 from athena.memory.sessions.select import BriefingItem, merge_items, select_items, shorten_text
 
@@ -35,8 +38,21 @@ MAX_REQUESTED_MEMORIES = 5
 MAX_QUESTION_CHARS = 2_000
 MAX_MEMORIES_READ = 20
 MAX_READ_CHARS = 20_000  # of one memory
+MAX_PROMPT_CHARS = 20_000
 MAX_MEMORY_CHARS = 600  # of one memory in the answer
 MAX_JSON_DEPTH = 6
+
+
+def answer_event(event: str, payload: bytes, settings: Settings, timeout_s: float) -> bytes:
+    """Return the answer to a hook made of what the other server found."""
+    fields, rules = events.parse_payload(payload), create_hook_rules(settings)
+    folder = events.get_named_folder(fields)
+    if not settings.hooks_mcp_url or not rules.allows_event(event, current_project(folder=folder), folder):
+        return b""
+    if isinstance(prompt := fields.get("prompt"), str):
+        fields["prompt"] = redaction.redact(prompt[:MAX_PROMPT_CHARS]).text
+    texts = search_other_server(settings.hooks_mcp_url, event, fields, timeout_s)
+    return format_memories(CLIENT_EVENT_NAMES[event], texts, rules.budget_tokens) if texts else b""
 
 
 def search_other_server(url: str, event: str, fields: dict[str, Any], timeout_s: float) -> list[str]:

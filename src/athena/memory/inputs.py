@@ -6,6 +6,7 @@ from typing import Any
 from athena.core import clock, redaction
 from athena.core.values import Scope
 from athena.errors import InvalidInput
+from athena.memory import time
 from athena.memory.values import Draft, clean_metadata, clean_name, clean_tags, clean_text
 from athena.storage.filters import Filter
 
@@ -152,10 +153,8 @@ def parse_time(value: str | float | None, name: str, now: float, *, end: bool) -
     """Return a time in seconds; of a period in words its start, or with `end` its end."""
     if value is None or isinstance(value, float):
         return value
-    from athena.memory.time import phrase  # its tables are slow to load
-
     try:
-        period = phrase.parse_period(value, clock.to_local_time(now))
+        period = time.parse_period(value, clock.to_local_time(now))
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
     return period.end if end else period.start

@@ -11,6 +11,7 @@ from athena.core.hashing import hash_text
 from athena.embedding.embedder import Excerpt, PassageEncoding
 from athena.embedding.encoder import Encoder
 from athena.errors import InvalidInput
+from athena.memory import time
 from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, compute_digest_salt
 from athena.storage.arrays import quantize_vectors
 
@@ -110,10 +111,8 @@ def _parse_date(date: object, now: float) -> tuple[float, str]:
     if isinstance(date, int | float) and not isinstance(date, bool):
         moment = float(date) if abs(date) < 1e15 else float("inf")
     elif isinstance(date, str):
-        from athena.memory.time import phrase  # its tables are slow to load
-
         try:
-            moment = phrase.parse_period(date, clock.to_local_time(now)).start
+            moment = time.parse_period(date, clock.to_local_time(now)).start
         except InvalidInput as error:
             raise InvalidInput(f"metadata.date: {error}", hint=error.hint) from None
     else:

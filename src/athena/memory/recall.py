@@ -9,7 +9,7 @@ from athena.core import clock
 from athena.core.values import Kind, Page
 from athena.core.words import STOP_WORDS, tokenize
 from athena.embedding.embedder import QuestionEncoding
-from athena.memory import rows, topic_rows
+from athena.memory import rows, time, topic_rows
 from athena.memory.ranking import (
     FEEDBACK_COUNT,
     HALF_LIFE_S,
@@ -181,10 +181,8 @@ def create_hit(
 
 def extract_time(query: Query, now: float) -> Query:
     """Move a time in plain words from the question's text to its filter."""
-    from athena.memory.time import phrase  # its tables are slow to load, and most questions name no time
-
     criteria, is_task = query.criteria, query.criteria.scope.kind == "task"
-    match = phrase.find_phrase(query.text, clock.to_local_time(now), ahead=is_task)
+    match = time.find_phrase(query.text, clock.to_local_time(now), ahead=is_task)
     if match is None or (match.period.start > now and not is_task):  # no memory is of the future: "plan for next week"
         return query
     since = max(match.period.start, criteria.since if criteria.since is not None else float("-inf"))

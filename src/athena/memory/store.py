@@ -9,7 +9,7 @@ from athena.memory.ranking import Weights
 from athena.storage.database import Database
 
 if TYPE_CHECKING:  # needed only where a language model is configured
-    from athena.embedding.chat import Chat
+    from athena.embedding.remote import Chat
 
 
 class Store(NamedTuple):

@@ -14,7 +14,7 @@ from athena.core import clock
 from athena.core.hashing import create_serial
 from athena.core.values import Call, Page, Scope
 from athena.errors import Conflict, InvalidInput
-from athena.memory import history_rows, inputs, rows, write
+from athena.memory import history_rows, inputs, rows, time, write
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.lookup import Ref, locate
 from athena.memory.prepare import prepare_memory
@@ -60,17 +60,13 @@ TIME_HINT = """Write a time such as "tomorrow 9am", "next friday", "in 2 hours" 
 
 def parse_due(value: str | float, name: str, now: float) -> float:
     """Return a future time in seconds."""
-    from athena.memory.time import phrase  # its tables are slow to load
-
     return _read_time(
-        lambda: phrase.parse_due_time(value, clock.to_local_time(now)) if isinstance(value, str) else value, value, name
+        lambda: time.parse_due_time(value, clock.to_local_time(now)) if isinstance(value, str) else value, value, name
     )
 
 
 def parse_due_bound(value: When, name: str, now: float, *, end: bool) -> float | None:
     """Return the start of a future period in seconds, or with `end` its end."""
-    from athena.memory.time import phrase  # its tables are slow to load
-
     if value is None:
         return None
     if isinstance(value, str) and NOW_PATTERN.fullmatch(value):
@@ -79,7 +75,7 @@ def parse_due_bound(value: When, name: str, now: float, *, end: bool) -> float |
     def parse_value() -> float:
         if not isinstance(value, str):
             return value
-        start, stop = phrase.parse_coming_period(value, clock.to_local_time(now))
+        start, stop = time.parse_coming_period(value, clock.to_local_time(now))
         return stop if (end and not math.isinf(stop)) or math.isinf(start) else start
 
     return _read_time(parse_value, value, name)

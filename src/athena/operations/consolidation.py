@@ -4,6 +4,7 @@ from typing import Annotated
 
 from athena.core.operation import Effect, operation
 from athena.core.types import Param
+from athena.memory.consolidation import patterns
 from athena.memory.consolidation.values import Consolidated, Found, PatternType, Status, Strategy, WithEvidence
 from athena.operations import params
 from athena.operations.context import Context
@@ -46,8 +47,6 @@ async def list_patterns(
 
     >>> consolidation.list_patterns(type="sequence", min_confidence=0.8)
     """
-    from athena.memory.consolidation import patterns  # compiling its patterns takes long
-
     return await patterns.browse_patterns(ctx.store, ctx.scope, type, min_confidence, limit, offset)
 
 
@@ -61,8 +60,6 @@ async def get_pattern(ctx: Context, pattern_id: Annotated[int | str, Param("The 
 
     >>> consolidation.get_pattern(pattern_id=1)
     """
-    from athena.memory.consolidation import patterns  # compiling its patterns takes long
-
     return await patterns.get_pattern(ctx.store, pattern_id, ctx.scope)
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from athena.core import tokens
 from athena.core.catalog import Catalog
@@ -17,10 +17,12 @@ from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
-from athena.programs.runner import ProgramRunner
 from athena.storage import usage
 from athena.storage.call_log import CallLog
 from athena.storage.database import Database
+
+if TYPE_CHECKING:
+    from athena.programs.runner import ProgramRunner
 
 PROGRAM_SURFACES = {"python", "http", "program"}  # a program reads their results, not a model
 
@@ -32,7 +34,7 @@ class Context:
     catalog: Catalog
     scope: Scope
     surface: str
-    programs: ProgramRunner
+    get_programs: Callable[[], "ProgramRunner"]  # imports the sandbox at the first call
     finder: ToolFinder
     gateway: Gateway
     allowed: frozenset[Effect] = frozenset(Effect) - {Effect.APPROVE}
@@ -48,6 +50,10 @@ class Context:
         if self.current_call is None:
             raise RuntimeError("no operation is running")
         return self.current_call
+
+    @property
+    def programs(self) -> "ProgramRunner":
+        return self.get_programs()
 
     def resolve_workspace(self, name: str | None) -> str | None:
         """Return the named workspace, else that of the calling program."""

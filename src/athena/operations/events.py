@@ -6,15 +6,15 @@ from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.memory.sessions import briefing as briefings
 from athena.memory.sessions import events as recording
-from athena.memory.sessions import lessons, prompts
+from athena.memory.sessions import prompts
 from athena.memory.sessions import timeline as sessions_timeline
-from athena.memory.sessions.lessons import Lesson
 from athena.memory.sessions.values import (
     Briefing,
     Chapter,
     Event,
     GitContext,
     Injection,
+    Lesson,
     Recorded,
     Session,
     Summary,
@@ -275,6 +275,8 @@ async def learn(
     >>> events.learn(session_id="s1", messages=[{"role": "user", "text": "We decided to use PostgreSQL for billing."}])
     """
     utterances = [Utterance(message["role"], message["text"]) for message in messages or ()]
+    from athena.memory.sessions import lessons  # compiling its patterns takes long
+
     return await lessons.learn_from_session(
         ctx.store, recording.clean_session_id(session_id), utterances, summary, ctx.call, keep
     )

@@ -4,23 +4,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from athena.core.threads import run_sync, sleep
 from athena.core.values import Scope
 from athena.errors import AthenaError, Conflict
 from athena.memory import rows
-from athena.programs import skills
+from athena.programs import run_record, skills
+from athena.programs.hints import add_hint
+from athena.programs.host_calls import HostCalls
+from athena.programs.namespace import build_names
+from athena.programs.sandbox import Namespace, Program, Run, Sandbox, is_run_closed
+from athena.programs.sandbox.run import ActiveRun
 from athena.programs.values import EngineName, ProgramCaller, Result, Skill
 from athena.programs.workspace import put_handle
 from athena.storage import calls, runs, scopes
 from athena.storage.database import Transaction
 from athena.storage.workspaces import WorkspaceRow
-
-if TYPE_CHECKING:
-    from athena.programs.host_calls import HostCalls
-    from athena.programs.sandbox import Namespace, Run, Sandbox
-    from athena.programs.sandbox.run import ActiveRun
 
 CANCEL_TIMEOUT_S = 10.0  # for the calls of a cancelled run to end
 CANCEL_POLL_INTERVAL_S = 0.02
@@ -33,7 +33,7 @@ class RunServices(Protocol):
     def key(self) -> bytes: ...
 
     @property
-    def sandbox(self) -> "Sandbox": ...
+    def sandbox(self) -> Sandbox: ...
 
     def remember_run(self, project: str, row: runs.RunRow) -> None: ...
 
@@ -68,8 +68,6 @@ class ProgramRun:
         row: runs.RunRow | None = None,
     ) -> "ProgramRun":
         """Load the names and variables of a program; `row` is that of a paused run to resume."""
-        from athena.programs import run_record  # imports the sandbox
-
         context.catalog.refresh()
         workspace_row = WorkspaceRow("", None, "{}", 0.0)
         if variables:
@@ -91,9 +89,7 @@ class ProgramRun:
 
     async def execute(
         self, code: str, timeout_s: float | None, engine: EngineName, inputs: Mapping[str, Any] | None = None
-    ) -> "Run":
-        from athena.programs.sandbox import Program  # slow to import
-
+    ) -> Run:
         host_calls = self._create_host_calls()
         program = Program(
             code, self.create_names(), engine, self.state, timeout_s, self.workspace_row.owner, inputs or {}
@@ -107,7 +103,7 @@ class ProgramRun:
         assert row.waits_for is not None
         self.runner.sandbox.check_paused(row.snapshot, json.loads(row.waits_for)["owner"])
 
-    async def resume(self, row: runs.RunRow, *, approved: bool, reason: str) -> "Run":
+    async def resume(self, row: runs.RunRow, *, approved: bool, reason: str) -> Run:
         """Go on with a paused run: make the call that waits, or raise its refusal in the program."""
         assert row.snapshot is not None
         assert row.waits_for is not None
@@ -127,15 +123,10 @@ class ProgramRun:
                 await self.database.write(lambda tx: runs.upsert_run(tx, self.scope, row))
             raise
 
-    def create_names(self) -> "Namespace":
-        from athena.programs.namespace import build_names  # imports the sandbox
-
+    def create_names(self) -> Namespace:
         return build_names(self.context.catalog, self.skills)
 
-    def _create_host_calls(self, approved_call: tuple[str, dict[str, Any]] | None = None) -> "HostCalls":
-        from athena.programs.host_calls import HostCalls  # imports the sandbox
-        from athena.programs.sandbox import is_run_closed
-
+    def _create_host_calls(self, approved_call: tuple[str, dict[str, Any]] | None = None) -> HostCalls:
         return HostCalls(
             self.context.for_program(self.run_id, self.workspace, is_run_closed),
             self.runner.sandbox,
@@ -147,12 +138,10 @@ class ProgramRun:
             approved_call=approved_call,
         )
 
-    def _add_hint(self, run: "Run", code: str = "") -> "Run":
-        from athena.programs.hints import add_hint  # imports the sandbox
-
+    def _add_hint(self, run: Run, code: str = "") -> Run:
         return run if run.error is None else replace(run, error=add_hint(run.error, self.create_names(), code))
 
-    async def _wait_for_run(self, active: "ActiveRun", host_calls: "HostCalls") -> "Run":
+    async def _wait_for_run(self, active: ActiveRun, host_calls: HostCalls) -> Run:
         try:
             return host_calls.add_skill_calls(await active.outcome)
         except BaseException as error:
@@ -160,10 +149,8 @@ class ProgramRun:
             await self._wait_for_end(active, store=host_calls.has_begun or not isinstance(error, AthenaError))
             raise
 
-    async def _wait_for_end(self, active: "ActiveRun", *, store: bool) -> None:
+    async def _wait_for_end(self, active: ActiveRun, *, store: bool) -> None:
         """Wait until a cancelled run has ended, and store its outcome."""
-        from athena.programs.sandbox import Run  # slow to import
-
         for _ in range(int(CANCEL_TIMEOUT_S / CANCEL_POLL_INTERVAL_S)):
             if active.is_done and not active.calls.has_running_calls:
                 break
@@ -194,36 +181,32 @@ class ProgramRun:
         """Count one use of a skill, in the background."""
         self.database.defer_write(partial(_increment_skill_uses, self.scope, name))
 
-    async def store_trial(self, run: "Run") -> None:
+    async def store_trial(self, run: Run) -> None:
         """Store the end of a program that was only tried out, if its start was stored."""
         if self.is_stored:
             status = "failed" if run.pause is not None else run.status
             row = self._create_final_row(replace(run, status=status, pause=None), None, None)
             await self.database.write(lambda tx: runs.upsert_run(tx, self.scope, row))
 
-    async def store_result(self, run: "Run") -> Result:
+    async def store_result(self, run: Run) -> Result:
         """Store the end of the run and its variables, and return the result for the caller."""
-        from athena.programs.run_record import find_changed_workspace, to_result  # imports the sandbox
-
         if self.is_nested:
-            return to_result(run, self.run_id, None)
+            return run_record.to_result(run, self.run_id, None)
         after = None
         if self.keeps_variables:
             now = self.context.store.clock()
-            after = find_changed_workspace(self.runner.key, self.workspace_row, run.state, now)
+            after = run_record.find_changed_workspace(self.runner.key, self.workspace_row, run.state, now)
         if self.is_stored or after or run.truncated or run.pause or self.has_key:
             return await self.database.write(partial(self._write_result, run, after))
         await self.database.sync()  # reads write too, e.g. a briefing
         self.runner.remember_run(self.scope.project, self._create_final_row(run, None, None))
         self.database.defer_write(partial(self._store_in_background, run))
-        return to_result(run, self.run_id, None)
+        return run_record.to_result(run, self.run_id, None)
 
-    async def _store_in_background(self, run: "Run", tx: Transaction) -> None:
+    async def _store_in_background(self, run: Run, tx: Transaction) -> None:
         await self._write_result(run, None, tx)
 
-    async def _write_result(self, run: "Run", after: WorkspaceRow | None, tx: Transaction) -> Result:
-        from athena.programs import run_record  # imports the sandbox
-
+    async def _write_result(self, run: Run, after: WorkspaceRow | None, tx: Transaction) -> Result:
         clock = self.context.store.clock
         handle = None
         if run.truncated:
@@ -242,20 +225,18 @@ class ProgramRun:
         return result
 
     def _create_row(self, status: str, **fields: Any) -> runs.RunRow:
-        from athena.programs.run_record import get_process_name  # imports the sandbox
-
         return runs.RunRow(
             self.run_id,
             self.workspace,
             status,
-            get_process_name(),
+            run_record.get_process_name(),
             self.started_at,
             fingerprint=self.fingerprint,
             claimed=self.claimed_at,
             **fields,
         )
 
-    def _create_final_row(self, run: "Run", waits_for: str | None, answer: str | None) -> runs.RunRow:
+    def _create_final_row(self, run: Run, waits_for: str | None, answer: str | None) -> runs.RunRow:
         return self._create_row(
             run.status,
             elapsed_ms=run.elapsed_ms,
@@ -267,7 +248,7 @@ class ProgramRun:
             answer=answer,
         )
 
-    def _dump_pause(self, run: "Run") -> str | None:
+    def _dump_pause(self, run: Run) -> str | None:
         """Return, as JSON, the call that a paused run waits for and what `resume` needs."""
         if run.pause is None:
             return None

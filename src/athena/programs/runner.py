@@ -7,19 +7,17 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from athena.core.hashing import create_serial
 from athena.core.threads import ThreadFuture, run_in_thread
 from athena.errors import Conflict, InvalidInput, LimitExceeded, NotFound
-from athena.programs import skill_source, skills
+from athena.programs import run_record, skill_source, skills
 from athena.programs.program_run import ProgramRun
+from athena.programs.sandbox import Failure, Limits, Program, Run, Sandbox
 from athena.programs.values import ARGUMENTS_VARIABLE, EngineName, KeptSkill, Past, ProgramCaller, Result, Skill
 from athena.programs.workspace import DEFAULT_WORKSPACE
 from athena.storage import runs
-
-if TYPE_CHECKING:
-    from athena.programs.sandbox import Failure, Limits, Run, Sandbox
 
 MAX_QUEUED_RUNS = 100  # in one workspace
 APPROVAL_TURN_TIMEOUT_S = 60.0  # for an approved run to get its turn in the workspace
@@ -32,7 +30,7 @@ class ProgramRunner:
     """The sandbox of an app, and the queue of each workspace. `create_key` is called with the first program."""
 
     def __init__(
-        self, create_key: Callable[[], bytes], *, allow_bare: bool = False, limits: "Limits | None" = None
+        self, create_key: Callable[[], bytes], *, allow_bare: bool = False, limits: Limits | None = None
     ) -> None:
         self._create_key, self._allow_bare, self._limits = create_key, allow_bare, limits
         self._sandbox: Sandbox | None = None
@@ -46,11 +44,9 @@ class ProgramRunner:
         return self._create_key()
 
     @property
-    def sandbox(self) -> "Sandbox":
+    def sandbox(self) -> Sandbox:
         with self._lock:
             if self._sandbox is None:
-                from athena.programs.sandbox import Sandbox  # slow to import
-
                 self._sandbox = Sandbox(self._limits, key=self.key, allow_bare=self._allow_bare)
             return self._sandbox
 
@@ -96,8 +92,6 @@ class ProgramRunner:
             raise Conflict(f"run {run_id} waited, but was ended by a purge", hint="run the program again")
         if row.status != "needs_approval" or row.snapshot is None:
             raise Conflict(f"run {run_id} does not wait for anybody: it is {row.status}", hint="nothing was done")
-        from athena.programs import run_record  # imports the sandbox
-
         async with self._wait_for_turn(context.scope.project, row.workspace, APPROVAL_TURN_TIMEOUT_S):
             program_run = await ProgramRun.create(self, context, run_id, row.workspace, needs_skills=True, row=row)
             if approved:  # a refusal also ends a run that this version cannot resume
@@ -117,8 +111,6 @@ class ProgramRunner:
         row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
         if row is None:
             return None
-        from athena.programs import run_record  # imports the sandbox
-
         if row.fingerprint != context.call.arguments_digest:
             raise Conflict("this idempotency key was used for another program", hint="use a new key for each call")
         if row.status == "running" and not run_record.is_lost(row, context.store.clock()):
@@ -149,16 +141,14 @@ class ProgramRunner:
             raise InvalidInput(f"the example of {name} does not run: {reason}{line}", hint=_get_example_hint(run))
         return await skills.write_skill(context.store, skill, context.call)
 
-    async def _find_errors(self, context: ProgramCaller, code: str) -> "list[Failure]":
+    async def _find_errors(self, context: ProgramCaller, code: str) -> list[Failure]:
         """Check a program, types included, without running it."""
-        from athena.programs.sandbox import Program  # slow to import
-
         sandbox, names = self.sandbox, (await self._create_trial(context)).create_names()
         return await run_in_thread(
             lambda: sandbox.check_program(Program(code, names)) or sandbox.check_types(code, names)
         )
 
-    async def _try_out(self, context: ProgramCaller, code: str) -> "Run":
+    async def _try_out(self, context: ProgramCaller, code: str) -> Run:
         """Run a program once; only the effects of its calls stay."""
         trial = await self._create_trial(context)
         run = await trial.execute(code, None, "auto")
@@ -174,8 +164,6 @@ class ProgramRunner:
 
     async def list_runs(self, context: ProgramCaller, limit: int, status: str | None) -> list[Past]:
         """List the latest runs, those included that are not stored yet."""
-        from athena.programs import run_record  # imports the sandbox
-
         database, now = context.store.database, context.store.clock()
         stored_status = "running" if status == "unknown" else status  # a lost run is stored as running
         stored = await database.read(lambda tx: runs.list_runs(tx, context.scope, limit, stored_status))
@@ -190,8 +178,6 @@ class ProgramRunner:
         return lost + [run_record.to_past(row, now) for row in ended]
 
     async def get_run(self, context: ProgramCaller, run_id: str) -> Past:
-        from athena.programs import run_record  # imports the sandbox
-
         row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
         row = row or next((row for row in self._list_unwritten(context.scope.project) if row.id == run_id), None)
         if row is None:
@@ -251,7 +237,7 @@ def _create_not_found(run_id: str) -> NotFound:
     return NotFound(f"there is no run {run_id!r:.60} in this project", hint="list_runs says which there are")
 
 
-def _get_example_hint(run: "Run") -> str | None:
+def _get_example_hint(run: Run) -> str | None:
     if run.error is None or run.error["type"] == "ApprovalNeeded":
         return "nobody approves an example: call it with dry_run=True, or with arguments that do not need it"
     return run.error["hint"]

@@ -6,12 +6,12 @@ import resource
 import signal
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from athena.app import settings as configuration
 from athena.core import version
 from athena.core.home import daemon, lock, logs
+from athena.core.home.paths import DEFAULT_PROJECT
 from athena.errors import AthenaError, Conflict
 from athena.hooks import launcher
 
@@ -52,29 +52,11 @@ def main() -> None:
 
 
 def _run_server(home: str, server_lock: lock.ServerLock) -> None:
-    from athena.app.compose import is_same_store, open_app  # slow: after the lock is taken and the parent has gone on
-    from athena.core.home.paths import DEFAULT_PROJECT
-    from athena.server.serve import AthenaServer
+    from athena.server.serve import open_server  # slow: after the lock is taken and the parent has gone on
 
     settings = configuration.load_settings()
-    app = open_app(settings)
     launcher.install_launchers(home, settings.hooks_python_path, settings.hooks_timeout_ms)
-    try:
-        server = AthenaServer(
-            app,
-            home,
-            DEFAULT_PROJECT,
-            "127.0.0.1",
-            0,
-            auth=True,
-            hosts=(),
-            consolidate_strategy=settings.consolidate,
-            lock=server_lock,
-            is_same_store=partial(is_same_store, settings),
-        )
-    except BaseException:
-        app.close()
-        raise
+    server = open_server(settings, home, DEFAULT_PROJECT, "127.0.0.1", 0, auth=True, lock=server_lock)
     idle_check = IdleCheck(server, settings)
     signal.signal(signal.SIGHUP, idle_check.request_stop)
     server.background_tasks.append(idle_check.run)

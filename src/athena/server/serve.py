@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from functools import partial
 from typing import Any
 
 import h11
@@ -20,7 +21,8 @@ import uvicorn
 from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from athena.app.compose import App
+from athena.app.compose import App, is_same_store, open_app
+from athena.app.settings import Settings
 from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
@@ -140,6 +142,37 @@ def _report_waiting_for(pid: int) -> None:
     sys.stderr.write(f"waiting for process {pid} to end: it answers what it has begun\n")
 
 
+def open_server(
+    settings: Settings,
+    home: str,
+    project: str,
+    host: str,
+    port: int,
+    *,
+    auth: bool,
+    hosts: tuple[str, ...] = (),
+    lock: ServerLock | None = None,
+) -> "AthenaServer":
+    """Open the store that the settings name, and the server in front of it."""
+    app = open_app(settings)
+    try:
+        return AthenaServer(
+            app,
+            home,
+            project,
+            host,
+            port,
+            auth=auth,
+            hosts=hosts,
+            consolidate_strategy=settings.consolidate,
+            is_same_store=partial(is_same_store, settings),
+            lock=lock,
+        )
+    except BaseException:
+        app.close()
+        raise
+
+
 class AthenaServer:
     """An app behind HTTP, MCP and the sockets of its data folder; `lock` is set in a daemon, which has it already."""
 
@@ -168,6 +201,7 @@ class AthenaServer:
         self._socket_paths = [self._sockets[-1].getsockname(), self._mcp_listener.getsockname()]
         self.port = self._sockets[0].getsockname()[1]
         url_host = "localhost" if host in LOOPBACK_HOSTS else f"[{host}]" if ":" in host else host
+        self.location = app.store.database.describe_location()
         self.url = f"http://{url_host}:{self.port}"
         names = {"localhost", "127.0.0.1", "[::1]", url_host, *hosts}
         policy = AccessPolicy(

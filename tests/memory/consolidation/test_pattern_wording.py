@@ -12,7 +12,7 @@ from consolidation_tools import call
 
 from athena.app import settings
 from athena.app.compose import App
-from athena.embedding.chat import Chat
+from athena.embedding.remote import Chat
 from athena.errors import Misconfigured
 from athena.memory.consolidation.run import is_faithful
 from conftest import MODEL, Engine

@@ -189,7 +189,8 @@ def _shape(value: Any) -> Any:
 
 
 def test_long_list_is_paged(app: App) -> None:
-    from athena.server.mcp.server import McpHandlers, McpPeer
+    from athena.server.mcp.server import McpHandlers
+    from athena.server.mcp.workspaces import McpPeer
 
     calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
     caller = lambda project, workspace: app.create_context("test", "mcp", workspace=workspace)  # noqa: E731
@@ -221,7 +222,8 @@ def test_long_list_is_paged(app: App) -> None:
 
 
 def test_server_tools_follow_ours(app: App) -> None:
-    from athena.server.mcp.server import McpHandlers, McpPeer
+    from athena.server.mcp.server import McpHandlers
+    from athena.server.mcp.workspaces import McpPeer
 
     async def answer(ctx: Any, arguments: dict[str, Any]) -> Any:
         return arguments

@@ -29,7 +29,7 @@ from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 
 if TYPE_CHECKING:  # imports http.client
-    from athena.embedding.chat import Chat
+    from athena.embedding.remote import Chat
 
 
 AutomaticStrategy = Literal["off", "minimal", "speed", "balanced", "quality"]

@@ -1,7 +1,6 @@
 """Learn from a finished session: store an episode that summarizes it, and memories of what was decided."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,8 +9,9 @@ from athena.core.hashing import hash_text
 from athena.core.threads import run_in_thread
 from athena.core.values import Call, Scope
 from athena.memory import inputs
+from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
-from athena.memory.sessions import events, rows
+from athena.memory.sessions import events, extract, rows
 from athena.memory.sessions.select import (
     extract_words,
     find_specific_words,
@@ -19,7 +19,7 @@ from athena.memory.sessions.select import (
     recall_without_use,
     shorten_text,
 )
-from athena.memory.sessions.values import IDLE_KEY, Candidate, Utterance
+from athena.memory.sessions.values import IDLE_KEY, Candidate, Learned, Lesson, Utterance
 from athena.memory.store import Store
 from athena.memory.values import Draft
 from athena.storage.database import Transaction
@@ -35,30 +35,10 @@ MIN_ENDING_CHARS = 40
 WORK_EVENT_TYPES = ("command", "edit", "tool")  # a session without these and without results is idle
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
-    id: int
-    hash: str
-    content: str
-    memory_type: str
-    outcome: str  # new, known, revived
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """The episode and the memories that a session left."""
-
-    episode: int | None  # id of the event that summarizes it
-    learned: tuple[Learned, ...]
-    known: int  # candidates that a memory says already
-
-
 async def learn_from_session(
     store: Store, session: str, messages: Sequence[Utterance], summary: str | None, call: Call, keep: bool = True
 ) -> Lesson:
     """Record an episode for the session and store what was decided in it; without `keep`, only the episode."""
-    from athena.memory.sessions import extract  # compiling its patterns takes long
-
     summary = extract.strip_summary_tags(summary or "").strip() or None
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
     candidates = await run_in_thread(extract.find_candidates, texts) if keep else []
@@ -82,15 +62,13 @@ def _derive_call(call: Call, part: str) -> Call:
 async def _record_episode(
     store: Store, session: str, messages: Sequence[Utterance], summary: str | None, has_candidates: bool, call: Call
 ) -> int | None:
-    from athena.memory.sessions.extract import strip_chatter  # compiling its patterns takes long
-
     user_texts = [message.text for message in messages if message.role == "user" and message.text.strip()]
     last_answers = [
         message.text[:MAX_REDACTED_CHARS]
         for message in messages[-MAX_ENDING_MESSAGES:]
         if message.role == "assistant" and message.text.strip()
     ]
-    answers = await run_in_thread(lambda: [strip_chatter(text) for text in last_answers])
+    answers = await run_in_thread(lambda: [extract.strip_chatter(text) for text in last_answers])
     ended = next((text for text in reversed(answers) if len(text) >= MIN_ENDING_CHARS), "")
     parts = [_shorten_redacted(summary, MAX_SUMMARY_CHARS)] if summary else []
     if not summary and user_texts:
@@ -117,11 +95,9 @@ def _shorten_redacted(text: str, max_chars: int) -> str:
 
 async def _is_known(store: Store, candidate: Candidate, call: Call) -> bool:
     """Return whether a memory says the same; a user who says it differently has changed their mind."""
-    from athena.memory.sessions.extract import split_sentences  # compiling its patterns takes long
-
     text = redaction.redact(candidate.text).text
     hits = await recall_without_use(store, call.scope, text, 3)
-    parts = [part for hit in hits for part in (hit.content, *split_sentences(hit.content))]
+    parts = [part for hit in hits for part in (hit.content, *extract.split_sentences(hit.content))]
     similar = [part for part in parts if _is_similar(text, part)]
     return any(candidate.role != "user" or not _is_different(text, part) for part in similar)
 
@@ -135,8 +111,6 @@ def _is_similar(text: str, other: str) -> bool:
 
 def _is_different(text: str, other: str) -> bool:
     """Return whether each of two similar texts names something that the other does not, or they contradict."""
-    from athena.memory.consolidation.contradictions import are_consistent  # compiling its patterns takes long
-
     words, other_words = find_specific_words(text), find_specific_words(other)
     return bool(words - other_words and other_words - words) or not are_consistent(text, other)
 

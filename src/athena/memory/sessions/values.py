@@ -188,3 +188,21 @@ class Injection:
 
 
 EMPTY_BRIEFING = Briefing("", 0, 0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    id: int
+    hash: str
+    content: str
+    memory_type: str
+    outcome: str  # new, known, revived
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """The episode and the memories that a session left."""
+
+    episode: int | None  # id of the event that summarizes it
+    learned: tuple[Learned, ...]
+    known: int  # candidates that a memory says already

@@ -15,6 +15,7 @@ from typing import Any
 from athena.errors import Misconfigured, Unavailable
 from athena.programs.sandbox import jail
 from athena.programs.sandbox.calls import MAX_PATH_CHARS, CallError, CallResult, TooManyUnknownCalls
+from athena.programs.sandbox.check import IMPORTS_HINT
 from athena.programs.sandbox.journal import JOURNAL_FORMAT, CallJournal, JournalEntry, ReplayDiffers
 from athena.programs.sandbox.json_values import JsonBudget, ValueTooLarge, to_plain_json
 from athena.programs.sandbox.limits import Limits
@@ -406,8 +407,6 @@ def _parse_failure(last_frame: dict[str, Any], limits: Limits) -> Failure | None
         limit_message = f"more than {limits.python_memory_mb} MB of memory (limit python_memory_mb)"
         return create_failure(kind, limit_message, where, "work on less at a time", "python_memory_mb")
     if kind in ("ImportError", "ModuleNotFoundError") and hint is None:
-        from athena.programs.sandbox.check import IMPORTS_HINT
-
         hint = IMPORTS_HINT
     return create_failure(kind, message, where, hint)
 

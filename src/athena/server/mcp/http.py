@@ -12,12 +12,12 @@ from athena.server.admission import CallDispatcher
 from athena.server.guard import MAX_BODY_BYTES, MalformedRequest, MethodNotAllowed
 from athena.server.http import get_project_header
 from athena.server.mcp.tools import TOOL_SURFACES
-from athena.server.mcp.workspaces import WorkspacePool
+from athena.server.mcp.workspaces import McpPeer, WorkspacePool
 
 if TYPE_CHECKING:  # the SDK takes most of a second to import
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from athena.server.mcp.server import McpContextFactory, McpPeer
+    from athena.server.mcp.server import McpContextFactory, McpHandlers
 
 MAX_SESSIONS = 1_000
 SESSION_TIMEOUT_S = 1_800.0
@@ -69,11 +69,9 @@ class McpEndpoint:
         from mcp.server.transport_security import TransportSecuritySettings
         from sse_starlette.sse import AppStatus
 
-        from athena.server.mcp.server import McpHandlers
-
         AppStatus.enable_automatic_graceful_drain = False  # calls in flight are answered before the server stops
         manager = StreamableHTTPSessionManager(
-            McpHandlers(self._dispatcher, self._create_context, self._get_peer).create_server(),
+            import_mcp_server()(self._dispatcher, self._create_context, self._get_peer).create_server(),
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
             max_request_body_size=MAX_BODY_BYTES,
             session_idle_timeout=SESSION_TIMEOUT_S,
@@ -84,9 +82,7 @@ class McpEndpoint:
             ready.set()
             await self._stop_event.wait()
 
-    def _get_peer(self, ctx: Any) -> "McpPeer":
-        from athena.server.mcp.server import McpPeer
-
+    def _get_peer(self, ctx: Any) -> McpPeer:
         request: Request = ctx.request
         project = get_project_header(request)
         session = request.headers.get("mcp-session-id")
@@ -102,7 +98,9 @@ def get_tool_surface(request: Request) -> str:
     return surface
 
 
-def import_mcp_server() -> None:
-    """Import the SDK and our module that uses it."""
+def import_mcp_server() -> "type[McpHandlers]":
+    """Import the SDK and our module that uses it; return that module's class."""
     server_connection.import_mcp_sdk()
-    from athena.server.mcp import server  # noqa: F401
+    from athena.server.mcp.server import McpHandlers
+
+    return McpHandlers

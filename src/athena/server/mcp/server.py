@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote
 
 import mcp_types as types
@@ -24,6 +24,7 @@ from athena.errors import AthenaError, NotFound
 from athena.server.admission import CallDispatcher
 from athena.server.mcp import text as mcp_text
 from athena.server.mcp import tools as mcp_tools
+from athena.server.mcp.workspaces import McpPeer
 
 McpContext = ServerRequestContext[Any, Any]
 McpContextFactory = Callable[[str | None, str | None], Any]  # project and workspace to a context
@@ -37,14 +38,6 @@ MIME_TYPES = {"json": "application/json", "csv": "text/csv", "md": "text/markdow
 PROMPT_NAME = "use_athena"
 _running_calls: set[asyncio.Task[Any]] = set()  # keeps tasks alive whose client has gone
 _log = logging.getLogger("athena.mcp")
-
-
-class McpPeer(NamedTuple):
-    """The client of a connection or session."""
-
-    surface: str = "default"  # a key of TOOL_SURFACES
-    project: str | None = None
-    workspace: str | None = None
 
 
 class McpHandlers:

@@ -13,10 +13,10 @@ from athena.server.admission import CallDispatcher
 from athena.server.mcp.http import import_mcp_server
 from athena.server.mcp.text import format_error
 from athena.server.mcp.tools import TOOL_SURFACES
-from athena.server.mcp.workspaces import WorkspacePool
+from athena.server.mcp.workspaces import McpPeer, WorkspacePool
 
 if TYPE_CHECKING:  # the SDK takes most of a second to import
-    from athena.server.mcp.server import McpContextFactory, McpPeer
+    from athena.server.mcp.server import McpContextFactory
 
 MAX_MESSAGE_BYTES = 16 << 20
 MAX_HELLO_BYTES = 64 << 10
@@ -94,7 +94,7 @@ class McpSocketServer:
             self._connections.discard(connection)
             self._workspaces.release(peer.project or self._project, peer.workspace)
 
-    async def _read_hello(self, reader: asyncio.StreamReader) -> "McpPeer":
+    async def _read_hello(self, reader: asyncio.StreamReader) -> McpPeer:
         if len(self._connections) >= MAX_MCP_CONNECTIONS or self._dispatcher.is_stopping():
             raise Unavailable("too many connections, or the server is stopping", hint="try again in a moment")
         try:
@@ -115,8 +115,6 @@ class McpSocketServer:
         if not self._is_same_store(store):
             raise Conflict("this server has another store", hint="ATHENA_DB_PATH or ATHENA_DATABASE_URL differ")
         await start_in_thread(import_mcp_server)
-        from athena.server.mcp.server import McpPeer
-
         wanted = hello.get("workspace")
         workspace = self._workspaces.acquire(project or self._project, wanted if isinstance(wanted, str) else None)
         return McpPeer(tools, project, workspace)
@@ -129,7 +127,7 @@ class McpConnection:
         self,
         dispatcher: CallDispatcher,
         create_context: "McpContextFactory",
-        peer: "McpPeer",
+        peer: McpPeer,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -146,9 +144,7 @@ class McpConnection:
     async def run(self) -> None:
         import anyio
 
-        from athena.server.mcp.server import McpHandlers
-
-        server = McpHandlers(self._dispatcher, self._create_context, lambda _: self._peer).create_server()
+        server = import_mcp_server()(self._dispatcher, self._create_context, lambda _: self._peer).create_server()
         read_end: Any
         write_end: Any
         requests, read_end = anyio.create_memory_object_stream[Any](0)

@@ -2,10 +2,19 @@
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 MAX_TRACKED_SESSIONS = 1_000  # clients can invent as many ids as they like
 MAX_SESSION_ID_CHARS = 200
 SESSION_IDLE_TIMEOUT_S = 1_800.0
+
+
+class McpPeer(NamedTuple):
+    """The client of a connection or session."""
+
+    surface: str = "default"  # a key of TOOL_SURFACES
+    project: str | None = None
+    workspace: str | None = None
 
 
 class WorkspacePool:

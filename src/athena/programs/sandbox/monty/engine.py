@@ -1,6 +1,5 @@
 """The Monty engine: a pool of jailed worker processes of the Monty interpreter."""
 
-import importlib.metadata
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -96,7 +95,7 @@ class Monty:
             raise Misconfigured("pydantic-monty is not installed", hint="pip install pydantic-monty") from None
         from pydantic_monty._binary import find_monty_binary
 
-        self.version = importlib.metadata.version("pydantic-monty")
+        self.version = pydantic_monty.__version__
         # The jail binds the real file, not a link to it.
         spec = jail.build_monty_spec(os.path.realpath(find_monty_binary()), memory_mb=self.limits.memory_mb * 2 + 1_024)
         for layers in self._layer_choices:
