@@ -25,7 +25,7 @@ from athena.storage.sqlite.store import Sqlite
 
 PACKAGE = os.path.dirname(sys.modules["athena"].__file__ or "")
 MAX_FRAMES_TO_LOGIC = 6
-MAX_FRAMES_TO_SQL = 17  # 14 is the aim: Sqlite.read to SqliteTransaction.fetch still take three too many
+MAX_FRAMES_TO_SQL = 14
 LOGIC: CodeType = recall.__code__
 
 

@@ -80,13 +80,14 @@ def test_acknowledged_memories_survive_kill(tmp_path: Path, number: int) -> None
 
 
 def _nearest(app: App, vector: Any) -> Any:
+    from athena.storage import scopes
     from athena.storage.filters import Filter
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
-        among = await vectors.select_candidates(
-            tx, Filter(app.create_context("p", "test").scope), encoder.name, encoder.dimensions
-        )
+        scope = app.create_context("p", "test").scope
+        scope_ids = await scopes.fetch_visible_ids(tx, scope)
+        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.name, encoder.dimensions)
         near = await vectors.search_nearest(tx, among, vector, 1, None)
         return int(near.memories[near.cosines.argmax()])
 

@@ -6,6 +6,7 @@ from athena.core.values import Scope
 from athena.memory import rows
 from athena.memory.store import Store
 from athena.memory.values import Memory
+from athena.storage import scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
@@ -23,7 +24,8 @@ async def find_groups(store: Store, scope: Scope, threshold: float, limit: int) 
 
     async def group_pairs(tx: Transaction) -> list[Group]:
         encoder, vectors = store.encoder, store.database.vectors
-        candidates = await vectors.select_candidates(tx, Filter(scope), encoder.name, encoder.dimensions)
+        scope_ids = await scopes.fetch_visible_ids(tx, scope)
+        candidates = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.name, encoder.dimensions)
         pairs = sorted(await vectors.find_similar_pairs(tx, candidates, threshold), key=lambda pair: -pair[2])
         parents: dict[int, int] = {}
         likeness: dict[int, float] = {}

@@ -21,6 +21,7 @@ from athena.memory.ranking import (
 )
 from athena.memory.store import Store
 from athena.memory.values import Hit, Memory, extend_memory, strip_reserved_keys
+from athena.storage import scopes
 from athena.storage.database import TextMatches, Transaction
 from athena.storage.filters import Filter
 from athena.storage.terms import STOP_WORD_WEIGHT
@@ -83,7 +84,8 @@ def _set_kind(query: Query, kind: Kind) -> Query:
 async def _search_memories(store: Store, tx: Transaction, query: Query, question: QuestionEncoding | None) -> Page[Hit]:
     vectors = store.database.vectors
     dimensions = 0 if question is None else len(question.vector)  # a remote model that is down cannot tell its own
-    candidates = await vectors.select_candidates(tx, query.criteria, store.encoder.name, dimensions)
+    scope_ids = await scopes.fetch_visible_ids(tx, query.criteria.scope)
+    candidates = await vectors.select_candidates(tx, query.criteria, scope_ids, store.encoder.name, dimensions)
     if not candidates.total:
         return Page([], 0)
     rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or query.min_score > 0

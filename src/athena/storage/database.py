@@ -189,8 +189,10 @@ class VectorIndex(Protocol[S]):
 
     async def find_problems(self, tx: Transaction) -> list[str]: ...
 
-    async def select_candidates(self, tx: Transaction, memory_filter: Filter, model: str, dimensions: int) -> S:
-        """Return the selection that the searches below take."""
+    async def select_candidates(
+        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], model: str, dimensions: int
+    ) -> S:
+        """Return the selection that the searches below take; `scope_ids` are those that the filter's scope may see."""
         ...
 
     async def search_nearest(

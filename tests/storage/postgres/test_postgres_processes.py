@@ -18,6 +18,7 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.core.values import Call, Scope
 from athena.errors import Conflict, NotFound
+from athena.storage import scopes
 from athena.storage.call_log import CallLog
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
@@ -58,7 +59,9 @@ def nearest(app: App, text: str) -> int:
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
-        among = await vectors.select_candidates(tx, Filter(Scope("test")), encoder.name, encoder.dimensions)
+        scope = Scope("test")
+        scope_ids = await scopes.fetch_visible_ids(tx, scope)
+        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.name, encoder.dimensions)
         near = await vectors.search_nearest(tx, among, vector, 1, None)
         return int(near.memories[near.cosines.argmax()])
 

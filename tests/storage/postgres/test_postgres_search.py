@@ -17,6 +17,7 @@ from athena.app.compose import App
 from athena.core.hashing import hash_text
 from athena.core.threads import run_sync
 from athena.core.values import Scope
+from athena.storage import scopes
 from athena.storage.database import IndexedPassage, Transaction
 from athena.storage.filters import Filter
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
@@ -144,7 +145,8 @@ def nearest_memories(app: App, project: str, vector: NDArray[np.float32], limit:
 
     async def work(tx: Transaction) -> list[int]:
         found, encoder = app.store.database.vectors, app.store.encoder
-        among = await found.select_candidates(tx, Filter(Scope(project)), encoder.name, encoder.dimensions)
+        scope_ids = await scopes.fetch_visible_ids(tx, Scope(project))
+        among = await found.select_candidates(tx, Filter(Scope(project)), scope_ids, encoder.name, encoder.dimensions)
         made = await found.search_nearest(tx, among, vector, limit, None)
         best: dict[int, float] = {}
         for memory, cosine in zip(made.memories.tolist(), made.cosines.tolist(), strict=True):
@@ -166,7 +168,9 @@ def test_term_counts_are_read_back(server: postgres.Server) -> None:
     words: Any = app.store.database.fulltext
 
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
-        among = await app.store.database.vectors.select_candidates(tx, Filter(Scope("test")), "bag", DIMENSIONS)
+        vectors, scope = app.store.database.vectors, Scope("test")
+        scope_ids = await scopes.fetch_visible_ids(tx, scope)
+        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, "bag", DIMENSIONS)
         nodes, _ = await words._read_term_passages(tx, among, parse_query_terms("kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.core.values import Scope
+from athena.storage import scopes
 from athena.storage.arrays import quantize_vectors
 from athena.storage.database import VectorMatches
 from athena.storage.filters import Filter
@@ -50,7 +51,9 @@ def remember(app: App, texts: list[str]) -> list[int]:
 def nearest(app: App, vector: Any, limit: int, only: Filter | None = None) -> VectorMatches:
     async def work(tx: Any) -> VectorMatches:
         vectors = app.store.database.vectors
-        among = await vectors.select_candidates(tx, only or Filter(Scope("p")), Scattered.name, SIZE)
+        memory_filter = only or Filter(Scope("p"))
+        scope_ids = await scopes.fetch_visible_ids(tx, memory_filter.scope)
+        among = await vectors.select_candidates(tx, memory_filter, scope_ids, Scattered.name, SIZE)
         return await vectors.search_nearest(tx, among, vector, limit, None)
 
     return run_sync(app.store.database.read(work))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from athena.core.values import Kind
-from athena.storage import scopes
 from athena.storage.arrays import build_token_sets, find_nearest_pairs, split_speaker_flags
 from athena.storage.database import RankingFeatures, Row, TextMatches, TokenSets, Transaction, VectorMatches
 from athena.storage.filters import Filter, build_where_clause
@@ -271,9 +270,8 @@ class PostgresVectorIndex:
     # --- searches -----------------------------------------------------------------------------------------------------
 
     async def select_candidates(
-        self, tx: Transaction, memory_filter: Filter, model: str, dimensions: int
+        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], model: str, dimensions: int
     ) -> PostgresSelection:
-        scope_ids = await scopes.fetch_visible_ids(tx, memory_filter.scope)
         model_id = await fetch_model_id(tx, model) or 0
         total, passages, words = await tx.fetch_required(
             """SELECT coalesce(sum(memories), 0)::bigint, coalesce(sum(passages), 0)::bigint,

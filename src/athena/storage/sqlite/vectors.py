@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.core.values import Kind
-from athena.storage import scopes
 from athena.storage.arrays import build_token_sets, find_nearest_pairs, merge_unique, sort_unique, split_speaker_flags
 from athena.storage.database import RankingFeatures, TextMatches, TokenSets, Transaction, VectorMatches
 from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches
@@ -160,11 +159,10 @@ class SqliteVectorIndex:
     # --- searches -----------------------------------------------------------------------------------------------------
 
     async def select_candidates(
-        self, tx: Transaction, memory_filter: Filter, model: str, dimensions: int
+        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], model: str, dimensions: int
     ) -> SqliteSelection:
         import numpy as np  # slow to load
 
-        scope_ids = await scopes.fetch_visible_ids(tx, memory_filter.scope)
         caches = [await self._load_cache(tx, scope_id, model, dimensions) for scope_id in scope_ids]
         if memory_filter.is_unrestricted:
             allowed = [None if cache.live_rows == cache.rows else cache.live for cache in caches]
