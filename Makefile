@@ -25,6 +25,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/code_metrics.py --check
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
