@@ -89,11 +89,18 @@ _KEY_FUNCTIONS = _word_set("max min sort")  # Monty's cannot wait for an operati
 _MAX_PATTERN_CHARS = 500
 _OTHER_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Starred)
 _CHANGED_LOOP = "a loop that changes what it goes over"
+_DIFFERENCES = ("a generator", "kept or passed on", "may match nothing", _CHANGED_LOOP, "yield", "than one text")
 
 
 def find_cpython_reason(source: ProgramSource, names: Namespace) -> str:
     """Return why a program runs on CPython; empty if Monty can run it."""
     return _MontyCheck(source, names).find_reason()
+
+
+def can_try_monty(reason: str) -> bool:
+    """Return whether Monty runs such a program or raises an error, and never gives another result than Python."""
+    reason = reason.rpartition(": ")[2]
+    return not reason.startswith("import ") and not reason.endswith(_DIFFERENCES)
 
 
 def find_earlier_reason(used: set[str], sources: dict[str, str], names: Namespace) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypedDict
 
 from athena.core.threads import ThreadPool
@@ -373,6 +374,10 @@ class Sandbox:
         except Misconfigured as error:
             if program.engine == "python":
                 raise
+            if routing.can_try_monty(running.reason):
+                running.engine, running.reason = "monty", str(error)
+                with suppress(Misconfigured):
+                    return self._run_on_monty(program, running, source, state)
             hint = f"{error}; write it without: {running.reason}"
             raise ProgramRejected(
                 create_failure("Unsupported", f"this program needs CPython: {running.reason}", hint=hint)
