@@ -363,7 +363,7 @@ def test_unfinished_index_is_rebuilt(medium_project: tuple[str, App], monkeypatc
     assert "graph cannot be built" in call(app, "health").problems[0]
     # The next search that needs it retries after a while.
     monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 0.1)
-    app.store.database._graph_retry_at = 0.0  # type: ignore[attr-defined]
+    app.store.database._index_retry_at = 0.0  # type: ignore[attr-defined]
     wait_until(lambda: call(app, "recall", project="crowd", query="stone8") and index_states(url) == [(GRAPH, True)])
     assert call(app, "verify").problems == ()
 
