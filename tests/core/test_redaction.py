@@ -1,6 +1,7 @@
 """Redaction of secrets. The tests build every secret at run time, so that no scanner reports this file."""
 
 import base64
+import inspect
 import re
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from athena.core import redaction
 from athena.core.redaction import RedactedText, SecretMatch, redact
 from conftest import rounds
 
@@ -458,3 +460,10 @@ def test_redaction_time_is_linear(unit: str) -> None:
         if well and turn + 1 >= rounds(2, 8):
             break
     assert well
+
+
+def test_no_possessive_group() -> None:
+    """Python before 3.11.5 matches a possessive repetition of a group wrongly, and secrets would stay."""
+    source = inspect.getsource(redaction)
+    assert "(?>" in source
+    assert re.findall(r"\)\s?(?:[*+?]|\{\d+,?\d*\})\+(?=\s|$|[)(|])", source, re.MULTILINE) == []

@@ -125,7 +125,7 @@ npm-token           npm_                            [A-Za-z0-9]{36,}+
 onepassword-token   ops_                            eyJ[\w+/=-]{40,}+
 openai-key          sk-                             (?=[A-Za-z]*\d)[A-Za-z0-9]{20,}+(?![\w-])
 openai-key          sk-proj- sk-svcacct- sk-admin- sk-None- sk-or-v1-   [\w-]{20,}+
-putty-key           Private-Lines   :\s\d+(?P<s>(?:\s{1,2}[A-Za-z0-9+/=]++(?![:-]))++(?:\s+Private-MAC:\s\w+)?)
+putty-key           Private-Lines   :\s\d+(?P<s>(?>(?:\s{1,2}[A-Za-z0-9+/=]++(?![:-]))+)(?:\s+Private-MAC:\s\w+)?)
 pypi-token          pypi-                           AgE[\w-]{40,}+
 sendgrid-key        SG.                             [\w-]{16,32}\.[\w-]{32,64}+
 service-token       ATATT3 NRAK- figd_ glc_ glsa_ gsk_ r8_ sbp_ xai-       [\w=-]{27,}+
@@ -216,7 +216,7 @@ def _find_private_keys(text: str) -> Iterator[SecretMatch]:
     # a key without its end: header lines, long base64 lines, and a shorter one that fills its line
     cut_short = _compile_pattern(
         r"(?:(?:\s|\\+[nr]){1,4}[\w-]{1,30}: [^\n\\]{1,200}(?=\n|\\)){0,6}"
-        r"(?:(?:\s|\\+[nr]){0,8}[A-Za-z0-9+/=]{16,}+)++"
+        r"(?>(?:(?:\s|\\+[nr]){0,8}[A-Za-z0-9+/=]{16,}+)+)"
         r"""(?:(?:\r?\n|\\+n)[ \t]{0,8}[A-Za-z0-9+/=]{1,15}(?=[ \t]{0,8}(?:[\r\n\\"'`]|\Z)))?"""
     )
     for mark, following in pairwise([*marker.finditer(text), None]):
@@ -245,6 +245,7 @@ _HARMLESS_TOKEN_QUALIFIERS = (
     "publickey",
 )
 _PASSWORD_WORDS = frozenset({"pass", "passwd", "password", "pw", "pwd", "token"})
+# A group that must not be tried again is atomic, `(?>(...)*)`: Python before 3.11.5 matches `(...)*+` wrongly.
 _ASSIGNMENT_PATTERN = r"""
 (?: _? (?: \d{1,2} | prod | production | staging | dev | test | local | old | new ) )? \\*+ (?: ["'`] \]? )?
 (?P<sep>
@@ -255,10 +256,10 @@ _ASSIGNMENT_PATTERN = r"""
   | (?P<gap> [ \t]{1,4} (?!-) )
 )
 (?:
-    [bfru]{0,2} (?: " (?P<double> [^"\\\n]*+ (?: \\. [^"\\\n]*+ )*+ ) "
-                  | ' (?P<single> [^'\\\n]*+ (?: \\. [^'\\\n]*+ )*+ ) '
+    [bfru]{0,2} (?: " (?P<double> [^"\\\n]*+ (?> (?: \\. [^"\\\n]*+ )* ) ) "
+                  | ' (?P<single> [^'\\\n]*+ (?> (?: \\. [^'\\\n]*+ )* ) ) '
                   | ` (?P<back> [^`\n]*+ ) ` )
-  | \\*+ ["'`]? (?P<bare> [^\s"'`,;&<\\]++ (?: & (?! & | [\w.-]{0,64} = ) [^\s"'`,;&<\\]++ )*+ )
+  | \\*+ ["'`]? (?P<bare> [^\s"'`,;&<\\]++ (?> (?: & (?! & | [\w.-]{0,64} = ) [^\s"'`,;&<\\]++ )* ) )
 )
 """
 # Values and words that stand where a secret might.
