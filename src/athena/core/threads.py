@@ -9,10 +9,10 @@ import os
 import sys
 import threading
 import time
+from _queue import SimpleQueue  # `queue` has the same class, and loads more at every start
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
 T = TypeVar("T")
