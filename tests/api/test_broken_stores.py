@@ -46,6 +46,7 @@ def write_newer_store(file: Path) -> None:
     api.store("kept by a newer version")
     api.close()
     database = apsw.Connection(str(file))
+    database.set_busy_timeout(60_000)  # on a busy machine the writer may still be closing
     database.pragma("user_version", len(migrations.STEPS) + 1)
     database.pragma("wal_checkpoint", "truncate")
     database.close()
