@@ -145,15 +145,15 @@ def test_lock_waits_until_it_is_free(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     held = lock_file(path)
     threading.Timer(0.1, held.close).start()
-    with lock_file(path, timeout_s=10):
-        pass
+    with lock_file(path, timeout_s=10), FileLock(path) as other:
+        assert not other.acquire(0)
 
 
 def test_lock_of_dead_process_is_free(tmp_path: Path) -> None:
     program = "import os, sys; from athena.core.files import lock_file; a = lock_file(sys.argv[1]); os._exit(1)"
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.lock")], check=False)
-    with lock_file(tmp_path / "a.lock", timeout_s=0):
-        pass
+    with lock_file(tmp_path / "a.lock", timeout_s=0) as held:
+        assert held.descriptor >= 0
 
 
 def test_lock_refuses_a_link(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ CHARACTER_RANGES = (
     (0x3100, 0.72, 12), (0x4E00, 2.6, 12), (0xA000, 0.85, 12), (0xAC00, 2.8, 13), (0xD7B0, 0.62, 12),
     (0xFF00, 2.8, 14), (0x10000, 1.0, 12), (0x1F300, 4.0, 15), (0x1FB00, 1.7, 16), (0x110000, 4.0, 17),
 )  # fmt: skip
+RARE_CHINESE_COST = 1.7
 RANGE_ENDS = [end for end, _, _ in CHARACTER_RANGES]
 
 RANKS_PATH = os.path.join(os.path.dirname(__file__), "o200k.tiktoken.xz")
@@ -199,11 +200,20 @@ def _estimate_word(word: str) -> float:
     return 1.7 if RANDOM_SHORT_PATTERN.fullmatch(word) else cost
 
 
+@lru_cache(maxsize=1)
+def _list_common_chinese() -> frozenset[str]:
+    """Return the 6,763 characters of GB 2312; o200k has few tokens for the others."""
+    rows = (bytes((row, column)) for row in range(0xB0, 0xF8) for column in range(0xA1, 0xFF))
+    return frozenset("".join(pair.decode("gb2312", "ignore") for pair in rows))
+
+
 def _estimate_other_script(part: str) -> float:
     total, previous = 0.0, 0
     for char in part:
         code = ord(char)
         _, cost, script = CHARACTER_RANGES[bisect_right(RANGE_ENDS, code)]
+        if 0x4E00 <= code < 0xA000 and char not in _list_common_chinese():
+            cost = RARE_CHINESE_COST
         if previous not in (0, script, SYMBOLS_SCRIPT) and script != SYMBOLS_SCRIPT:
             cost = max(cost, 2.0 if code < 0x800 else 2.6 if code < 0x10000 else 3.4)  # among strangers: its bytes
         total += cost
