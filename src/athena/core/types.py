@@ -37,6 +37,7 @@ class Param(NamedTuple):
     help: str
     least: float | None = None
     most: float | None = None
+    verbatim: bool = False  # keeps characters that no database can store: the operation takes care of them
 
 
 def split_annotation(annotation: Any) -> tuple[Any, Param | None]:
