@@ -66,8 +66,8 @@ class GuardedProtocol(H11Protocol):
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        transport = DrainingTransport(transport, self._has_unread_body, self.loop)
-        super().connection_made(transport)
+        self._draining = transport = DrainingTransport(transport, self._has_unread_body, self.loop)
+        super().connection_made(transport)  # type: ignore[arg-type]  # it passes on all else to the transport
         peer = transport.get_extra_info("socket")
         is_other_user = peer.family == socket.AF_UNIX and sockets.get_peer_uid(peer) != os.getuid()
         # a client that is gone already has no address, and the guard trusts connections without one
@@ -78,7 +78,7 @@ class GuardedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
-            self.transport.drop(data)
+            self._draining.drop(data)
             return
         if self._head_timer is None and not self._is_answering():
             self._start_head_timer()
@@ -90,7 +90,7 @@ class GuardedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
-        self.transport.stop_draining()
+        self._draining.stop_draining()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:

@@ -51,7 +51,7 @@ def multiply_on_one_thread(rows: "NDArray[Any]", columns: "NDArray[Any]") -> "ND
     return product
 
 
-def select_best(owners: "Ids", scores: "Floats", limit: int) -> "Ids":
+def select_best(owners: "Ids", scores: "NDArray[Any]", limit: int) -> "Ids":
     """Return about `limit` positions: the highest scores of each owner, all of an owner that has few."""
     import numpy as np  # slow to load
 
