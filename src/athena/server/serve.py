@@ -67,7 +67,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._draining = transport = DrainingTransport(transport, self._has_unread_body, self.loop)
-        super().connection_made(transport)  # type: ignore[arg-type]  # it passes on all else to the transport
+        super().connection_made(transport)
         peer = transport.get_extra_info("socket")
         is_other_user = peer.family == socket.AF_UNIX and sockets.get_peer_uid(peer) != os.getuid()
         # a client that is gone already has no address, and the guard trusts connections without one
