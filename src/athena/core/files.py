@@ -36,12 +36,7 @@ def open_folder_beneath(root: str | os.PathLike[str], relative_path: str, *, cre
     folder = os.open(root, FOLDER_FLAGS)
     try:
         for name in _split_path(relative_path):
-            if create_mode is not None:
-                try:  # noqa: SIM105 (contextlib would double the time of this import)
-                    os.mkdir(name, create_mode, dir_fd=folder)
-                except FileExistsError:
-                    pass
-            folder = _enter_folder(folder, name, relative_path)
+            folder = _enter_folder(folder, name, relative_path, create_mode)
     except BaseException:
         os.close(folder)
         raise
@@ -113,10 +108,18 @@ def _split_path(relative_path: str) -> list[str]:
     return parts
 
 
-def _enter_folder(folder: int, name: str, relative_path: str) -> int:
-    """Open a folder inside another one, which is closed then."""
+def _enter_folder(folder: int, name: str, relative_path: str, create_mode: int | None) -> int:
+    """Open a folder inside another one, which is closed then; create it if it is missing and may be created."""
     try:
         inner = os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+    except FileNotFoundError:
+        if create_mode is None:
+            raise
+        try:  # noqa: SIM105  # contextlib would double the time of importing this module
+            os.mkdir(name, create_mode, dir_fd=folder)
+        except FileExistsError:  # another process created it just now
+            pass
+        return _enter_folder(folder, name, relative_path, None)
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             raise OSError(errno.ELOOP, f"{name} is a link or no folder", relative_path) from None
@@ -156,6 +159,7 @@ def write_file_atomically(
     skip_same: bool = False,
     sync: bool = True,
     before_replace: Callable[[], None] | None = None,
+    dir_fd: int | None = None,
 ) -> bool:
     """Replace a file's content atomically, and return whether it was written.
 
@@ -164,17 +168,18 @@ def write_file_atomically(
     `mode` is subject to the umask unless `exact_mode` is set. With `skip_same` a regular file that has this content
     and mode already is left alone. `sync=False` leaves out the fsync, for files that can be regenerated.
     `before_replace` runs when the data is on disk; if it raises, the file stays as it was.
+    With `dir_fd` the path starts at that open folder.
     """
     path = os.fspath(path)
     if skip_same and _has_content(path, data, mode):
         return False
-    temp_path = _write_temp_file(path, data, mode, exact_mode, sync)
+    temp_path = _write_temp_file(path, data, mode, exact_mode, sync, dir_fd)
     try:
         if before_replace is not None:
             before_replace()
-        os.replace(temp_path, path)
+        os.replace(temp_path, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except BaseException:
-        os.unlink(temp_path)
+        os.unlink(temp_path, dir_fd=dir_fd)
         raise
     return True
 
@@ -192,11 +197,13 @@ def create_file_atomically(path: str | os.PathLike[str], data: bytes | memoryvie
     return True
 
 
-def _write_temp_file(path: str, data: bytes | memoryview, mode: int, exact_mode: bool, sync: bool) -> str:
+def _write_temp_file(
+    path: str, data: bytes | memoryview, mode: int, exact_mode: bool, sync: bool, dir_fd: int | None = None
+) -> str:
     """Write a temporary file beside `path` and return its path."""
     # not derived from the name, which may be as long as the file system allows
     temp_path = os.path.join(os.path.dirname(path), f".athena-{os.urandom(8).hex()}.part")
-    descriptor = os.open(temp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(temp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=dir_fd)
     try:
         try:
             rest = memoryview(data)
@@ -209,7 +216,7 @@ def _write_temp_file(path: str, data: bytes | memoryview, mode: int, exact_mode:
         finally:
             os.close(descriptor)
     except BaseException:
-        os.unlink(temp_path)
+        os.unlink(temp_path, dir_fd=dir_fd)
         raise
     return temp_path
 
