@@ -15,6 +15,7 @@ from athena.app import connect
 from athena.cli import output
 from athena.cli.invoke import invoke_operation, json_option, read_stdin
 from athena.core.home.paths import home_folder
+from athena.core.operation import CallerKind
 from athena.errors import ApprovalNeeded, InvalidInput
 
 HISTORY_FILE = "shell_history"
@@ -243,7 +244,7 @@ def create_completer() -> Any:
         | {
             f"{operation.category}.{name}("
             for operation in catalog
-            if operation.programs
+            if CallerKind.PROGRAM in operation.callers
             for name in (operation.bare_name, operation.short_name)
             if name
         }
