@@ -24,6 +24,8 @@ class ToolDefinition(NamedTuple):
     result: Mapping[str, Any] = {}  # JSON Schema; an empty one allows everything
     effect: Effect = Effect.EXECUTE
     approval: bool = False
+    private_mark: str = ""
+    accepted_marks: frozenset[str] = frozenset()
 
 
 class ForeignOperation(Operation[Any, ..., Any]):
@@ -34,6 +36,7 @@ class ForeignOperation(Operation[Any, ..., Any]):
     def __init__(self, definition: ToolDefinition, run: SendCall) -> None:
         self.definition = definition
         self.effect, self.approval = definition.effect, definition.approval
+        self.private_mark, self.accepted_marks = definition.private_mark, definition.accepted_marks
         self.callers, self.reach = EVERYONE, frozenset({Reach.NETWORK})
         self.category, self.bare_name, self.short_name = definition.category, definition.name, ""
         self.name = f"{definition.category}.{definition.name}"

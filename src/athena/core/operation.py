@@ -96,6 +96,8 @@ class Operation(Generic[C, P, R]):
 
     asks = ""  # short requests between semicolons, as people would type them; tool search compares a request with them
     is_foreign = False  # True for the tool of a connected server
+    private_mark = ""  # marks the run that calls it: its results are private
+    accepted_marks: frozenset[str] = frozenset()  # of a server's tool: what a run may have read before it calls it
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from athena.storage.database import Database, Transaction, Work
 
 FILES_MARK = "files"
 SERVER_MARK_PREFIX = "server:"
+ALL_MARKS = "all"  # accepted by a server that may get everything
 T = TypeVar("T")
 
 
