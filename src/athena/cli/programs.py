@@ -14,6 +14,7 @@ import click
 from athena.app import connect
 from athena.cli import output
 from athena.cli.invoke import invoke_operation, json_option, read_stdin
+from athena.core.files import create_private_folder
 from athena.core.home.paths import home_folder
 from athena.errors import ApprovalNeeded, InvalidInput
 
@@ -229,7 +230,7 @@ class _ReadlineHistory:
     def __exit__(self, *_: object) -> None:
         if self._readline is not None:
             with suppress(OSError):
-                os.makedirs(home_folder(), mode=0o700, exist_ok=True)
+                create_private_folder(home_folder())
                 self._readline.write_history_file(self._file)
                 os.chmod(self._file, 0o600)
 

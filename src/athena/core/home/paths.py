@@ -71,7 +71,7 @@ def _create_secret_file(folder: str, name: str, read: Callable[[], str | None]) 
     """Write 32 random bytes for the owner alone and return them, or what another process wrote first."""
     from athena.core import files  # needed once in the life of a data folder
 
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    files.create_private_folder(folder)
     path = os.path.join(folder, name)
     secret = os.urandom(32).hex()
     data = secret.encode() + b"\n"
