@@ -27,6 +27,7 @@ COMMAND_SYNONYMS = {
     "get": "show",
     "help": "--help",
 }
+QUIET_SUBCOMMANDS = ("hook", "mcp", "doctor")  # programs read their output, or it has the warnings already
 CALL_HINT_PATTERN = re.compile(r"\w+\.\w+\(")  # a call as programs write it, of no use at a terminal
 
 
@@ -161,25 +162,34 @@ def _suggest_command(name: str) -> str | None:
     return f"call {name}" if name in CATALOG else None
 
 
-def _print_error(error: AthenaError) -> int:
+def _escape_text(text: str) -> str:
     from athena.cli.output import escape_control_chars  # imports what memories are made of
 
+    return escape_control_chars(text)
+
+
+def _print_error(error: AthenaError) -> int:
     if os.environ.get("DEBUG"):
         import traceback  # for people who debug
 
         traceback.print_exc()
-    click.echo(f"{click.style('error:', fg='red')} {escape_control_chars(str(error))}", err=True)
+    click.echo(f"{click.style('error:', fg='red')} {_escape_text(str(error))}", err=True)
     if error.hint and not CALL_HINT_PATTERN.match(error.hint):
-        click.echo(f"{click.style('hint:', fg='cyan')}  {escape_control_chars(error.hint)}", err=True)
+        click.echo(f"{click.style('hint:', fg='cyan')}  {_escape_text(error.hint)}", err=True)
     return error.exit
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="athena %(version)s")
-def athena() -> None:
+@click.pass_context
+def athena(context: click.Context) -> None:
     """Long-term memory for AI agents.
 
     \b
     athena remember "Deploys run on Fridays at 15:00" --tags deploy
     athena recall "when do we ship?"
     """
+    if context.invoked_subcommand not in QUIET_SUBCOMMANDS and any(name.startswith("ATHENA_") for name in os.environ):
+        configuration = importlib.import_module("athena.app.settings")  # with the subcommand, as its own module
+        for warning in configuration.list_unknown_variables():
+            click.echo(f"{click.style('warning:', fg='yellow')} {_escape_text(warning)}", err=True)
