@@ -37,7 +37,7 @@ def doctor(json_output: bool) -> None:
         output.print_json([{"check": name, "ok": ok, "detail": detail} for name, ok, detail in rows])
     else:
         for name, ok, detail in rows:
-            mark = click.style("ok  ", fg="green") if ok else click.style("FAIL", fg="red")
+            mark = output.style("ok  ", fg="green") if ok else output.style("FAIL", fg="red")
             click.echo(f"{mark} {name:<10} {output.escape_control_chars(detail)}")
     if not all(ok for _, ok, _ in rows):
         raise click.exceptions.Exit(1)

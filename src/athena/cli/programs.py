@@ -43,10 +43,10 @@ def print_result(result: dict[str, Any], workspace: str | None = None, *, quiet:
     if (error := result["error"]) is None:
         return 0
     line = "" if error["line"] is None else f" (line {error['line']})"
-    error_type = click.style(f"{error['type']}:", fg="red")
+    error_type = output.style(f"{error['type']}:", fg="red")
     click.echo(f"{error_type} {output.escape_control_chars(error['message'])}{line}", err=True)
     if error["hint"]:
-        click.echo(f"{click.style('hint:', fg='cyan')} {output.escape_control_chars(error['hint'])}", err=True)
+        click.echo(f"{output.style('hint:', fg='cyan')} {output.escape_control_chars(error['hint'])}", err=True)
     return ApprovalNeeded.exit if result["status"] == "needs_approval" else 1
 
 
