@@ -16,6 +16,7 @@ from athena.cli import output
 from athena.cli.invoke import invoke_operation, json_option, read_stdin
 from athena.core.files import create_private_folder
 from athena.core.home.paths import home_folder
+from athena.core.operation import CallerKind
 from athena.errors import ApprovalNeeded, InvalidInput
 
 HISTORY_FILE = "shell_history"
@@ -244,7 +245,7 @@ def create_completer() -> Any:
         | {
             f"{operation.category}.{name}("
             for operation in catalog
-            if operation.programs
+            if CallerKind.PROGRAM in operation.callers
             for name in (operation.bare_name, operation.short_name)
             if name
         }

@@ -56,14 +56,15 @@ def open_folder_beneath(root: str | os.PathLike[str], relative_path: str, *, cre
 
 
 def iter_files_beneath(
-    root: str | os.PathLike[str], may_enter: Callable[[str], bool] = lambda _: True
+    root: str | os.PathLike[str], may_enter: Callable[[str], bool] = lambda _: True, *, start: str = ""
 ) -> Iterator[tuple[str, int | OSError]]:
     """Yield each file beneath a folder as its relative path and an open descriptor; follow no link.
 
-    In place of the descriptor comes the error of what is no plain file (a link, a pipe) or cannot be opened. The
-    descriptor is closed at the next step. `may_enter` gets the relative path of a folder and decides about it.
+    With `start`, a path beneath `root`, only those beneath that folder, with paths relative to it. In place of the
+    descriptor comes the error of what is no plain file (a link, a pipe) or cannot be opened. The descriptor is closed
+    at the next step. `may_enter` gets the relative path of a folder and decides about it.
     """
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = open_beneath(root, start, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield from _iter_folder(folder, "", may_enter, MAX_FOLDER_DEPTH)
     finally:
