@@ -10,6 +10,7 @@ import pytest
 from athena.core.files import (
     FileLock,
     create_file_atomically,
+    create_private_folder,
     iter_files_beneath,
     lock_file,
     open_beneath,
@@ -169,6 +170,19 @@ def test_lock_refuses_a_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         lock_file(tmp_path / "a.lock")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_private_folder_has_private_parents(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        create_private_folder(tmp_path / "a" / "b" / "c")
+        create_private_folder(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(before)
+    assert [mode_of(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        create_private_folder(tmp_path / "file")
 
 
 def read_beneath(root: Path, relative_path: str) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from athena.hooks import git
+from athena.memory.sessions.values import GitContext
 
 pytestmark = pytest.mark.sqlite_only("no store is touched")
 
@@ -159,11 +160,11 @@ def test_work_tree_submodule_and_packed_refs_are_read(repo: Path, private: Path,
 
 def test_detached_head_and_empty_repository_are_read(repo: Path, tmp_path: Path) -> None:
     run_git(repo, "checkout", "-q", "--detach")
-    assert git.read_surroundings(str(repo), timeout_s=60) == git.GitContext(None, ("own.py",), ("own subject",))
+    assert git.read_surroundings(str(repo), timeout_s=60) == GitContext(None, ("own.py",), ("own subject",))
     empty = tmp_path / "empty"
     empty.mkdir()
     run_git(empty, "init", "-q", "-b", "first")
-    assert git.read_surroundings(str(empty), timeout_s=60) == git.GitContext("first")
+    assert git.read_surroundings(str(empty), timeout_s=60) == GitContext("first")
 
 
 def test_huge_and_odd_heads_are_no_error(repo: Path) -> None:

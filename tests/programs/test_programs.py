@@ -558,7 +558,10 @@ def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     late = terminal("run", str(file), "--timeout", "100")
     assert (late.code, "--timeout" in late.err, "60" in late.err) == (2, True, True)
     assert "weekly_summary" in terminal("skills").out
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "weekly_summary.py").symlink_to(tmp_path / "victim")
     assert terminal("skills", "export", str(tmp_path / "out")).code == 0
+    assert not (tmp_path / "victim").exists()
     assert (tmp_path / "out" / "weekly_summary.py").read_text().startswith("# Sum up")
     double = tmp_path / "double.py"
     double.write_text("def double(n: int) -> int:\n    return 2 * n\n")

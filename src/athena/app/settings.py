@@ -1,14 +1,15 @@
 """All settings, read from the environment and from `config.toml`; the environment wins."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-from athena.core.home.paths import home_folder
+from athena.core.home.paths import find_home_problem, home_folder
 from athena.core.values import HOOK_EVENTS
 from athena.errors import Misconfigured
 
 CONFIG_FILE = "config.toml"
+VARIABLE_PREFIX = "ATHENA_"
 ALL_EVENTS = "*"
 Strategy = Literal["off", "minimal", "speed", "balanced", "quality"]
 
@@ -86,12 +87,28 @@ NON_TEXT_KEYS = (
 )
 
 
+def _name_variable(key: str) -> str:
+    return VARIABLE_PREFIX + key.upper().replace(".", "_")
+
+
+KNOWN_VARIABLES = frozenset(map(_name_variable, SETTING_KEYS)) | {
+    "ATHENA_HOME",
+    "ATHENA_PROJECT",
+    "ATHENA_TOKEN",
+    "ATHENA_UNATTENDED",
+    "ATHENA_HOOK_ID",  # this and the next pass between our own processes
+    "ATHENA_HOOK_UNTIL",
+}
+
+
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings; raise Misconfigured for one that is wrong."""
     home = home_folder(environment)
+    if problem := find_home_problem(home):
+        raise Misconfigured(problem[0], hint=problem[1])
     values = _read_config(os.path.join(home, CONFIG_FILE))
     for key in SETTING_KEYS:
-        if value := environment.get("ATHENA_" + key.upper().replace(".", "_")):
+        if value := environment.get(_name_variable(key)):
             values[key] = value
     if values.get("embedding.url") and not values.get("embedding.model"):
         raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
@@ -129,6 +146,24 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_folders("documents.roots", values.get("documents.roots", "")),
         _parse_number("daemon.idle_minutes", values.get("daemon.idle_minutes", "720"), 1_000_000),
     )
+
+
+def list_unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return a warning for each variable that begins like ours but sets nothing, such as a misspelt one."""
+    return [
+        f"the variable {name} sets nothing: there is no such setting{f' ({hint})' if hint else ''}"
+        for name in sorted(environment)
+        if name.startswith(VARIABLE_PREFIX) and name not in KNOWN_VARIABLES
+        for hint in [_suggest_name(name, KNOWN_VARIABLES)]
+    ]
+
+
+def _suggest_name(name: str, names: Iterable[str]) -> str:
+    import difflib  # only after a mistake
+
+    endings = {known.removeprefix(VARIABLE_PREFIX): known for known in names}  # the prefix would make all alike
+    close = difflib.get_close_matches(name.removeprefix(VARIABLE_PREFIX), endings, 1, 0.7)
+    return f"did you mean {endings[close[0]]}?" if close else ""
 
 
 def read_config_stamp(home: str) -> tuple[int, int]:
@@ -282,7 +317,8 @@ def _read_config(path: str) -> dict[str, str]:
     flat = dict(_flatten_table(_encode_lists(tables)))
     for key, value in flat.items():
         if key not in SETTING_KEYS:
-            raise Misconfigured(f"{path}: there is no setting {key!r}", hint=f"there are {', '.join(SETTING_KEYS)}")
+            hint = _suggest_name(key, SETTING_KEYS) or f"there are {', '.join(SETTING_KEYS)}"
+            raise Misconfigured(f"{path}: there is no setting {key!r}", hint=hint)
         if not isinstance(value, str | int | float if key in NON_TEXT_KEYS else str):
             raise Misconfigured(f"{path}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}

@@ -60,7 +60,7 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
     if json_output:
         return output.print_json(listed)
     for server in listed:
-        status = click.style(f"{server['status']:<10}", fg=STATUS_COLOURS.get(server["status"]))
+        status = output.style(f"{server['status']:<10}", fg=STATUS_COLOURS.get(server["status"]))
         command = sanitize.escape_hidden(server["command"])
         click.echo(f"{status} {server['name']:<16} {server['tools']:>4} tools  {command}")
         for line in filter(None, [server["detail"], *server["refused"]]):
@@ -417,7 +417,7 @@ def _print_offered_tools(
         change = changes.get(tool, "") if before else ""
         if before and not change:
             continue
-        warning = click.style("  HIDDEN CHARACTERS", fg="red") if sanitize.has_hidden_text(definition) else ""
+        warning = output.style("  HIDDEN CHARACTERS", fg="red") if sanitize.has_hidden_text(definition) else ""
         if change == "changed" and before is not None:
             click.echo(f"changed: {sanitize.escape_hidden(tool)}{warning}")
             for line in _diff_definitions(before.tools[tool].definition, definition):

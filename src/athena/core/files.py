@@ -15,6 +15,18 @@ FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXE
 SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # neither a pipe nor a terminal has an effect
 
 
+def create_private_folder(path: str | os.PathLike[str]) -> None:
+    """Create a folder, and those above it that are missing, for the owner alone; leave one that exists as it is."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileNotFoundError:
+        create_private_folder(os.path.dirname(os.path.abspath(path)))
+        create_private_folder(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
 def open_beneath(root: str | os.PathLike[str], relative_path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     """Open a plain file, or with O_DIRECTORY a folder, beneath `root` and return its descriptor; follow no link.
 
@@ -248,7 +260,7 @@ class FileLock:
         """Open the lock file, creating it and its folder for the owner alone if they are missing."""
         self.path = os.fspath(path)
         if folder := os.path.dirname(self.path):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            create_private_folder(folder)
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def acquire(self, timeout_s: float | None = None) -> bool:

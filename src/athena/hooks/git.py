@@ -67,7 +67,7 @@ def read_surroundings(folder: str, timeout_s: float = GIT_TIMEOUT_S) -> GitConte
     except OSError:
         return GitContext()
     option_names = _run_commands(root, (FILTERS_COMMAND,), timeout_s)[0].split()
-    commands = {}
+    commands: dict[str, tuple[str, ...]] = {}
     if commit is not None:
         commands["log"] = (*LOG_COMMAND, commit, "--")
     if not os.path.islink(os.path.join(git_folders[0], "index")):

@@ -239,7 +239,8 @@ def _claude_steps(target: SetupTarget) -> Sequence[SetupStep]:
     program = _find_claude(target)
     if program is None:
         return [skill_folder]
-    source = _create_plugin_folder(target, Path(target.home).joinpath(*PLUGIN_FOLDER_PARTS), None, texts, texts)
+    source_path = Path(target.home).joinpath(*PLUGIN_FOLDER_PARTS)
+    source = _create_plugin_folder(target, source_path, None, texts, texts)._replace(is_private=True)
     return [PluginSource(target, source), PluginInstall(target, program, source), FolderRemoval(skill_folder)]
 
 

@@ -27,6 +27,7 @@ class ConfigFile(NamedTuple):
 
     path: Path
     project: Path | None
+    is_private: bool = False  # in the data folder: we create it for its owner alone
 
     def open(self) -> int:
         """Open the file to read it and return its descriptor."""
@@ -36,11 +37,12 @@ class ConfigFile(NamedTuple):
 
     def open_folder(self, *, create: bool) -> tuple[int, str]:
         """Open the folder of the file and return its descriptor and the file's name in it."""
+        mode = (0o700 if self.is_private else 0o755) if create else None
         if self.project is not None:
             folder = os.path.relpath(self.path.parent, self.project)
-            return open_folder_beneath(self.project, folder, create_mode=0o755 if create else None), self.path.name
+            return open_folder_beneath(self.project, folder, create_mode=mode), self.path.name
         target = Path(os.path.realpath(self.path))  # a symbolic link stays one
-        return open_folder_beneath("/", str(target.parent)[1:], create_mode=0o755 if create else None), target.name
+        return open_folder_beneath("/", str(target.parent)[1:], create_mode=mode), target.name
 
     def remove_folder(self) -> None:
         """Remove the folder of the file if it is empty."""
@@ -125,7 +127,7 @@ def _write_text(change: FileChange, folder: int, name: str, mode: int) -> None:
     write_file_atomically(
         name,
         change.after.encode(),
-        mode if current_mode is None else current_mode,
+        mode & (0o700 if change.file.is_private else 0o777) if current_mode is None else current_mode,
         exact_mode=current_mode is not None,
         before_replace=lambda: _check_unchanged(change),
         dir_fd=folder,
@@ -140,7 +142,6 @@ def _check_unchanged(change: FileChange) -> None:
 def setup_lock(home: str) -> FileLock:
     """Take the lock, for `with`, that lets one process at a time change clients' files and the record of them."""
     try:
-        os.makedirs(home, mode=0o700, exist_ok=True)
         return lock_file(os.path.join(home, f"{RECORD_FILE}.lock"))
     except OSError as error:
         raise Denied(f"{home} cannot be written ({error.strerror})", hint="nothing was changed") from None
@@ -150,7 +151,7 @@ class BackupRecord:
     """The texts of files before Athena changed them, kept in the data folder, to restore them on removal."""
 
     def __init__(self, home: str) -> None:
-        self._file = ConfigFile(Path(home) / RECORD_FILE, None)
+        self._file = ConfigFile(Path(home) / RECORD_FILE, None, is_private=True)
         self._text = read_config(self._file)
         try:
             self._files: dict[str, dict[str, Any]] = dict(json.loads(self._text or "{}"))
@@ -187,9 +188,8 @@ class BackupRecord:
                 file.remove_folder()
 
     def _save(self) -> None:
-        self._file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = json.dumps(self._files, indent=2) + "\n" if self._files else None
-        write_change(FileChange(self._file, self._text, text), 0o600)
+        write_change(FileChange(self._file, self._text, text))
         self._text = text
 
 

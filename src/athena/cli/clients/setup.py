@@ -190,9 +190,10 @@ class OwnedFolder(NamedTuple):
     changed: bool = False  # the texts include changes that somebody made
     owned_files: Collection[str] = ()  # may be replaced even if the record differs
     remaining_texts: Mapping[str, str] | None = None  # after removal, of files that hold more than our part
+    is_private: bool = False  # in the data folder
 
     def _find_file(self, name: str) -> ConfigFile:
-        return ConfigFile(self.path / name, self.project)
+        return ConfigFile(self.path / name, self.project, self.is_private)
 
     def is_modified(self) -> bool:
         return self.changed

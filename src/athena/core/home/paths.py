@@ -33,6 +33,29 @@ def home_folder(environment: Mapping[str, str] = os.environ) -> str:
     return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "athena")
 
 
+def find_home_problem(home: str) -> tuple[str, str] | None:
+    """Return why a data folder must not be trusted, and what to do; None for one that is safe, or does not exist yet.
+
+    Whoever can write there decides what our hooks run. A group counts as others unless it is the user's own. Root may
+    use a folder of anybody.
+    """
+    try:
+        facts = os.stat(home)
+    except OSError:
+        return None
+    user, mode = os.geteuid(), facts.st_mode
+    is_own_group = facts.st_gid == os.getegid() == user
+    if facts.st_uid not in (user, 0) and user:
+        problem = f"the data folder {home} belongs to another user (id {facts.st_uid})"
+        return problem, "set ATHENA_HOME to a folder of yours"
+    if mode & 0o002 or (mode & 0o020 and not is_own_group):
+        problem = f"others can write to the data folder {home} (its mode is {mode & 0o777:04o})"
+        import shlex  # only for the error
+
+        return problem, f"chmod go-w {shlex.quote(home)}, or set ATHENA_HOME to a folder inside that does not exist yet"
+    return None
+
+
 def read_token(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the token of this machine's server: `ATHENA_TOKEN`, else the one in the data folder."""
     if token := environment.get("ATHENA_TOKEN", "").strip():
@@ -71,7 +94,7 @@ def _create_secret_file(folder: str, name: str, read: Callable[[], str | None]) 
     """Write 32 random bytes for the owner alone and return them, or what another process wrote first."""
     from athena.core import files  # needed once in the life of a data folder
 
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    files.create_private_folder(folder)
     path = os.path.join(folder, name)
     secret = os.urandom(32).hex()
     data = secret.encode() + b"\n"
