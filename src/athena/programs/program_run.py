@@ -245,6 +245,7 @@ class ProgramRun:
             self.started_at,
             fingerprint=self.fingerprint,
             claimed=self.claimed_at,
+            private=str(self.private_reads),
             **fields,
         )
 

@@ -143,11 +143,13 @@ async def upsert_file(
 async def list_files(tx: Transaction, scope: Scope, workspace: str) -> list[FileRow]:
     """Return the files of a workspace in the order of their paths."""
     rows = await tx.fetch(
-        "SELECT path, size, updated FROM files WHERE scope = :scope AND workspace = :workspace",
+        "SELECT path, size, updated, private FROM files WHERE scope = :scope AND workspace = :workspace",
         scope=scope.project,
         workspace=workspace,
     )
-    return sorted(FileRow(path, int(size), updated) for path, size, updated in rows)
+    for *_, private in rows:
+        privacy.note_read(private)
+    return sorted(FileRow(path, int(size), updated) for path, size, updated, _ in rows)
 
 
 async def delete_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> bool:
