@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from athena.core import tokens
+from athena.core.approval import Approval
 from athena.core.catalog import Catalog
 from athena.core.hashing import hash_text
 from athena.core.operation import Effect
@@ -38,6 +39,7 @@ class Context:
     finder: ToolFinder
     gateway: Gateway
     allowed: frozenset[Effect] = frozenset(Effect) - {Effect.APPROVE}
+    approval: Approval | None = None  # a person's leave for this call
     idempotency_key: str | None = None
     current_call: Call | None = None
     run_id: str | None = None  # of the program that makes the call
@@ -70,6 +72,7 @@ class Context:
             store=self.store._replace(database=self.database.deferred_sync),  # the end of the run syncs once
             surface="program",
             allowed=self.allowed - {Effect.APPROVE},
+            approval=None,
             idempotency_key=None,
             current_call=None,
             run_id=run_id,

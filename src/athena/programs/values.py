@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from athena.core.approval import Approval
 from athena.core.operation import Caller
 from athena.core.values import Call, Scope
 
@@ -34,6 +35,11 @@ class ProgramCaller(Caller, Protocol):
     @property
     def run_id(self) -> str | None:
         """The run of the program that makes this call; None outside of programs."""
+        ...
+
+    @property
+    def approval(self) -> Approval | None:
+        """A person's leave for this call, if it needs one."""
         ...
 
     def for_program(self, run_id: str, workspace: str, is_run_closed: Callable[[], bool]) -> Self: ...
