@@ -46,7 +46,7 @@ def home(tmp_path: Path) -> Path:
     return made
 
 
-def call(app: App, name: str, /, surface: str = "test", leave: Approval | None = None, **arguments: Any) -> Any:
+def call(app: App, name: str, /, surface: str = "python", leave: Approval | None = None, **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface, approval=leave), **arguments))
 
 
@@ -239,7 +239,7 @@ def test_approval_holds_for_what_was_seen(app: App, head: str) -> None:
 def test_run_is_not_claimed_at_earlier_call(app: App, head: str) -> None:
     """Two people decide at once: the slower one must not make the first call again."""
     run_id = call(app, "execute_code", code=f"{head}memory.purge(expect=0)\nmemory.purge(expect=0)").run_id
-    scope, database = app.create_context("p", "test").scope, app.store.database
+    scope, database = app.create_context("p", "python").scope, app.store.database
     before = run_sync(database.read(lambda tx: runs.fetch_run(tx, scope, run_id)))
     assert before is not None
     assert decide_run(app, run_id).status == "needs_approval"
@@ -252,7 +252,7 @@ def test_changed_pause_is_not_shown(app: App) -> None:
     run_id = call(app, "execute_code", code="memory.purge(expect=0)").run_id
 
     async def edit(tx: Any, column: str) -> None:
-        scope = app.create_context("p", "test").scope
+        scope = app.create_context("p", "python").scope
         row = await runs.fetch_run(tx, scope, run_id)
         assert row is not None
         assert row.waits_for is not None

@@ -28,7 +28,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Generator[App]:
 def call(app: App, name: str, /, **arguments: Any) -> Any:
     if name == "approve_run":
         return decide_run(app, **arguments)
-    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "test", None), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "python", None), **arguments))
 
 
 def run(app: App, code: str, **more: Any) -> Any:

@@ -21,7 +21,7 @@ def tagged(tag: str, limit: int = 10) -> list[str]:
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
 
 
 def run(app: App, code: str, project: str = "p", **more: Any) -> Any:

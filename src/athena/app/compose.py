@@ -4,7 +4,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -14,7 +13,6 @@ from athena.core import clock
 from athena.core.approval import Approval, Approver
 from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
-from athena.core.operation import Effect
 from athena.core.types import to_json
 from athena.core.values import Scope
 from athena.discovery.finder import ToolFinder
@@ -55,6 +53,7 @@ class App:
         bare: bool = False,
         vectors: str | None = None,
         servers: str | None = None,
+        document_roots: tuple[str, ...] = (),
     ) -> None:
         edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), ProgramEditHooks())
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
@@ -64,6 +63,7 @@ class App:
         self._create_key, self._allow_bare = key or partial(os.urandom, 32), bare
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # connected servers add their operations
+        self.document_roots = document_roots
         self.approver = Approver(servers)
         self.gateway = Gateway(servers, self.approver, CATALOG.categories)
         if servers is not None:
@@ -87,7 +87,7 @@ class App:
         approval: Approval | None = None,
     ) -> Context:
         """Return the context of one call; without a person's approval, it may approve nothing."""
-        context = Context(
+        return Context(
             self.store,
             self.call_log,
             self.catalog,
@@ -96,11 +96,11 @@ class App:
             lambda: self.programs,
             self.finder,
             self.gateway,
+            document_roots=self.document_roots,
             idempotency_key=key,
             workspace=workspace,
             approval=approval,
         )
-        return context if approval is None else replace(context, allowed=frozenset(Effect))
 
     async def call_operation(
         self, name: str, arguments: Mapping[str, Any], project: str, surface: str, approval: Approval | None = None
@@ -134,6 +134,7 @@ def open_app(settings: Settings | None = None) -> App:
         bare=settings.sandbox_bare,
         vectors=os.path.join(settings.home, TOOL_VECTORS_FILE),
         servers=settings.home,
+        document_roots=settings.documents_roots,
     )
 
 

@@ -42,6 +42,7 @@ class Settings(NamedTuple):
     hooks_budget_tokens: int = 900  # ATHENA_HOOKS_BUDGET_TOKENS, hooks.budget_tokens: budget of a session start
     hooks_off: frozenset[str] = frozenset()  # ATHENA_HOOKS_OFF, hooks.off: events that are not answered; `*` is all
     hooks_projects: Mapping[str, frozenset[str]] = {}  # ATHENA_HOOKS_PROJECTS, hooks.projects: the same for a project
+    documents_roots: tuple[str, ...] = ()  # ATHENA_DOCUMENTS_ROOTS, documents.roots: where agents may ingest files
     daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
 
 
@@ -70,6 +71,7 @@ SETTING_KEYS = (
     "hooks.budget_tokens",
     "hooks.off",
     "hooks.projects",
+    "documents.roots",
     "daemon.idle_minutes",
 )
 NON_TEXT_KEYS = (
@@ -129,6 +131,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_integer("hooks.budget_tokens", values.get("hooks.budget_tokens", "900"), 50, 9_000),
         _parse_events("hooks.off", values.get("hooks.off", "")),
         _parse_project_events(values.get("hooks.projects", "")),
+        _parse_folders("documents.roots", values.get("documents.roots", "")),
         _parse_number("daemon.idle_minutes", values.get("daemon.idle_minutes", "720"), 1_000_000),
     )
 
@@ -208,6 +211,14 @@ def _parse_absolute_path(key: str, text: str | None) -> str | None:
     return path if text else None
 
 
+def _parse_folders(key: str, text: str) -> tuple[str, ...]:
+    folders = tuple(os.path.expanduser(part) for part in text.split(os.pathsep) if part.strip())
+    for folder in folders:
+        if not os.path.isabs(folder):
+            raise Misconfigured(f"{key}: {folder!r:.80} is no absolute path", hint="it begins with / or ~")
+    return folders
+
+
 def _parse_events(key: str, text: str) -> frozenset[str]:
     events = frozenset(filter(None, (part.strip() for part in text.split(","))))
     if unknown := sorted(events - {*HOOK_EVENTS, ALL_EVENTS}):
@@ -285,7 +296,10 @@ def _read_config(path: str) -> dict[str, str]:
 
 
 def _encode_lists(tables: dict[str, Any]) -> dict[str, Any]:
-    """Turn the two settings that are lists or tables into text, as environment variables hold them."""
+    """Turn the settings that are lists or tables into text, as environment variables hold them."""
+    documents = tables.get("documents")
+    if isinstance(documents, dict) and isinstance(documents.get("roots"), list):
+        documents["roots"] = os.pathsep.join(map(str, documents["roots"]))
     hooks = tables.get("hooks")
     if isinstance(hooks, dict):
         if isinstance(hooks.get("off"), list):

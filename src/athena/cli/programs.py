@@ -16,6 +16,7 @@ from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals, ask_refusal
 from athena.cli.invoke import call_approved, invoke_operation, json_option, read_stdin
 from athena.core.home.paths import current_project, home_folder
+from athena.core.operation import CallerKind
 from athena.core.threads import run_sync
 from athena.errors import ApprovalNeeded, InvalidInput
 
@@ -300,7 +301,7 @@ def create_completer() -> Any:
         | {
             f"{operation.category}.{name}("
             for operation in catalog
-            if operation.programs
+            if CallerKind.PROGRAM in operation.callers
             for name in (operation.bare_name, operation.short_name)
             if name
         }

@@ -77,7 +77,7 @@ class Approver:
         """Use up an approval; raise Denied unless it was granted here, for this subject, and not used yet."""
         with self._lock:
             if approval is None or approval.subject != subject or approval not in self._granted:
-                raise Denied("no person has agreed to this", hint="a person decides at a terminal: athena approve")
+                raise Denied("no person has agreed to this", hint="a person decides at a terminal: athena approve ID")
             self._granted.remove(approval)
 
     def set_passphrase(self, new: str, old: str | None = None) -> None:

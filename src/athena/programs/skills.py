@@ -37,7 +37,7 @@ NAME_WEIGHT, DESCRIPTION_WEIGHT, SIGNATURE_WEIGHT = 4.0, 2.0, 0.5
 async def write_skill(store: Store, skill: Skill, call: Call) -> KeptSkill:
     """Save a skill; an existing one of this name, deleted or not, gets a new version."""
     now, call = store.clock(), call.with_kind(SKILL_KIND)
-    draft = _create_draft(skill)
+    draft = replace(_create_draft(skill), author=call.author)
 
     async def write_version(tx: Transaction) -> KeptSkill:
         async def put_version(call_id: int) -> int:

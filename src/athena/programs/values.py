@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 from athena.core.approval import Approval
 from athena.core.operation import Caller
 from athena.core.values import Call, Scope
+from athena.storage.privacy import PrivateReads
 
 if TYPE_CHECKING:
     from athena.core.catalog import Catalog
@@ -42,7 +43,14 @@ class ProgramCaller(Caller, Protocol):
         """A person's leave for this call, if it needs one."""
         ...
 
-    def for_program(self, run_id: str, workspace: str, is_run_closed: Callable[[], bool]) -> Self: ...
+    @property
+    def private_reads(self) -> PrivateReads:
+        """What the program that makes this call has read."""
+        ...
+
+    def for_program(
+        self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads
+    ) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True)

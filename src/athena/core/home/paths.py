@@ -124,24 +124,42 @@ def find_git_root(folder: str) -> str | None:
 
 def _find_main_repository(root: str, git_file: str) -> str:
     """Return the repository of a linked work tree; a submodule is its own repository."""
+    folders = find_work_tree_folders(root, git_file)
+    if folders is None:
+        return root
+    return os.path.dirname(folders[1]) if os.path.basename(folders[1]) == ".git" else folders[1]
+
+
+def find_work_tree_folders(root: str, git_file: str) -> tuple[str, str] | None:
+    """Return the git folder of a linked work tree and that of its repository; None if that does not list the tree."""
     try:
-        git_folder = os.path.realpath(os.path.join(root, read_first_line(git_file).removeprefix("gitdir:").strip()))
+        git_folder = read_git_file(root, git_file)
         common = os.path.realpath(os.path.join(git_folder, read_first_line(os.path.join(git_folder, "commondir"))))
         back = os.path.join(git_folder, read_first_line(os.path.join(git_folder, "gitdir")))
     except (OSError, ValueError):
-        return root
+        return None
     # the repository must list the work tree too, or any folder could claim any project
     if os.path.dirname(git_folder) != os.path.join(common, "worktrees"):
-        return root
-    if os.path.realpath(back) != os.path.realpath(git_file):
-        return root
-    return os.path.dirname(common) if os.path.basename(common) == ".git" else common
+        return None
+    return (git_folder, common) if os.path.realpath(back) == os.path.realpath(git_file) else None
+
+
+def read_git_file(root: str, git_file: str) -> str:
+    """Return the real path that a `.git` file names."""
+    text = _read_small_file(git_file).rstrip("\r\n")
+    if not text.startswith("gitdir:") or "\n" in text:  # git would take several lines for one path
+        raise ValueError(f"{git_file} names no folder")
+    return os.path.realpath(os.path.join(root, text.removeprefix("gitdir:").strip()))
 
 
 def read_first_line(path: str) -> str:
     """Return the first line of a small file."""
+    return _read_small_file(path).partition("\n")[0].rstrip("\r")
+
+
+def _read_small_file(path: str) -> str:
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name must not block
     try:
-        return os.read(file, 4_096).decode("utf-8", "surrogateescape").partition("\n")[0].rstrip("\r")
+        return os.read(file, 4_096).decode("utf-8", "surrogateescape")
     finally:
         os.close(file)
