@@ -13,6 +13,7 @@ from athena.embedding.minilm import MiniLM
 from athena.gateway.config import validate_entry
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
+from person_tools import approve_tools
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
 MODEL = MiniLM()
@@ -38,7 +39,7 @@ class GatewayApp:
         return name
 
     def approve(self, name: str) -> None:
-        self.gateway.approve_tools(name, *run_sync(self.gateway.fetch_tools(name)))
+        approve_tools(self.app, name, *run_sync(self.gateway.fetch_tools(name)))
         self.app.catalog.refresh()
 
     def call(self, path: str, surface: str = "python", key: str | None = None, /, **arguments: Any) -> Any:
