@@ -57,7 +57,8 @@ class HostCalls:
         if operation.is_foreign or operation.effect in EXTERNAL_EFFECTS:
             # the call may publish the program's earlier writes, so they must be durable first
             run_sync(self._caller.store.database.sync())
-        return to_json(run_sync(invoke(self._caller.catalog, operation.name, arguments, self._caller)))
+        work = invoke(self._caller.catalog, operation.name, arguments, self._caller)
+        return to_json(run_sync(work, is_stopped=is_run_closed))  # the operation ends with its program
 
     @property
     def has_begun(self) -> bool:
