@@ -4,11 +4,10 @@ import csv
 import io
 import json
 import re
-import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-from athena.core.text import make_storable
+from athena.core.text import make_storable, normalize_text
 from athena.core.values import Call, Page, Scope
 from athena.errors import InvalidInput, LimitExceeded, NotFound
 from athena.storage import calls, workspaces
@@ -41,7 +40,7 @@ def clean_name(name: str | None) -> str:
     """Return a valid workspace name, or say what is wrong with it; None is the default workspace."""
     if name is None:
         return DEFAULT_WORKSPACE
-    cleaned = unicodedata.normalize("NFC", name).strip()
+    cleaned = normalize_text("NFC", name).strip()
     if not cleaned or len(cleaned) > MAX_NAME_CHARS or not _NAME_PATTERN.fullmatch(cleaned):
         raise InvalidInput(
             f"{name!r:.60} is no name of a workspace",
@@ -52,7 +51,7 @@ def clean_name(name: str | None) -> str:
 
 def clean_path(path: str) -> str:
     """Return a path in its stored form: relative, with single slashes, without `..`."""
-    text = unicodedata.normalize("NFC", path).strip().replace("\\", "/")
+    text = normalize_text("NFC", path).strip().replace("\\", "/")
     parts = [part for part in text.split("/") if part not in ("", ".")]
     hint = 'a relative path such as "reports/week.json"'
     if text.startswith("/") or re.match(r"[A-Za-z]:", text):
