@@ -105,7 +105,8 @@ async def _check_room(tx: Transaction, scope: Scope, name: str, path: str, size:
     if used.project_bytes + size > MAX_PROJECT_BYTES:
         message = f"the workspaces of this project hold {used.project_bytes:,} of {MAX_PROJECT_BYTES:,} bytes"
         raise LimitExceeded(f"{message}; {size:,} more do not fit", hint="delete files")
-    if not used.files and used.workspaces >= MAX_PROJECT_WORKSPACES:
+    is_full = not used.files and used.workspaces >= MAX_PROJECT_WORKSPACES
+    if is_full and not await workspaces.delete_oldest_handles(tx, scope, name):
         message = f"this project has {used.workspaces:,} workspaces with files; at most {MAX_PROJECT_WORKSPACES:,}"
         raise LimitExceeded(message, hint="use one of them, or delete the files of some")
 
@@ -219,7 +220,8 @@ async def put_handle(tx: Transaction, scope: Scope, workspace: str, run_id: str,
     files = await workspaces.list_files(tx, scope, workspace)
     handles = sorted((file for file in files if file.path.startswith(HANDLES_PREFIX)), key=lambda file: file.updated)
     used = await workspaces.fetch_file_usage(tx, scope, workspace, path)
-    if not files and used.workspaces >= MAX_PROJECT_WORKSPACES:
+    is_full = not files and used.workspaces >= MAX_PROJECT_WORKSPACES
+    if is_full and not await workspaces.delete_oldest_handles(tx, scope, workspace):
         return None
     bytes_left = min(MAX_WORKSPACE_BYTES - used.workspace_bytes, MAX_PROJECT_BYTES - used.project_bytes)
     files_left = MAX_FILES - len(files)
