@@ -19,8 +19,9 @@ _CAP_PREFIX, _WRAP_SUFFIX = b"cap__((", b"))"
 _ARGUMENT_PREFIX = b"arg__(("
 _WAIT_PREFIX, _WAIT_ALL_PREFIX = b"wait__((", b"waits__(("
 _SANDBOX_NAMES = {"cap__", "arg__", "keep__", "parallel__", "ready__", "wait__", "waits__"}
-MAX_DOTTED_PARTS = 500
+MAX_DOTTED_PARTS = 1_000
 # Everything but ASCII may be part of a name. Atomic groups: no part is read twice.
+_IMPORT_PATTERN = re.compile(r"\b(?:import|from)\b(?>(?:[^\n\r;#\\'\"(]|\\[\n\r]+)*)")
 _DOTTED_PATTERN = re.compile(r"(?<![\w\x80-\U0010ffff])(?:(?>[\w\x80-\U0010ffff]+)(?>[\s\\]*)\.(?>[\s\\]*))+")
 # Exceptions leave the worker with their text.
 _BUILTIN_NAMES = frozenset(
@@ -259,7 +260,9 @@ def _check_parse_cost(text: str) -> None:
     """Refuse what Python's parser reads in time that grows with the square of its length; it holds the GIL."""
     message = ""
     if text.count(".") > MAX_DOTTED_PARTS and any(
-        match[0].count(".") > MAX_DOTTED_PARTS for match in _DOTTED_PATTERN.finditer(text)
+        dotted[0].count(".") > MAX_DOTTED_PARTS
+        for statement in _IMPORT_PATTERN.finditer(text)
+        for dotted in _DOTTED_PATTERN.finditer(statement[0])
     ):
         message = f"a dotted name has more than {MAX_DOTTED_PARTS:,} parts"
     elif has_long_marks(text):
