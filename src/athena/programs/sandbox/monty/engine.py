@@ -231,10 +231,10 @@ class Monty:
             worker.client.load(self.prelude_dump)
             worker.has_prelude = True
         with self._guard:
-            if not self._closed:
+            is_closed = self._closed
+            if not is_closed:
                 self._ready_workers.append(worker)
-                worker = None
-        if worker is not None:
+        if is_closed:
             worker.client.terminate()
         elif len(kinds) + 1 < sum(READY_WORKER_COUNTS.values()):
             self._run_later(self._refills, self._refill_ready)  # after the jobs that are already queued
