@@ -68,6 +68,12 @@ def to_waiting(row: runs.RunRow) -> Waiting | None:
     return Waiting(pause["operation"], pause["arguments"])
 
 
+def get_pause_owner(row: runs.RunRow) -> str:
+    """Return for whom the pause of a run is sealed."""
+    assert row.waits_for is not None
+    return str(json.loads(row.waits_for)["owner"])
+
+
 def create_lost_result(row: runs.RunRow) -> Result:
     """Return the result of a run whose end is unknown."""
     fault = Fault(
