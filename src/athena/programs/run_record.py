@@ -142,10 +142,13 @@ async def write_variables(
 
     If another process ran a program in this workspace meanwhile, the plain values are merged into its variables.
     """
-    count, size = await workspaces.fetch_workspace_usage(tx, scope, name)
-    is_too_large = size + len(after.state or b"") + len(after.variables) > MAX_VARIABLES_BYTES
-    if is_too_large or (before.state is None and count >= MAX_WORKSPACES):
-        return ["all variables: the project's workspaces are full"]
+    while True:
+        count, size = await workspaces.fetch_workspace_usage(tx, scope, name)
+        is_too_large = size + len(after.state or b"") + len(after.variables) > MAX_VARIABLES_BYTES
+        if not is_too_large and not (before.state is None and count >= MAX_WORKSPACES):
+            break
+        if not await workspaces.delete_oldest_variables(tx, scope, name):
+            return ["all variables: the project's workspaces are full"]
     lost: list[str] = []
     for _ in range(MERGE_ATTEMPTS):
         if await workspaces.upsert_workspace(tx, scope, name, after, before.updated):
