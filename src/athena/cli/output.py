@@ -8,17 +8,16 @@ from typing import Any
 
 import click
 
+from athena.core.text import escape_invisible
 from athena.memory.values import format_preview
 
-# control characters, which a terminal obeys, and marks that reorder or hide text
-UNSAFE_CHARS_PATTERN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
-)
+CONTROL_CHARS_PATTERN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a terminal obeys them
 
 
 def escape_control_chars(text: str) -> str:
     """Replace control characters, and characters that hide or reorder others, by escapes."""
-    return UNSAFE_CHARS_PATTERN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    text = CONTROL_CHARS_PATTERN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return escape_invisible(text, allowed="\n\t")
 
 
 def print_json(value: Any) -> None:

@@ -18,7 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from athena.core.catalog import AnyOperation
-from athena.core.text import make_storable
+from athena.core.text import escape_invisible, make_storable
 from athena.core.version import __version__
 from athena.errors import AthenaError, NotFound
 from athena.server.admission import CallDispatcher
@@ -233,7 +233,9 @@ def _select_page(
 
 
 def _create_tool_result(text: str, *, failed: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=make_storable(text))], is_error=failed)
+    """Return a text as the model reads it, without hidden characters: it may come from anywhere."""
+    visible = escape_invisible(make_storable(text), allowed="\n\t")
+    return types.CallToolResult(content=[types.TextContent(text=visible)], is_error=failed)
 
 
 def _guess_mime_type(path: str) -> str:
