@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from difflib import unified_diff
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ from athena.core import redaction
 from athena.core.home import lock
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput
-from athena.gateway import approvals, config, sanitize
+from athena.gateway import approvals, config, definitions, sanitize
 from athena.gateway.config import VARIABLE_PATTERN, ServerEntry, reject_self, validate_entry
 from athena.gateway.gateway import Gateway, RegisteredServer
 
@@ -24,8 +23,7 @@ UNATTENDED_VARIABLE = "ATHENA_UNATTENDED"  # "1": the caller has decided, and no
 SERVER_STATUS_TIMEOUT_S = 5.0
 MAX_VALUE_CHARS = 300
 MAX_DESCRIPTION_CHARS = 200
-MAX_DIFF_LINE_CHARS = 2_000
-MAX_DIFF_LINES = 200
+MAX_DIFFERENCES = 100  # of a tool
 STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
@@ -329,7 +327,7 @@ def approve_tools(key: str, json_output: bool, *, ask: bool, login: bool = False
     if login:
         _log_in(gateway, name)
     offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
-    changes = approvals.compare_tools(before, offered) if before else {}
+    changes = approvals.compare_tools(before, offered, whole=True) if before else {}
     if not json_output:
         _print_offered_tools(offered, changes, before)
     if before is not None and same_server and not changes and not before.refused:
@@ -379,24 +377,25 @@ def _approval_to_dict(name: str, approved: approvals.ServerApprovals) -> dict[st
 
 
 def _print_offered_tools(
-    offered: approvals.ToolDefinitions, changes: dict[str, Any], before: approvals.ServerApprovals | None
+    offered: approvals.ToolDefinitions, changes: dict[str, approvals.Refusal], before: approvals.ServerApprovals | None
 ) -> None:
     """Print the tools, or what changed in them, with hidden characters escaped."""
     for tool, definition in offered.items():
-        change = changes.get(tool, "") if before else ""
+        change = changes[tool].reason if before and tool in changes else ""
         if before and not change:
             continue
         warning = click.style("  HIDDEN CHARACTERS", fg="red") if sanitize.has_hidden_text(definition) else ""
         if change == "changed" and before is not None:
             click.echo(f"changed: {sanitize.escape_hidden(tool)}{warning}")
-            for line in _diff_definitions(before.tools[tool].definition, definition):
+            approved = before.tools[tool].definition
+            for line in definitions.format_differences(approved, definition, MAX_DIFFERENCES):
                 click.echo(f"  {line}")
         else:
             description = sanitize.escape_hidden(" ".join(str(definition.get("description") or "").split()))
             details = _format_hints(definition) + _truncate_text(description, MAX_DESCRIPTION_CHARS)
             click.echo(f"{change or '+'} {sanitize.escape_hidden(tool)}  {details}{warning}")
-    for tool, change in changes.items():
-        if change == "gone":
+    for tool, refusal in changes.items():
+        if refusal.reason == "gone":
             click.echo(f"gone: {sanitize.escape_hidden(tool)}")
 
 
@@ -405,15 +404,6 @@ def _format_hints(definition: Any) -> str:
     if hints.get("readOnlyHint") is True:
         return "(reads) "
     return "(destroys) " if hints.get("destructiveHint") is True else ""
-
-
-def _diff_definitions(old: Any, new: Any) -> list[str]:
-    before, after = (
-        json.dumps(definition, indent=1, sort_keys=True, ensure_ascii=False).splitlines() for definition in (old, new)
-    )
-    diff = [line for line in unified_diff(before, after, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
-    lines = [_truncate_text(sanitize.escape_hidden(line), MAX_DIFF_LINE_CHARS) for line in diff[:MAX_DIFF_LINES]]
-    return [*lines, f"... and {len(diff) - MAX_DIFF_LINES} more lines"] if len(diff) > MAX_DIFF_LINES else lines
 
 
 def _truncate_text(text: str, max_chars: int) -> str:

@@ -31,12 +31,12 @@ from athena.errors import (
 )
 from athena.gateway import sanitize
 from athena.gateway.approvals import (
-    REFUSAL_MESSAGES,
     ApprovalStore,
     ApprovedTool,
-    RefusalReason,
+    Refusal,
     ServerApprovals,
     ToolDefinitions,
+    compare_tools,
     create_approvals,
     create_definition,
     get_program_name,
@@ -111,9 +111,9 @@ class RegisteredServer(NamedTuple):
         if self.problem or self.approvals is None:
             return {name: (f"the server {name} waits for a person: {self.problem}", hint)}
         reasons: dict[str, tuple[str, str]] = {}
-        for tool, why in self.approvals.refused.items():
+        for tool, refusal in self.approvals.refused.items():
             path = f"{name}.{get_program_name(self.approvals, tool)}"
-            reasons[path] = (f"{path} waits for a person: it {REFUSAL_MESSAGES[why]}", hint)
+            reasons[path] = (f"{path} waits for a person: it {refusal.message}", hint)
         return reasons
 
 
@@ -279,7 +279,7 @@ class Gateway:
         stop = "athena daemon stop" if holder.get("daemon") else "stop it"
         return f"Athena's server is process {os.getpid()}: {stop}, then start it again where {variable} is set"
 
-    def _store_refusals(self, name: str, refused: Mapping[str, RefusalReason]) -> None:
+    def _store_refusals(self, name: str, refused: Mapping[str, Refusal]) -> None:
         """Store the tools that differ from the approved ones, so that no process offers or calls them."""
         if (server := self._servers.get(name)) is not None and server.approvals is not None:
             self._approval_store.write_refusals(name, server.approvals.at, dict(refused))
@@ -349,12 +349,19 @@ class Gateway:
     # --- commands of a person -----------------------------------------------------------------------------------------
 
     async def fetch_tools(self, name: str) -> tuple[ToolDefinitions, int]:
-        """Connect a server, approved or not, and return the tools that it offers now and how many were left out."""
+        """Connect a server, approved or not, and return the tools that it offers now and how many were left out.
+
+        Every process refuses from now on what differs from the approved tools, whatever a person decides.
+        """
+        server = self.get_server(name)
         try:
-            return await self._pool.fetch_tools(name, self.get_server(name).config)
+            offered, left_out = await self._pool.fetch_tools(name, server.config)
         except AthenaError as error:
             self._approval_store.write_failure(name, str(error))
             raise
+        if server.approvals is not None and server.is_usable:
+            self._store_refusals(name, compare_tools(server.approvals, offered))
+        return offered, left_out
 
     def add_servers(self, entries: list[ServerEntry]) -> None:
         """Add servers to servers.json; an entry replaces one of its name that was never approved."""
@@ -419,9 +426,9 @@ def _format_unset_variables(variables: list[str]) -> str:
     return f"needs {names}, which {'is' if len(variables) == 1 else 'are'} not set"
 
 
-def _format_refusals(refused: Mapping[str, RefusalReason]) -> list[str]:
+def _format_refusals(refused: Mapping[str, Refusal]) -> list[str]:
     """Return a line for each of the first refused tools; these names have no approval, so they are cut short."""
-    lines = [f"{_format_tool_name(tool)}: {why}" for tool, why in islice(refused.items(), MAX_LISTED_REFUSALS)]
+    lines = [f"{_format_tool_name(tool)}: {refusal}" for tool, refusal in islice(refused.items(), MAX_LISTED_REFUSALS)]
     return [*lines, f"and {len(refused) - MAX_LISTED_REFUSALS} more"] if len(refused) > MAX_LISTED_REFUSALS else lines
 
 
