@@ -181,6 +181,7 @@ def answer(message: dict[str, Any]) -> Any:
         if KIND == "counts":
             with open(os.environ["COUNTED"], "a", encoding="ascii") as file:
                 file.write("x")
+            time.sleep(float(os.environ.get("SLOWLY", 0)))
             while "GO" in os.environ and not os.path.exists(os.environ["GO"]):
                 time.sleep(0.01)
         if params.get("name") == "echo":

@@ -6,8 +6,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypedDict
 
 from athena.core.threads import ThreadPool
@@ -72,6 +72,7 @@ class _ProcessState:
         # A pool for each depth: a call may wait for the calls of a nested program.
         self.callers = [ThreadPool(limits.parallel * 2, f"athena-call-{depth}") for depth in range(limits.depth)]
         self.waiting_count = 0
+        self.lent_count = 0  # slots of programs that wait for tools of servers
         self.guard = threading.Lock()
         self.active_runs: weakref.WeakSet[ActiveRun] = weakref.WeakSet()
 
@@ -114,6 +115,21 @@ class Sandbox:
         running = self._create_active_run(program.names, call, program.state, program.timeout_s)
         self._submit_run(running, lambda: self._run_program(program, running))
         return running
+
+    @contextmanager
+    def lend_slot(self) -> Generator[None]:
+        """Let another program run while the caller's waits for somebody else; the number of such slots is limited."""
+        process = self._open_process_state()
+        with process.guard:
+            is_lent = process.lent_count < self.limits.lent_runs
+            process.lent_count += is_lent
+        process.runners.resize(is_lent)
+        try:
+            yield
+        finally:
+            process.runners.resize(-is_lent)
+            with process.guard:
+                process.lent_count -= is_lent
 
     def resume(
         self, snapshot: bytes, call: HostCall, names: Namespace, *, approved: bool, refusal: str = "", owner: str = "",

@@ -58,6 +58,7 @@ class Monty:
         # Each run may have MAX_NESTED_CALLS others inside, and so on. Nothing waits on the spawner's thread: it must
         # always be able to end workers, or none would ever become free.
         self._max_workers = limits.runs * sum(MAX_NESTED_CALLS**depth for depth in range(limits.depth))
+        self._max_workers += limits.lent_runs
         self._free_slots = threading.Semaphore(self._max_workers)
         self._guard = threading.Lock()
         self._opening = threading.Lock()
