@@ -4,6 +4,7 @@ python misbehaving.py KIND [stdio]         lines on standard input and output
 python misbehaving.py KIND http            prints its port first
 """
 
+import base64
 import gzip
 import json
 import os
@@ -130,7 +131,32 @@ def text(words: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": words}], **more}
 
 
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # one pixel
+
+
+def encode(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def picture(data: str = PNG, kind: str = "image/png") -> dict[str, Any]:
+    return {"type": "image", "data": data, "mimeType": kind}
+
+
+def blob(data: bytes, kind: str, uri: str = "file:///report") -> dict[str, Any]:
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, "blob": encode(data)}}
+
+
+WAV = {"type": "audio", "data": encode(b"RIFF\x24\x00\x00\x00WAVEfmt "), "mimeType": "audio/wav"}
 ANSWERS: dict[str, Any] = {
+    "one-picture": {"content": [picture()]},
+    "attachments": {
+        "content": [{"type": "text", "text": "see"}, picture(), WAV, blob(b"%PDF-1.7 x", "application/pdf")]
+    },
+    "structured-picture": {"content": [picture()], "structuredContent": {"width": 1}},
+    "wrapped-picture": {"content": [picture()], "structuredContent": {"result": [1, 2]}},
+    "false-picture": {"content": [picture(encode(b"<h1>Sign in</h1>")), picture("no base64!"), picture(kind="\u202e")]},
+    "many-pictures": {"content": [picture(encode(b"\x89PNG\r\n\x1a\n%d" % n)) for n in range(70)]},
+    "large-pictures": {"content": [picture(encode(b"\xff\xd8\xff%d" % n + b"x" * 1_200_000)) for n in range(4)]},
     "huge-error": text("E" * 1_000_000, isError=True),
     "evil-error": text("\x1b[2J\u202eno", isError=True),
     "deep-text": text("[" * 100_000 + "]" * 100_000),

@@ -121,11 +121,11 @@ class ConnectionPool:
         arguments: Any,
         *,
         may_retry: bool,
-    ) -> LoopTask[Any]:
+    ) -> LoopTask[values.ToolResult]:
         """Start a call on the event loop, connecting the server first if needed."""
         started = threading.Event()
 
-        async def call_tool() -> Any:
+        async def call_tool() -> values.ToolResult:
             connection = self._get_connection(server, entry, server_approvals)
             result = await connection.call_tool(tool, arguments, started.set, may_retry=may_retry)
             return values.convert_tool_result(path, result)

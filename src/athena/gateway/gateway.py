@@ -42,7 +42,7 @@ from athena.gateway.approvals import (
     get_program_name,
 )
 from athena.gateway.config import LOGINS_FOLDER, ServerEntry, ServersFile, assign_names, format_unset_hint
-from athena.gateway.values import ConnectedServer, Status
+from athena.gateway.values import ConnectedServer, Status, ToolResult
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
 
@@ -83,6 +83,10 @@ class ToolCaller(Protocol):
     @property
     def is_run_closed(self) -> Callable[[], bool]:
         """Return whether the calling program has ended."""
+        ...
+
+    async def store_attachment(self, path: str, data: str) -> bool:
+        """Store binary data, as base64, in the caller's workspace; False if it does not fit."""
         ...
 
 
@@ -237,7 +241,7 @@ class Gateway:
         receipt = await database.write(lambda tx: calls.begin_call(tx, call))
         if receipt is not None:
             return json.loads(receipt)
-        pending: LoopTask[Any] | None = None
+        pending: LoopTask[ToolResult] | None = None
         try:
             pending = self.start_call(tool, to_json(arguments))
             result = to_json(await _wait_for_result(pending, caller))
@@ -249,7 +253,7 @@ class Gateway:
         await database.write(lambda tx: calls.finish_call(tx, call, result))
         return result
 
-    def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[Any]":
+    def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[ToolResult]":
         """Start a call on the gateway's event loop and return its task, which any thread can wait for or cancel."""
         self._refresh_if_changed()
         server = self.get_server(tool.server)
@@ -399,18 +403,27 @@ class Gateway:
             self._connections.close()
 
 
-async def _wait_for_result(pending: "LoopTask[Any]", caller: ToolCaller) -> Any:
+async def _wait_for_result(pending: "LoopTask[ToolResult]", caller: ToolCaller) -> Any:
     """Wait for the result; cancel the call when the caller stops waiting or its program ends."""
     try:
         if get_running_loop() is not None:
-            return await pending.outcome
+            return await _store_attachments(await pending.outcome, caller)
         while not pending.outcome.wait(RUN_POLL_INTERVAL_S):
             if caller.is_run_closed():
                 raise LimitExceeded("the run has ended", hint="nothing more is done for it")
-        return pending.outcome.result()
+        return await _store_attachments(pending.outcome.result(), caller)
     except BaseException:
         pending.cancel()
         raise
+
+
+async def _store_attachments(result: ToolResult, caller: ToolCaller) -> Any:
+    """Store the binary data of a result where its handles say, and return the value."""
+    for handle, data in result.attachments:
+        if "path" in handle and not await caller.store_attachment(handle["path"], data):
+            del handle["path"]
+            handle["note"] = "it was not kept: the workspace has no room for it"
+    return result.value
 
 
 async def _record_call(call: Call, tx: Transaction) -> None:

@@ -2,10 +2,9 @@
 
 from typing import NamedTuple
 
+from athena.core.attachments import HANDLES_PREFIX
 from athena.core.values import Scope
 from athena.storage.database import Transaction
-
-HANDLES_PREFIX = "handles/"  # the folder of values that were too long to show
 
 
 class WorkspaceRow(NamedTuple):
