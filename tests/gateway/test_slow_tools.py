@@ -56,6 +56,19 @@ def test_waiting_is_no_computing(home: GatewayApp, tmp_path: Path, engine: str) 
 
 
 @pytest.mark.parametrize("engine", ["monty", "python"])
+def test_own_time_stays_short(home: GatewayApp, tmp_path: Path, engine: str) -> None:
+    set_limits(home, own_s=1.0)
+    home.add("slow", server_entry("counts", env={"COUNTED": str(tmp_path / "counted"), "SLOWLY": "1.5"}))
+    sleeps = home.run("import time\ntime.sleep(300)", timeout_s=MAX_PROGRAM_S, engine=engine)
+    assert sleeps.error.type == "TimeoutError"
+    assert "1 s besides waiting for servers (limit own_s)" in sleeps.error.message
+    done = home.run("import time\nslow.bad()\ntime.sleep(0.2)\n'done'", timeout_s=MAX_PROGRAM_S, engine=engine)
+    assert (done.error, done.result) == (None, "done")
+    late = home.run("import time\nslow.bad()\ntime.sleep(300)", timeout_s=MAX_PROGRAM_S, engine=engine)
+    assert "(limit own_s)" in late.error.message
+
+
+@pytest.mark.parametrize("engine", ["monty", "python"])
 def test_waiting_programs_hold_up_no_others(home: GatewayApp, tmp_path: Path, engine: str) -> None:
     set_limits(home, runs=1)
     counted, go = tmp_path / "counted", tmp_path / "go"

@@ -1,8 +1,8 @@
 """The calls that a program makes: check approval, store the start of the run, then invoke the operation or skill."""
 
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +42,6 @@ class HostCalls:
         self._lock = threading.Lock()
         self._has_begun = False
         self._skill_calls = 0  # calls made by skills
-        self._foreign_calls = 0  # that run now
-        self._lent = ExitStack()
 
     def __call__(self, name: str, arguments: dict[str, Any]) -> Any:
         operation = self._operations.get(name)
@@ -60,23 +58,8 @@ class HostCalls:
         if operation.is_foreign or operation.effect in EXTERNAL_EFFECTS:
             # the call may publish the program's earlier writes, so they must be durable first
             run_sync(self._caller.store.database.sync())
-        with self._lend_slot() if operation.is_foreign else nullcontext():
+        with self._sandbox.wait_outside() if operation.is_foreign else nullcontext():
             return to_json(run_sync(invoke(self._caller.catalog, operation.name, arguments, self._caller)))
-
-    @contextmanager
-    def _lend_slot(self) -> Generator[None]:
-        """Let another program run during the calls of servers; parallel calls of one program lend one slot."""
-        with self._lock:
-            self._foreign_calls += 1
-            if self._foreign_calls == 1:
-                self._lent.enter_context(self._sandbox.lend_slot())
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._foreign_calls -= 1
-                if self._foreign_calls == 0:
-                    self._lent.close()
 
     @property
     def has_begun(self) -> bool:
