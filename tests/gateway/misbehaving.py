@@ -101,6 +101,8 @@ def extended_tool() -> dict[str, Any]:
         "icons": [{"src": f"https://example.com/{word}.png"}],
         "execution": {"taskSupport": word},
     }
+    if os.environ["FIELD"] == "large-icon":
+        return tool("bad", icons=[{"src": f"data:image/png;base64,{'A' * 200_000}{word}"}])
     return tool("bad", **{os.environ["FIELD"]: fields[os.environ["FIELD"]]})
 
 

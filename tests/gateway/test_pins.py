@@ -89,7 +89,7 @@ values = st.recursive(
 @given(values, values)
 def test_difference_is_found_where_texts_differ(old: Any, new: Any) -> None:
     approved, offered = ({"name": "t", "inputSchema": schema} for schema in (old, new))
-    is_same = definitions.serialize_definition(approved) == definitions.serialize_definition(offered)
+    is_same = definitions.is_same(approved, offered)
     assert bool(definitions.find_differences(approved, offered)) is not is_same
     assert bool(definitions.format_differences(approved, offered, 100)) is not is_same
     assert definitions.find_differences(offered, offered) == []
@@ -159,6 +159,27 @@ def test_every_field_is_pinned(home: GatewayApp, tmp_path: Path, field: str) -> 
     home.gateway.close()
     with pytest.raises(Denied, match=f"has changed since it was approved: {field}"):
         home.call("sly.bad")
+
+
+def test_large_icon_does_not_hide_tool(home: GatewayApp, tmp_path: Path) -> None:
+    flag = tmp_path / "changed"
+    home.add("sly", server_entry("extended", env={"CHANGED": str(flag), "FIELD": "large-icon"}))
+    assert home.call("sly.bad") == "did extended"
+    assert (home.home / "pins" / "sly.json").stat().st_size < 4_000  # its hash is enough
+    flag.touch()
+    home.gateway.close()
+    with pytest.raises(Denied, match="has changed since it was approved: icons"):
+        home.call("sly.bad")
+
+
+def test_deep_change_is_found() -> None:
+    old: Any = "a"
+    new: Any = "b"
+    for _ in range(150):
+        old, new = {"not": old}, {"not": new}
+    (path,) = definitions.list_approved_paths({"inputSchema": old}, {"inputSchema": new})
+    assert path.startswith("inputSchema.not.not.")
+    assert len(path) <= 200
 
 
 def test_older_approvals_hold(home: GatewayApp, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from athena.core.files import lock_file, write_file_atomically
 from athena.core.foreign_operation import ToolDefinition, assign_identifiers, to_identifier
+from athena.core.hashing import hash_text
 from athena.core.operation import Effect
 from athena.errors import Misconfigured
 from athena.gateway import definitions, sanitize
@@ -17,6 +18,7 @@ APPROVALS_FOLDER = "pins"  # the name of the folder in existing data folders, so
 MAX_TOOLS = 1_000  # of one server
 MAX_DEFINITION_CHARS = 64 << 10
 MAX_ALL_DEFINITIONS_CHARS = 4 << 20  # of one server
+MAX_EXTRA_FIELD_CHARS = 2_000
 MAX_REMOTE_NAME_CHARS = 200
 MAX_FAILURE_CHARS = 500
 MAX_LISTED_PATHS = 5
@@ -83,7 +85,8 @@ class ToolListing:
         return self._chars_left <= 0 or len(self.tools) >= MAX_TOOLS
 
     def add_tool(self, tool: Mapping[str, Any]) -> None:
-        definition = {key: value for key, value in tool.items() if value is not None}
+        fields = {key: value for key, value in tool.items() if value is not None}
+        definition = {key: value if key in OLD_FIELDS else _shorten_field(value) for key, value in fields.items()}
         name = definition.get("name")
         has_valid_name = isinstance(name, str) and 0 < len(name) <= MAX_REMOTE_NAME_CHARS
         size = len(json.dumps(definition)) if has_valid_name and not self.is_full else 0
@@ -92,6 +95,12 @@ class ToolListing:
             return
         self._chars_left -= size
         self.tools[str(name)] = definition
+
+
+def _shorten_field(value: Any) -> Any:
+    """Return a field that nobody reads, or its hash if it is long: an icon may be a whole picture."""
+    text = json.dumps(value, sort_keys=True)
+    return value if len(text) <= MAX_EXTRA_FIELD_CHARS else {"sha256": hash_text(text)}
 
 
 def filter_definitions(offered: Iterable[Mapping[str, Any]]) -> tuple[ToolDefinitions, int]:
@@ -125,7 +134,7 @@ def compare_tools(approvals: ServerApprovals, offered: ToolDefinitions, *, whole
         if approvals.format < WHOLE_FORMAT and not whole:
             definition = {key: value for key, value in definition.items() if key in OLD_FIELDS}
         approved = approvals.tools[name].definition
-        if definitions.serialize_definition(approved) != definitions.serialize_definition(definition):
+        if not definitions.is_same(approved, definition):
             refused[name] = Refusal("changed", definitions.list_approved_paths(approved, definition))
     return refused
 

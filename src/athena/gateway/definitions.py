@@ -21,6 +21,8 @@ SCHEMA_KEYWORDS = frozenset((
 # fmt: on
 MAX_NORMALIZED_DEPTH = 64  # deeper parts are compared as they are
 MAX_PATH_SEGMENT_CHARS = 60
+MAX_PATH_CHARS = 200
+MAX_PATHS = 50  # of a tool
 MAX_SHOWN_CHARS = 2_000  # of a value
 CONTEXT_CHARS = 40  # on both sides of what differs in a long text
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "absent"})()
@@ -41,9 +43,11 @@ class Difference(NamedTuple):
         return format_path(self.path[:-1] if self.before is ABSENT and len(self.path) > 1 else self.path)
 
 
-def serialize_definition(definition: Mapping[str, Any]) -> str:
-    """Return a text that two definitions share if they differ only in an order that means nothing."""
-    return _serialize(_normalize_definition(definition))
+def is_same(approved: Mapping[str, Any], offered: Mapping[str, Any]) -> bool:
+    """Return whether two definitions differ at most in an order that means nothing."""
+    if _serialize(approved) == _serialize(offered):  # mostly so, and much faster
+        return True
+    return _serialize(_normalize_definition(approved)) == _serialize(_normalize_definition(offered))
 
 
 def find_differences(approved: Mapping[str, Any], offered: Mapping[str, Any]) -> list[Difference]:
@@ -53,7 +57,8 @@ def find_differences(approved: Mapping[str, Any], offered: Mapping[str, Any]) ->
 
 def list_approved_paths(approved: Mapping[str, Any], offered: Mapping[str, Any]) -> tuple[str, ...]:
     """Return where a definition differs, without a word that nobody approved."""
-    return tuple(dict.fromkeys(difference.approved_path for difference in find_differences(approved, offered)))
+    differences = find_differences(approved, offered)
+    return tuple(dict.fromkeys(difference.approved_path for difference in differences[:MAX_PATHS]))
 
 
 def format_differences(approved: Mapping[str, Any], offered: Mapping[str, Any], max_count: int) -> list[str]:
@@ -70,7 +75,8 @@ def format_differences(approved: Mapping[str, Any], offered: Mapping[str, Any], 
 
 
 def format_path(path: tuple[str, ...]) -> str:
-    return ".".join(sanitize.sanitize_line(segment, MAX_PATH_SEGMENT_CHARS) or '""' for segment in path)
+    segments = [sanitize.sanitize_line(segment, MAX_PATH_SEGMENT_CHARS) or '""' for segment in path]
+    return sanitize.sanitize_line(".".join(segments), MAX_PATH_CHARS)
 
 
 def _serialize(value: Any) -> str:
@@ -99,7 +105,7 @@ def _normalize_keyword(key: str, value: Any, depth_left: int) -> Any:
         return _normalize_default(value, depth_left)
     if isinstance(value, list):
         if key in UNORDERED_KEYWORDS:
-            return sorted(value, key=_serialize)
+            return sorted(value, key=None if all(isinstance(item, str) for item in value) else _serialize)
         if key in UNORDERED_SCHEMA_KEYWORDS:
             return sorted((_normalize_schema(part, depth_left) for part in value), key=_serialize)
     if isinstance(value, dict):
@@ -127,7 +133,9 @@ def _normalize_default(value: Any, depth_left: int) -> Any:
 def _compare_values(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[Difference]:
     if _serialize(old) == _serialize(new):
         return
-    if isinstance(old, dict) and isinstance(new, dict):
+    if len(path) >= MAX_NORMALIZED_DEPTH:
+        yield Difference(path, old, new)
+    elif isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             if key not in old or key not in new:
                 yield Difference((*path, key), old.get(key, ABSENT), new.get(key, ABSENT))

@@ -53,6 +53,7 @@ NEVER_APPROVED = "not approved yet"
 FINGERPRINT_CHANGED = "its command or address is not the one that was approved"
 ENABLE_HINT = 'take "disabled" out of servers.json'
 MAX_LISTED_REFUSALS = 10
+MAX_ATTACHMENTS = 20  # of one answer
 MAX_TOOL_NAME_CHARS = 60  # of a name without approval
 APPROVAL_SURFACES = ("program", "cli")  # a program pauses for a person; on the command line a person makes the call
 RUN_POLL_INTERVAL_S = 0.2
@@ -419,10 +420,16 @@ async def _wait_for_result(pending: "LoopTask[ToolResult]", caller: ToolCaller) 
 
 async def _store_attachments(result: ToolResult, caller: ToolCaller) -> Any:
     """Store the binary data of a result where its handles say, and return the value."""
-    for handle, data in result.attachments:
-        if "path" in handle and not await caller.store_attachment(handle["path"], data):
+    for position, (handle, data) in enumerate(result.attachments):
+        if "path" not in handle:
+            continue
+        if position >= MAX_ATTACHMENTS:
+            problem = f"an answer keeps at most {MAX_ATTACHMENTS} attachments"
+        else:
+            problem = "" if await caller.store_attachment(handle["path"], data) else "the workspace has no room for it"
+        if problem:
             del handle["path"]
-            handle["note"] = "it was not kept: the workspace has no room for it"
+            handle["note"] = f"it was not kept: {problem}"
     return result.value
 
 
