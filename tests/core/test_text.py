@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.core.text import escape_invisible, is_invisible
+from athena.core.text import escape_control_chars, escape_invisible, is_invisible
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ from athena.core.text import escape_invisible, is_invisible
 )
 def test_written_language_stays(text: str) -> None:
     assert escape_invisible(text, "\n\t") == text
+    assert escape_control_chars(text.replace("\r", "")) == text.replace("\r", "")
 
 
 @pytest.mark.parametrize(

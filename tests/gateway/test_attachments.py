@@ -64,6 +64,19 @@ def test_type_is_that_of_content(home: GatewayApp) -> None:
     assert (real["mimeType"], real["bytes"]) == ("image/png", PNG_BYTES)
 
 
+def test_attachment_of_private_server_is_private(home: GatewayApp) -> None:
+    home.add("fine", server_entry("fine"))
+    home.add("shots", server_entry("one-picture"))
+    home.add("closed", server_entry("wrapped-picture", private=True))
+    shot = home.call("shots.bad")
+    assert home.run("fine.echo(text='x')").status == "done"
+    assert home.run(f"workspace.read(path={shot['path']!r})\nfine.echo(text='x')").status == "done"
+    path = home.call("closed.bad")["attachments"][0]["path"]  # not in a program
+    assert home.run("fine.echo(text='x')", workspace="other").status == "done"
+    waits = home.run(f"workspace.read(path={path!r})\nfine.echo(text='x')")
+    assert waits.status == "needs_approval"
+
+
 def test_attachments_make_room(home: GatewayApp, monkeypatch: pytest.MonkeyPatch) -> None:
     home.add("shots", server_entry("many-pictures"))
     shots = home.call("shots.bad")

@@ -1,4 +1,4 @@
-"""Find invisible characters in texts and escape them, and make texts storable in every database."""
+"""Find invisible characters in texts, escape them for models and terminals, make texts storable in every database."""
 
 import re
 import unicodedata
@@ -9,7 +9,13 @@ INVISIBLE_FILLER_PATTERN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
-
+# What a terminal obeys (controls, also as undecodable bytes) and what hides or reorders text. One variation selector
+# after a character belongs to an emoji, more of them hide something.
+TERMINAL_UNSAFE_PATTERN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]|(?<=[\ufe00-\ufe0f])[\ufe0e\ufe0f]"
+)
 NEW_EMOJI_RANGE = range(0x1F000, 0x1FB00)  # characters that this Python does not know yet; they are seen
 MAX_ESCAPED_RUN_CHARS = 4  # of a longer run only the length is shown: it could spell a text
 ZERO_WIDTH_JOINERS = "\u200c\u200d"
@@ -18,6 +24,22 @@ EMOJI_STYLES = "\ufe0e\ufe0f"
 SKIN_TONES = range(0x1F3FB, 0x1F400)
 # Arabic, Syriac, Indic and other scripts in which a joiner changes how a word is written
 JOINING_SCRIPT_PATTERN = re.compile("[\u0600-\u109f\u1780-\u18af\u1900-\u1cff\ua800-\uabff\ufb50-\ufefe]")
+
+
+def escape_control_chars(text: str) -> str:
+    """Replace control characters, and characters that hide or reorder others, by escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+
+    def escape_char(match: re.Match[str]) -> str:
+        start, after = match.start(), text[match.end() : match.end() + 1]
+        if match[0] in ZERO_WIDTH_JOINERS:
+            start -= text[start - 1 : start] == "\ufe0f"  # an emoji may have both
+            if _is_part_of_visible_text(text[start : match.end()], text[max(0, start - 1) : start], after):
+                return match[0]
+        return match[0].encode("unicode_escape").decode()
+
+    return TERMINAL_UNSAFE_PATTERN.sub(escape_char, text)
 
 
 def is_invisible(char: str) -> bool:

@@ -45,6 +45,7 @@ from athena.gateway.config import LOGINS_FOLDER, ServerEntry, ServersFile, assig
 from athena.gateway.values import ConnectedServer, Status, ToolResult
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
+from athena.storage.privacy import SERVER_MARK_PREFIX
 
 if TYPE_CHECKING:
     from athena.gateway.connections import ConnectionPool, LoopTask
@@ -67,6 +68,7 @@ class RemoteTool(NamedTuple):
     path: str  # in programs
     is_read_only: bool
     needs_approval: bool
+    private_mark: str = ""
 
 
 class ToolCaller(Protocol):
@@ -86,8 +88,8 @@ class ToolCaller(Protocol):
         """Return whether the calling program has ended."""
         ...
 
-    async def store_attachment(self, path: str, data: str) -> bool:
-        """Store binary data, as base64, in the caller's workspace; False if it does not fit."""
+    async def store_attachment(self, path: str, data: str, private: str) -> bool:
+        """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
         ...
 
 
@@ -216,9 +218,13 @@ class Gateway:
     def _create_operation(
         self, server: str, entry: ServerEntry, remote_name: str, approved: ApprovedTool
     ) -> ForeignOperation:
-        definition = create_definition(server, approved, entry.approval)
+        definition = create_definition(server, approved, entry.approval)._replace(
+            private_mark=f"{SERVER_MARK_PREFIX}{server}" if entry.is_private else "",
+            accepted_marks=entry.accepted_marks,
+        )
         path = f"{server}.{approved.program_name}"
-        tool = RemoteTool(server, remote_name, path, definition.effect is Effect.READ, definition.approval)
+        is_read_only = definition.effect is Effect.READ
+        tool = RemoteTool(server, remote_name, path, is_read_only, definition.approval, definition.private_mark)
         return ForeignOperation(definition, partial(self.call_tool, tool))
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -231,7 +237,7 @@ class Gateway:
             )
         if caller.call.key is not None:
             return await self._call_tool_once(tool, caller, arguments)
-        result = await _wait_for_result(self.start_call(tool, to_json(arguments)), caller)
+        result = await _wait_for_result(tool, self.start_call(tool, to_json(arguments)), caller)
         if not tool.is_read_only:
             caller.database.defer_write(partial(_record_call, caller.call))
         return result
@@ -245,7 +251,7 @@ class Gateway:
         pending: LoopTask[ToolResult] | None = None
         try:
             pending = self.start_call(tool, to_json(arguments))
-            result = to_json(await _wait_for_result(pending, caller))
+            result = to_json(await _wait_for_result(tool, pending, caller))
         except BaseException as error:
             was_sent = pending is not None and pending.started.is_set()
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
@@ -404,21 +410,21 @@ class Gateway:
             self._connections.close()
 
 
-async def _wait_for_result(pending: "LoopTask[ToolResult]", caller: ToolCaller) -> Any:
+async def _wait_for_result(tool: RemoteTool, pending: "LoopTask[ToolResult]", caller: ToolCaller) -> Any:
     """Wait for the result; cancel the call when the caller stops waiting or its program ends."""
     try:
         if get_running_loop() is not None:
-            return await _store_attachments(await pending.outcome, caller)
+            return await _store_attachments(tool, await pending.outcome, caller)
         while not pending.outcome.wait(RUN_POLL_INTERVAL_S):
             if caller.is_run_closed():
                 raise LimitExceeded("the run has ended", hint="nothing more is done for it")
-        return await _store_attachments(pending.outcome.result(), caller)
+        return await _store_attachments(tool, pending.outcome.result(), caller)
     except BaseException:
         pending.cancel()
         raise
 
 
-async def _store_attachments(result: ToolResult, caller: ToolCaller) -> Any:
+async def _store_attachments(tool: RemoteTool, result: ToolResult, caller: ToolCaller) -> Any:
     """Store the binary data of a result where its handles say, and return the value."""
     for position, (handle, data) in enumerate(result.attachments):
         if "path" not in handle:
@@ -426,7 +432,8 @@ async def _store_attachments(result: ToolResult, caller: ToolCaller) -> Any:
         if position >= MAX_ATTACHMENTS:
             problem = f"an answer keeps at most {MAX_ATTACHMENTS} attachments"
         else:
-            problem = "" if await caller.store_attachment(handle["path"], data) else "the workspace has no room for it"
+            is_stored = await caller.store_attachment(handle["path"], data, tool.private_mark)
+            problem = "" if is_stored else "the workspace has no room for it"
         if problem:
             del handle["path"]
             handle["note"] = f"it was not kept: {problem}"

@@ -212,19 +212,23 @@ async def delete_file(database: Database, workspace: str | None, path: str, call
     return await database.write(delete_once)
 
 
-async def put_handle(tx: Transaction, scope: Scope, workspace: str, run_id: str, value: Any, now: float) -> str | None:
+async def put_handle(
+    tx: Transaction, scope: Scope, workspace: str, run_id: str, value: Any, now: float, private: str = ""
+) -> str | None:
     """Store a run's long result and return its path; None if it does not fit."""
     path = f"{HANDLES_PREFIX}{run_id}.json"
     text = make_storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-    return path if await put_text(tx, scope, workspace, path, text, now) else None
+    return path if await put_text(tx, scope, workspace, path, text, now, private) else None
 
 
-async def put_text(tx: Transaction, scope: Scope, workspace: str, path: str, text: str, now: float) -> bool:
+async def put_text(
+    tx: Transaction, scope: Scope, workspace: str, path: str, text: str, now: float, private: str
+) -> bool:
     """Store a file among the handles, deleting the oldest ones to make room; False if it does not fit."""
     size = len(text.encode())
     if size > MAX_HANDLE_BYTES:
         return False
-    files = await workspaces.list_files(tx, scope, workspace)
+    files = await workspaces.list_files(tx, scope, workspace, is_upkeep=True)
     handles = sorted((file for file in files if file.path.startswith(HANDLES_PREFIX)), key=lambda file: file.updated)
     used = await workspaces.fetch_file_usage(tx, scope, workspace, path)
     if not files and used.workspaces >= MAX_PROJECT_WORKSPACES:
@@ -237,5 +241,5 @@ async def put_text(tx: Transaction, scope: Scope, workspace: str, path: str, tex
         bytes_left, files_left = bytes_left + oldest.size, files_left + 1
     if bytes_left < size or files_left < 1:
         return False
-    await workspaces.upsert_file(tx, scope, workspace, path, text, size, now)
+    await workspaces.upsert_file(tx, scope, workspace, path, text, size, now, private)
     return True

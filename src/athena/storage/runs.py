@@ -7,6 +7,7 @@ person, and in the answer of one that has waited, or may be asked for again with
 from typing import NamedTuple
 
 from athena.core.values import Scope
+from athena.storage import privacy
 from athena.storage.database import Row, Transaction
 
 RUN_TTL_S = 30 * 86_400.0
@@ -28,6 +29,7 @@ class RunRow(NamedTuple):
     snapshot: bytes | None = None
     answer: str | None = None
     claimed: float | None = None  # when it went on after it had waited
+    private: str = ""  # marks of the private sources that it read
 
 
 RUN_COLUMNS = ", ".join(RunRow._fields)
@@ -39,6 +41,7 @@ _UPDATED_COLUMNS = ", ".join(f"{name} = excluded.{name}" for name in RunRow._fie
 
 def _parse_run(row: Row) -> RunRow:
     run = RunRow(*row)
+    privacy.note_read(run.private)
     return run._replace(snapshot=None if run.snapshot is None else bytes(run.snapshot))
 
 
