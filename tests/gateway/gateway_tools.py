@@ -13,6 +13,7 @@ from athena.embedding.minilm import MiniLM
 from athena.gateway.config import validate_entry
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
+from person_tools import approve_tools, decide_run
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
 MODEL = MiniLM()
@@ -38,7 +39,7 @@ class GatewayApp:
         return name
 
     def approve(self, name: str) -> None:
-        self.gateway.approve_tools(name, *run_sync(self.gateway.fetch_tools(name)))
+        approve_tools(self.app, name, *run_sync(self.gateway.fetch_tools(name)))
         self.app.catalog.refresh()
 
     def call(self, path: str, surface: str = "python", key: str | None = None, /, **arguments: Any) -> Any:
@@ -48,7 +49,7 @@ class GatewayApp:
         return self.call("execute_code", code=code, **more)
 
     def approve_run(self, run_id: str) -> Any:
-        return self.call("approve_run", "cli", run_id=run_id)
+        return decide_run(self.app, run_id, project=self.project)
 
     def server(self, name: str) -> Any:
         return next(one for one in self.call("list_servers") if one.name == name)

@@ -28,7 +28,7 @@ def home(tmp_path: Path) -> Iterator[GatewayApp]:
 
 
 def set_limits(home: GatewayApp, **limits: Any) -> None:
-    home.app._programs = ProgramRunner(lambda: b"k" * 32, limits=Limits(**limits))
+    home.app._programs = ProgramRunner(lambda: b"k" * 32, home.app.approver, limits=Limits(**limits))
 
 
 def test_program_may_take_as_long_as_tool(home: GatewayApp) -> None:

@@ -139,6 +139,11 @@ def compare_tools(approvals: ServerApprovals, offered: ToolDefinitions, *, whole
     return refused
 
 
+def hash_definition(definition: Mapping[str, Any]) -> str:
+    """Return the hash of a definition exactly as a person saw it."""
+    return hash_text(json.dumps(definition, sort_keys=True))
+
+
 def get_program_name(approvals: ServerApprovals, tool: str) -> str:
     """Return a tool's name in programs; for a tool that is not approved, the name that it would get."""
     return approvals.tools[tool].program_name if tool in approvals.tools else to_identifier(tool)

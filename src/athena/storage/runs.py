@@ -85,15 +85,16 @@ async def count_runs(tx: Transaction, scope: Scope, status: str) -> int:
     return int(row[0])
 
 
-async def claim_run(tx: Transaction, scope: Scope, run_id: str, process: str, now: float) -> bool:
-    """Mark a run that waits for approval as running; False if it does not wait, so that it goes on only once."""
+async def claim_run(tx: Transaction, scope: Scope, run: RunRow, process: str, now: float) -> bool:
+    """Mark a run that waits for approval as running; False if it no longer waits there, so that it goes on once."""
     claimed = await tx.execute(
         """UPDATE runs SET status = 'running', process = :process, claimed = :now, snapshot = NULL, waits_for = NULL
-           WHERE scope = :scope AND id = :id AND status = 'needs_approval'""",
+           WHERE scope = :scope AND id = :id AND status = 'needs_approval' AND snapshot = :snapshot""",
         scope=scope.project,
-        id=run_id,
+        id=run.id,
         process=process,
         now=now,
+        snapshot=run.snapshot,
     )
     return claimed > 0
 
