@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -62,7 +63,8 @@ class HostCalls:
         if operation.private_mark:
             self._caller.private_reads.marks.add(operation.private_mark)
         work = invoke(self._caller.catalog, operation.name, arguments, self._caller)
-        return to_json(run_sync(work, is_stopped=is_run_closed))  # the operation ends with its program
+        with self._sandbox.wait_outside() if operation.is_foreign else nullcontext():
+            return to_json(run_sync(work, is_stopped=is_run_closed))  # the operation ends with its program
 
     def _list_refused_marks(self, operation: AnyOperation) -> list[str]:
         """Return the private sources that this run has read and that the server of a tool may not get."""

@@ -22,7 +22,7 @@ MAX_VARIABLES_BYTES = 256 << 20  # of a project
 MAX_WORKSPACES = 100  # of a project, with variables
 MAX_LOST_NAMES = 20  # in an output
 MERGE_ATTEMPTS = 3
-LOST_AFTER_S = 600.0  # no program may run that long
+LOST_AFTER_S = 900.0  # no program may run that long
 
 
 def get_process_name() -> str:

@@ -60,6 +60,7 @@ class Monty:
         # Each run may have MAX_NESTED_CALLS others inside, and so on. Nothing waits on the spawner's thread: it must
         # always be able to end workers, or none would ever become free.
         max_workers = limits.runs * sum(MAX_NESTED_CALLS**depth for depth in range(limits.depth))
+        max_workers += limits.lent_runs
         self._ends, self._refills = ThreadPool(1, "athena-monty-end"), ThreadPool(1, "athena-monty-start")
         self._free_slots = threading.Semaphore(max_workers)
         self._ending_count = 0  # sessions whose client may be free in a moment
