@@ -41,6 +41,11 @@ def redact(text: str) -> RedactedText:
     return RedactedText(text, tuple(match.kind for match in replaced))
 
 
+def find_secrets(text: str) -> list[SecretMatch]:
+    """Return the positions of the secrets in the text, in order."""
+    return _merge_matches(match for match in _find_secrets(text) if not _is_in_placeholder(text, match.start))
+
+
 def _is_in_placeholder(text: str, at: int) -> bool:
     opening = text.rfind("[SECRET:", max(0, at - 32), at + 8)
     placeholder = _compile_pattern(r"\[SECRET:[a-z-]+\]").match(text, opening) if opening >= 0 else None
