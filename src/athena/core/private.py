@@ -40,7 +40,7 @@ _ILLNESS = r"""(?:dementia|demenz|démence|demencia|dementie|alzheimer\w*|parkin
     |psychosis|psychose|ptsd|adhd|adhs|autis[mt]\w*|asperger\w*|dyslexi\w+|legasthenie|depressi(?:on|onen|ve)
     |dépression|depresión|anxiety|panic\ attacks?|burn-?out|ocd|suicid\w+|self-harm|miscarriage|pregnan\w+
     |schwanger\w*|enceinte|embarazada|zwanger|infertil\w+|ivf|menopause|endometriosis|abortion|wheelchair|rollstuhl
-    |fauteuil\ roulant|silla\ de\ ruedas|rolstoel|pacemaker|dialysis|amputat\w+|stroke|heart\ attack|herzinfarkt
+    |fauteuil\ roulant|silla\ de\ ruedas|rolstoel|pacemaker|dialysis|amputat\w+|heart\ attack|herzinfarkt
     |schlaganfall|high\ blood\ pressure|bluthochdruck|carpal\ tunnel|tendinitis|rsi|scoliosis|glaucoma|cataracts?
     |macular\ degeneration|colou?r-?blind\w*|visually\ impaired|deaf|hard\ of\ hearing|tinnitus|partially\ sighted
     |blindness|disabilit(?:y|ies)|disabled\ person|antidepressants?|ibuprofen|paracetamol|metformin|prozac|zoloft
