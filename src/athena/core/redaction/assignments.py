@@ -1,5 +1,6 @@
 """Find the values of settings, parameters and headers whose name says that they are secret: `password = ...`."""
 
+import base64
 import re
 from collections.abc import Iterator
 
@@ -31,6 +32,7 @@ _HARMLESS_TOKEN_QUALIFIERS = (
 # A group that must not be tried again is atomic, `(?>(...)*)`: Python before 3.11.5 matches `(...)*+` wrongly.
 _ASSIGNMENT_PATTERN = r"""
 (?: _? (?: \d{1,2} | prod | production | staging | dev | test | local | old | new ) )? \\*+ (?: ["'`] \]? )?
+(?: \ \[ [^\]\n]{0,24} \] (?=:) )?
 (?P<sep>
     [ \t]{0,4} (?: :[ \t]{0,4} (?:str|bytes|SecretStr|Optional|Final|Any) [\w.\[\],|\ ]{0,30}? = (?!=)
                  | => | :=? | ={1,3} ) [ \t]{0,8}
@@ -162,6 +164,8 @@ def find_headers(text: str, lower: str) -> Iterator[SecretMatch]:
     for name in ("bearer", "basic", "authorization"):
         if name in lower:
             yield from _find_auth_headers(text, lower, name)
+    if '"auth' in lower or "_auth" in lower:
+        yield from _find_docker_auth(text)
     if "cookie" in lower:
         yield from _find_cookies(text, lower)
 
@@ -192,6 +196,20 @@ def _find_auth_headers(text: str, lower: str, name: str) -> Iterator[SecretMatch
                     yield SecretMatch("bearer-token", *proof.span("s"))
             after = max(after, line_end if "=" in text[after:line_end] else after)
         at = lower.find(name, after)
+
+
+def _find_docker_auth(text: str) -> Iterator[SecretMatch]:
+    """Find a user and a password in base64, as in the settings of Docker and npm."""
+    pattern = compile_pattern(
+        r"""(?:\\*"auth\\*"\s{0,4}:\s{0,4}\\*"|_auth\s{0,4}=\s{0,4}"?)(?P<s>[A-Za-z0-9+/]{8,512}={0,2})"""
+    )
+    for match in pattern.finditer(text):
+        try:
+            pair = base64.b64decode(match["s"] + "=" * (-len(match["s"]) % 4)).decode()
+        except ValueError:
+            continue
+        if ":" in pair and pair.isprintable():
+            yield SecretMatch("basic-auth", *match.span("s"))
 
 
 def _find_cookies(text: str, lower: str) -> Iterator[SecretMatch]:

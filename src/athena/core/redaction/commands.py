@@ -44,6 +44,8 @@ pass            default             \s{1,8}login\s{1,4}\S{1,255}\s{1,8}password\
 psk             psk                 [ ]{0,4}=[ ]{0,4}
 /p:             freerdp             [^\n|;&]{1,160}?[ ]/p:
 /user:          net~use             [ ][^\n]{1,120}?/user:\S{1,64}[ ]{1,4}
+pass            set~password~for    [ ][^\n=]{1,80}=[ ]{0,4}(?:PASSWORD\()?
+net~user        net~user            [ ][\w.-]{1,64}[ ]{1,4}(?!/)
 masterauth      masterauth          [ ]{1,4}
 add_user        add_user            [ ]{1,4}[\w.@-]{1,64}[ ]{1,4}(?!as\b|to\b|with\b)
 --from-literal  --from-literal      [= ]["']?[\w.-]*(?:pass|secret|token|key|pwd)[\w.-]*=

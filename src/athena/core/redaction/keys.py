@@ -148,7 +148,8 @@ def _match_wrapped_key(text: str, at: int, trigger: str, kind: str, pattern: re.
         and len(ends) < MAX_WRAPPED_LINES
         and (part := compile_pattern(r"[\w.+/%=-]{1,256}").match(text, wrap.end()))
     ):
-        if len(key) + len(part[0]) != expected and not _is_key_part(part[0]):
+        # a mark says that the line goes on; without one, the part must look like one, or complete the key
+        if wrap[0][0] not in "=\\" and len(key) + len(part[0]) != expected and not _is_key_part(part[0]):
             break
         key += part[0]
         ends.append(part.end())

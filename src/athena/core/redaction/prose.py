@@ -12,6 +12,7 @@ _NAMES = {
         ("passphrase", "", "password"),
         ("passcode", "", "pin"),
         ("mot de passe", "", "password"),
+        ("pass", "", "pass"),
     ),
     "nwort": (("kennwort", "", "password"),),
     "wacht": (("wachtwoord", "", "password"),),
@@ -22,6 +23,10 @@ _NAMES = {
     "пароль": (("пароль", "", "password"),),
     "密": (("密码", "", "password"), ("密碼", "", "password")),
     "パスワード": (("パスワード", "", "password"),),
+    "mdp": (("mdp", "", "password"),),
+    "otp": (("otp", "", "pin"),),
+    "phrase": (("seed phrase", "", "phrase"), ("recovery phrase", "", "phrase"), ("secret phrase", "", "phrase")),
+    "mnemonic": (("mnemonic", r"(?:\sphrase)?", "phrase"),),
     "pw": (("pw", "d?", "password"),),
     "pin": (("pin", r"(?:[\s-](?:code|number))?", "pin"),),
     "code": (("code", "", "code"),),
@@ -33,11 +38,11 @@ _NAMES = {
     "sign in": (("sign in", r"(?:to\s[\w.-]{1,64})?", "login"),),
 }
 _SETTING_NAMES = frozenset({"password", "passwd", "pwd", "passphrase", "secret", "token", "key"})
-_SIGNS = frozenset({":", "=", "→", "->", "=>", "：", "是", "は"})
+_SIGNS = frozenset({":", "="})
 _CODE_QUALIFIERS = (
     "door", "gate", "alarm", "access", "entry", "unlock", "security", "verification", "2fa", "mfa", "otp", "backup", "recovery",
     "safe", "garage", "lock", "lockbox", "sms", "login", "auth", "authentication", "one-time", "pin", "pass", "secret",
-    "confirmation", "vault", "locker", "keypad", "building",
+    "confirmation", "vault", "locker", "keypad", "building", "combination",
 )  # fmt: skip
 _KEY_QUALIFIERS = (
     "api",
@@ -51,21 +56,30 @@ _KEY_QUALIFIERS = (
     "master",
     "account",
     "product",
+    "wifi",
+    "wi-fi",
+    "wlan",
+    "wpa",
+    "network",
+    "vpn",
 )
 # What may stand between the name and the value. A sentence's end, a comma or a bracket ends the search.
 _IS = r"""(?:['’]s(?=\s)|\s(?:is|was|are|will\sbe|should\sbe|reads|equals|becomes?|ist|lautet|war|heißt|est|était|es|era|é|è|to|jest|это)(?=[\s:])
-    |\s?(?:=|:|→|->|=>|是|は|：))"""
+    |\s?(?:=|:|→|->|=>|是|は|：)|\s[–—-](?=\s))"""
 _FILLER = r"""(?:\s(?:now|still|currently|just|simply|always|actually|literally|again|both|set\sto|changed\sto|reset\sto|to|called|as\sfollows
     |probably|really|only|also|jetzt|immer\snoch|nun|maintenant|ahora|nu))*"""
 _STATEMENT_PATTERN = rf"""(?xi)
-    (?P<gap> (?: \s+ (?!is\b|was\b|ist\b|est\b|es\b|are\b) [\w.@/'’&+-]{{1,40}} | \s?\([^()\n]{{1,40}}\) ){{0,8}}? )
+    (?P<gap> (?: \s+ (?!is\b|was\b|ist\b|est\b|es\b|are\b) [^\s,;:!?()<>\[\]{{}}=\"`|]{{1,40}} | \s?\([^()\n]{{1,40}}\) ){{0,8}}? )
     (?P<is> {_IS} ) {_FILLER} \s{{0,4}}:?\s{{0,4}}
     (?P<quote>["'`“‘«*]{{0,3}}) (?P<s> [^\s"`“”»]{{3,128}} )
 """
-_ADJACENT_PATTERN = r"""(?x) [ \t]{1,4} (?P<quote>["'`“‘«]?) (?P<s> [^\s"'`“”»]{6,128} )"""
+_QUOTED_PATTERN = (
+    r"""(?i)\s(?:is|was|ist|lautet|est|es)\s["“«`'](?P<s>[^"“”«»`'\s]{1,40}(?:\s[^"“”«»`'\s]{1,40}){1,12})["”»`']"""
+)
+_ADJACENT_PATTERN = r"""(?x) [ \t]{1,4} (?P<quote>["'`“‘«(]?) (?P<s> [^\s"'`“”»]{6,128} )"""
 # "use X as the password", "X is the password"
 _BEFORE_PATTERN = r"""(?xi)
-    (?:^|[\s("'`“‘*]) (?P<s> [^\s"'`“”’*()]{4,128} ) ["'`”’*]{0,3} \s+ (?:as|for|is|was|ist|als|comme|como|est|es)
+    (?:^|[\s("'`“‘*]) (?P<s> [^\s"'`“”’*()]{4,128} ) ["'`”’*]{0,3} ,?\s+ (?:as|for|is|was|that['’]s|which\sis|ist|als|comme|como|est|es)
     \s+ (?: (?:the|your|my|our|a|its|his|her|their|new|das|dein|mein|unser|le|la|mon|el|het) \s+ ){0,2} (?: [\w.-]{1,24} \s+ ){0,3} $
 """
 _LOGIN_PATTERN = r"""(?xi)
@@ -128,6 +142,10 @@ def _classify_name(lower: str, at: int, kind: str) -> str | None:
     if kind not in ("code", "key"):
         return kind
     before = lower[max(0, at - 24) : at].split()
+    if kind == "code" and (
+        match := compile_pattern(r"code (?:for|to|of) (?:the |my |our )?([\w-]{2,20})").match(lower, at)
+    ):
+        return "pin" if match[1] in _CODE_QUALIFIERS else None
     if not before:
         return None
     if kind == "key":
@@ -135,12 +153,28 @@ def _classify_name(lower: str, at: int, kind: str) -> str | None:
     return "pin" if before[-1].strip("\"'`(-") in _CODE_QUALIFIERS else None
 
 
+_PHRASE_PATTERN = (
+    r"[^\n]{0,40}?(?:[:=]|\sis|\swas)\s{0,4}[\"'`]?(?P<s>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![\w ])"
+)
+_PAIR_PATTERN = r"\s{1,2}(?P<user>[\w.@+-]{2,64})[:/](?P<s>[^\s\"'`/]{5,128})"
+
+
 def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> Iterator[SecretMatch]:
+    if kind == "phrase":
+        if (match := compile_pattern(_PHRASE_PATTERN).match(text, end)) and not any(
+            map(is_common_word, match["s"].split())
+        ):
+            yield SecretMatch("seed-phrase", *match.span("s"))
+        return
     if kind == "login":
-        if match := compile_pattern(_LOGIN_PATTERN).match(text, end):
+        if match := compile_pattern(_LOGIN_PATTERN).match(text, end) or compile_pattern(_PAIR_PATTERN).match(text, end):
             value = _strip_value(match["s"])
             if _is_strict(value, 6) and not is_dummy_value(match["user"], frozenset()):
                 yield SecretMatch("password", match.start("s"), match.start("s") + len(value))
+        return
+    if kind == "password" and (quoted := compile_pattern(_QUOTED_PATTERN).match(text, end)):
+        if _is_phrase(quoted["s"]):
+            yield SecretMatch(kind, *quoted.span("s"))
         return
     match = compile_pattern(_STATEMENT_PATTERN).match(text, end)
     # `password: x` and `password = x` are settings, which are judged elsewhere
@@ -153,12 +187,20 @@ def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> 
         value = _strip_value(match["s"])
         start = match.start("s")
         if _is_said_secret(text, at, match, value, kind):
-            yield SecretMatch("password" if kind == "pin" and not value.isdigit() else kind, start, start + len(value))
+            is_word = kind == "pin" and not value.isdigit()
+            yield SecretMatch("password" if is_word else _KINDS.get(kind, kind), start, start + len(value))
             return
-    if kind != "pin" and (match := compile_pattern(_ADJACENT_PATTERN).match(text, end)):
+    if kind == "pin" and (match := compile_pattern(r"[ \t]{1,4}(?P<s>\d{4,8})(?![\w.:/-]{0,8}\w)").match(text, end)):
+        if text[at:end] in ("PIN", "OTP") or text[at : at + 8].lower() == "passcode":
+            yield SecretMatch("pin", *match.span("s"))
+    elif kind != "pin" and (match := compile_pattern(_ADJACENT_PATTERN).match(text, end)):
         value = _strip_value(match["s"])
-        if _is_strict(value, 8 if kind == "password" else 16) and not value.isdigit() and ":" not in value[:-1]:
-            yield SecretMatch(kind, match.start("s"), match.start("s") + len(value))
+        if (
+            _is_strict(value, 8 if kind in ("password", "pass") else 16)
+            and not value.isdigit()
+            and ":" not in value[:-1]
+        ):
+            yield SecretMatch(_KINDS.get(kind, kind), match.start("s"), match.start("s") + len(value))
             return
     before = text[max(0, at - 200) : at]
     before = before[before.rfind("\n") + 1 :]
@@ -167,7 +209,17 @@ def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> 
         is_pin = kind == "pin" and value.isdigit() and 4 <= len(value) <= 8
         if is_pin or _is_strict(value, 6 if kind in ("password", "pin") else 16):
             start = at - len(before) + match.start("s")
-            yield SecretMatch(kind, start, start + len(value))
+            yield SecretMatch(_KINDS.get(kind, kind), start, start + len(value))
+
+
+_KINDS = {"pass": "password"}
+
+
+def _is_phrase(phrase: str) -> bool:
+    """Return whether quoted words are a passphrase, and not what somebody says about one."""
+    words = re.findall(r"[^\W\d_]+", phrase.lower())
+    usual = sum(is_common_word(word) or (word in _SAYING_WORDS and word != "correct") for word in words)
+    return len(words) > 2 and usual * 4 < len(words) and not is_dummy_value(phrase)
 
 
 def _strip_value(value: str) -> str:
@@ -185,8 +237,8 @@ def _is_said_secret(text: str, at: int, match: re.Match[str], value: str, kind: 
     if kind == "pin" or (kind == "password" and value.isdigit()):
         is_number = value.isdigit() and 4 <= len(value) <= 10
         return (is_number and len(set(value)) > 1) or (not value.isdigit() and kind == "pin" and _is_strict(value, 6))
-    if kind in ("token", "secret", "api-key"):
-        return _is_strict(value, 8)
+    if kind in ("token", "secret", "api-key", "pass"):
+        return _is_strict(value, 8 if kind != "pass" else 6) and not value.isdigit()
     if _is_strict(value, 5 if not match["gap"] else 6):
         return True
     return not match["gap"].strip().count(" ") > 4 and _is_word_password(text, at, match, value, following)

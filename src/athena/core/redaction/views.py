@@ -34,6 +34,9 @@ _BLOB_CHARS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/
 _BLOB_TABLE = bytes(0x61 if byte in _BLOB_CHARS else 0x20 for byte in range(256))
 
 
+_LINES_TABLE = bytes(0x61 if byte in _BLOB_CHARS + b"=\r\n" else 0x20 for byte in range(256))
+
+
 class DecodedText(NamedTuple):
     """A decoded text. Its pieces alternate: literal, decoded, literal; `starts` are theirs in it, `origins` in the text."""
 
@@ -134,7 +137,8 @@ def map_span(layers: list[DecodedText], start: int, end: int) -> tuple[int, int]
 
 def has_long_run(text: str) -> bool:
     """Return whether the text has a run of letters, digits and the like that is long enough for a key or a blob."""
-    return _LONG_RUN in _mark_runs(text)
+    # a key may go on in the next line
+    return _LONG_RUN in (text.encode("ascii", "replace").translate(_LINES_TABLE) if "\n" in text else _mark_runs(text))
 
 
 _LONG_RUN = b"a" * MIN_BLOB_CHARS
