@@ -1,8 +1,8 @@
 """Measure redaction on labelled texts: recall, precision and false positives, for each file and each kind.
 
-Each line of a file is `{"text": ..., "secrets": [exact substrings], "kind": ...}`. A secret counts as removed if nothing
-of it is left: neither it as a whole, nor, where it has several lines, one of its lines of at least 6 characters. A
-removal counts as right if it covers a part of a secret; every other placeholder is a false positive.
+Each line of a file is `{"text": ..., "secrets": [exact substrings], "kind": ...}`. A secret counts as removed if
+nothing of it is left: neither it as a whole, nor, where it has several lines, one of its lines of at least 6
+characters. A removal counts as right if it covers a part of a secret; every other placeholder is a false positive.
 
     .venv/bin/python scripts/evaluate_redaction.py [--misses] [FILE ...]
 """

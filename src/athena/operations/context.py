@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from athena.core import tokens
+from athena.core import redaction, tokens
 from athena.core.catalog import Catalog
 from athena.core.hashing import hash_text
 from athena.core.operation import Effect
@@ -43,6 +43,11 @@ class Context:
     run_id: str | None = None  # of the program that makes the call
     workspace: str | None = None  # of that program
     is_run_closed: Callable[[], bool] = bool  # whether that run has ended; False outside of programs
+
+    def __post_init__(self) -> None:
+        # the key is stored, and must match again; of one that holds a secret a hash is used throughout
+        if self.idempotency_key is not None and redaction.redact(self.idempotency_key).kinds:
+            object.__setattr__(self, "idempotency_key", f"sha256:{hash_text(self.idempotency_key)}")
 
     @property
     def call(self) -> Call:

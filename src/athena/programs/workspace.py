@@ -8,7 +8,9 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
+from athena.core.redaction import redact, redact_json
 from athena.core.text import make_storable
+from athena.core.threads import run_in_thread
 from athena.core.values import Call, Page, Scope
 from athena.errors import InvalidInput, LimitExceeded, NotFound
 from athena.storage import calls, workspaces
@@ -75,7 +77,11 @@ async def write_file(
     name, path = clean_name(workspace), clean_path(path)
     if path.startswith(HANDLES_PREFIX):
         raise InvalidInput(f"{HANDLES_PREFIX} is where Athena keeps long results", hint="choose another folder")
+    if redact(path).kinds:
+        raise InvalidInput("a path must hold no secret", hint="choose another name for the file")
     text = _to_text(path, content)
+    if len(text) <= MAX_FILE_BYTES:
+        text = await run_in_thread(redact_content, path, text)
     size = len(text.encode())
     if size > MAX_FILE_BYTES:
         raise LimitExceeded(
@@ -121,6 +127,18 @@ def _to_text(path: str, content: Any) -> str:
         return make_storable(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"content must be text or plain JSON values: {error}"[:300]) from None
+
+
+def redact_content(path: str, text: str) -> str:
+    """Return the text of a file without secrets; JSON stays JSON."""
+    redacted = redact(text)
+    if redacted.kinds and path.lower().endswith(".json"):
+        try:
+            value = redact_json(json.loads(text))[0]
+            return json.dumps(value, ensure_ascii=False, indent=1 if "\n" in text else None)
+        except (ValueError, RecursionError):
+            return redacted.text
+    return redacted.text
 
 
 def _to_csv(rows: list[Any]) -> str:
@@ -210,13 +228,16 @@ async def delete_file(database: Database, workspace: str | None, path: str, call
     return await database.write(delete_once)
 
 
-async def put_handle(tx: Transaction, scope: Scope, workspace: str, run_id: str, value: Any, now: float) -> str | None:
+def dump_handle(value: Any) -> str | None:
+    """Return a run's long result as it is stored, without secrets; None if it is too long."""
+    text = make_storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return redact_content(".json", text) if len(text.encode()) <= MAX_HANDLE_BYTES else None
+
+
+async def put_handle(tx: Transaction, scope: Scope, workspace: str, run_id: str, text: str, now: float) -> str | None:
     """Store a run's long result and return its path, deleting the oldest ones to make room; None if it does not fit."""
     path = f"{HANDLES_PREFIX}{run_id}.json"
-    text = make_storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
     size = len(text.encode())
-    if size > MAX_HANDLE_BYTES:
-        return None
     files = await workspaces.list_files(tx, scope, workspace)
     handles = sorted((file for file in files if file.path.startswith(HANDLES_PREFIX)), key=lambda file: file.updated)
     used = await workspaces.fetch_file_usage(tx, scope, workspace, path)

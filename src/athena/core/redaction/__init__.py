@@ -17,7 +17,7 @@ from athena.core.redaction.keys import find_keys
 from athena.core.redaction.prose import find_in_prose
 from athena.core.redaction.values import SecretMatch, compile_pattern
 
-__all__ = ["RedactedText", "SecretMatch", "find_secrets", "redact", "redact_json"]
+__all__ = ["RedactedText", "SecretMatch", "find_secrets", "redact", "redact_field", "redact_json"]
 
 MAX_PASSES = 6
 MAX_BLOB_DEPTH = 2  # base64 inside base64

@@ -1,4 +1,4 @@
-"""Find passwords in command lines, and in the files of tools that have a form of their own: `.netrc`, `.pgpass`, `my.cnf`."""
+"""Find passwords in command lines, and in files such as `.netrc`, `.pgpass` and `my.cnf`."""
 
 import re
 from collections.abc import Iterator
@@ -54,16 +54,20 @@ identified~by   identified~by       [ ]{1,4}
 |~sudo          echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}sudo[ ](?:-\w+[ ]){0,2}-\w*S)
 |~              echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}\w{2,12}[ ][^\n]{0,60}(?:password-stdin|with-token))
 pass            echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^\s|"']{3,128}["']?[ ]{0,4}\|[ ]{0,4}(?:sudo[ ])?chpasswd)
-"""
+"""  # noqa: E501
 MAX_COMMAND_CHARS = 240  # before an option
 _VALUE_PATTERN = r"""(?:"(?P<double>[^"\n]{1,256})"|'(?P<single>[^'\n]{1,256})'|(?P<bare>[^\s"'`|;&<>()]{1,256}))"""
-_WORDS = frozenset("a an and argument by flag for in is option or parameter switch the to with".split())
+_WORDS_TEXT = "a an and argument by flag for in is option or parameter switch the to with"
+_WORDS = frozenset(_WORDS_TEXT.split())
 # Fields with a colon between: host, port, database, user, password. The host has a letter, a dot or is `*`.
 _PGPASS_PATTERN = (
     r"(?m)^(?P<host>[\w.*-]{1,255}):(?:\*|\d{2,5}):[\w.*-]{1,63}:[\w.@*-]{1,63}:(?P<s>(?:\\.|[^\s:\\]){3,128})$"
 )
 _INI_SECTION_PATTERN = r"(?m)^\[(?:client|mysql|mysqldump|mysqladmin|mariadb)[\w-]*\]$"
-_INI_PASSWORD_PATTERN = r"""(?mi)^\s{0,8}(?:password|pass)[ \t]{0,4}=[ \t]{0,4}(?P<quote>["']?)(?P<s>[^\s"'#]{1,128})(?P=quote)[ \t]*(?:\#.*)?$"""
+_INI_PASSWORD_PATTERN = (
+    r"""(?mi)^\s{0,8}(?:password|pass)[ \t]{0,4}=[ \t]{0,4}"""
+    r"""(?P<quote>["']?)(?P<s>[^\s"'#]{1,128})(?P=quote)[ \t]*(?:\#.*)?$"""
+)
 
 
 @cache

@@ -83,11 +83,11 @@ def find_keys(text: str, lower: str) -> Iterator[SecretMatch]:
     if "PRIVATE KEY" in text:
         yield from _find_private_keys(text)
     if ":AA" in text:
-        pattern = compile_pattern(_TELEGRAM_TOKEN_PATTERN)
-        yield from (SecretMatch("telegram-token", *match.span()) for match in pattern.finditer(text))
+        matches = compile_pattern(_TELEGRAM_TOKEN_PATTERN).finditer(text)
+        yield from (SecretMatch("telegram-token", *match.span()) for match in matches)
     if compile_pattern(r"\.[\w-]{6}\.[\w-]{27}").search(text):
-        pattern = compile_pattern(_DISCORD_TOKEN_PATTERN)
-        yield from (SecretMatch("discord-token", *match.span()) for match in pattern.finditer(text))
+        matches = compile_pattern(_DISCORD_TOKEN_PATTERN).finditer(text)
+        yield from (SecretMatch("discord-token", *match.span()) for match in matches)
 
 
 @cache
@@ -135,8 +135,8 @@ def _match_wrapped_key(text: str, at: int, trigger: str, kind: str, pattern: re.
     """Match a key that the end of a line breaks in two or more."""
     run = compile_pattern(r"[\w.+/%-]{4,256}")
     part = run.match(text, at)
-    wrap = part and compile_pattern(_WRAP_PATTERN).match(text, part.end())
-    if not part or not wrap:
+    wrap = compile_pattern(_WRAP_PATTERN).match(text, part.end()) if part else None
+    if part is None or wrap is None:
         return None
     expected = _KEY_CHARS.get(trigger, 0)
     key, ends = part[0], [part.end()]
@@ -144,7 +144,7 @@ def _match_wrapped_key(text: str, at: int, trigger: str, kind: str, pattern: re.
         return None
     lengths = [len(key)]
     while (
-        wrap
+        wrap is not None
         and len(ends) < MAX_WRAPPED_LINES
         and (part := compile_pattern(r"[\w.+/%=-]{1,256}").match(text, wrap.end()))
     ):

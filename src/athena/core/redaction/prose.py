@@ -40,7 +40,8 @@ _NAMES = {
 _SETTING_NAMES = frozenset({"password", "passwd", "pwd", "passphrase", "secret", "token", "key"})
 _SIGNS = frozenset({":", "="})
 _CODE_QUALIFIERS = (
-    "door", "gate", "alarm", "access", "entry", "unlock", "security", "verification", "2fa", "mfa", "otp", "backup", "recovery",
+    "door", "gate", "alarm", "access", "entry", "unlock", "security", "verification", "2fa", "mfa", "otp",
+    "backup", "recovery",
     "safe", "garage", "lock", "lockbox", "sms", "login", "auth", "authentication", "one-time", "pin", "pass", "secret",
     "confirmation", "vault", "locker", "keypad", "building", "combination",
 )  # fmt: skip
@@ -64,12 +65,15 @@ _KEY_QUALIFIERS = (
     "vpn",
 )
 # What may stand between the name and the value. A sentence's end, a comma or a bracket ends the search.
-_IS = r"""(?:['’]s(?=\s)|\s(?:is|was|are|will\sbe|should\sbe|reads|equals|becomes?|ist|lautet|war|heißt|est|était|es|era|é|è|to|jest|это)(?=[\s:])
+_IS = r"""(?:['’]s(?=\s)|\s(?:is|was|are|will\sbe|should\sbe|reads|equals|becomes?|ist|lautet|war|heißt|est|était|es
+    |era|é|è|to|jest|это)(?=[\s:])
     |\s?(?:=|:|→|->|=>|是|は|：)|\s[–—-](?=\s))"""
-_FILLER = r"""(?:\s(?:now|still|currently|just|simply|always|actually|literally|again|both|set\sto|changed\sto|reset\sto|to|called|as\sfollows
+_FILLER = r"""(?:\s(?:now|still|currently|just|simply|always|actually|literally|again|both|set\sto|changed\sto
+    |reset\sto|to|called|as\sfollows
     |probably|really|only|also|jetzt|immer\snoch|nun|maintenant|ahora|nu))*"""
 _STATEMENT_PATTERN = rf"""(?xi)
-    (?P<gap> (?: \s+ (?!is\b|was\b|ist\b|est\b|es\b|are\b) [^\s,;:!?()<>\[\]{{}}=\"`|]{{1,40}} | \s?\([^()\n]{{1,40}}\) ){{0,8}}? )
+    (?P<gap> (?: \s+ (?!is\b|was\b|ist\b|est\b|es\b|are\b) [^\s,;:!?()<>\[\]{{}}=\"`|]{{1,40}}
+    | \s?\([^()\n]{{1,40}}\) ){{0,8}}? )
     (?P<is> {_IS} ) {_FILLER} \s{{0,4}}:?\s{{0,4}}
     (?P<quote>["'`“‘«*]{{0,3}}) (?P<s> [^\s"`“”»]{{3,128}} )
 """
@@ -79,8 +83,10 @@ _QUOTED_PATTERN = (
 _ADJACENT_PATTERN = r"""(?x) [ \t]{1,4} (?P<quote>["'`“‘«(]?) (?P<s> [^\s"'`“”»]{6,128} )"""
 # "use X as the password", "X is the password"
 _BEFORE_PATTERN = r"""(?xi)
-    (?:^|[\s("'`“‘*]) (?P<s> [^\s"'`“”’*()]{4,128} ) ["'`”’*]{0,3} ,?\s+ (?:as|for|is|was|that['’]s|which\sis|ist|als|comme|como|est|es)
-    \s+ (?: (?:the|your|my|our|a|its|his|her|their|new|das|dein|mein|unser|le|la|mon|el|het) \s+ ){0,2} (?: [\w.-]{1,24} \s+ ){0,3} $
+    (?:^|[\s("'`“‘*]) (?P<s> [^\s"'`“”’*()]{4,128} ) ["'`”’*]{0,3} ,?\s+ (?:as|for|is|was|that['’]s|which\sis|ist|als
+    |comme|como|est|es)
+    \s+ (?: (?:the|your|my|our|a|its|his|her|their|new|das|dein|mein|unser|le|la|mon|el
+    |het) \s+ ){0,2} (?: [\w.-]{1,24} \s+ ){0,3} $
 """
 _LOGIN_PATTERN = r"""(?xi)
     (?: \s+ [\w.-]{1,40} ){0,4}? \s{0,2} (?: [:=] | \s(?:with|as|using|are|is|mit|avec|con|met) ) \s{1,4}
@@ -89,35 +95,43 @@ _LOGIN_PATTERN = r"""(?xi)
     (?: (?:the\s)? (?:password|pass|pw|passwort) \s+ (?:is\s+)? )?
     (?P<quote>["'`“]?) (?P<s> [^\s"'`”]{5,128} )
 """
-_UNITS = r"""(?xi)\s{0,2}(?:-|%|°|characters?|chars?|letters?|digits?|bits?|bytes?|symbols?|days?|hours?|minutes?|mins?|seconds?|secs?|ms|s\b
-    |times?|weeks?|months?|years?|attempts?|users?|tokens?|words?|of\b|per\b|and\smore|or\smore|to\s\d|zeichen|tage|caractères|caracteres|tekens)"""
+_UNITS = r"""(?xi)\s{0,2}(?:-|%|°|characters?|chars?|letters?|digits?|bits?|bytes?|symbols?|days?|hours?|minutes?
+    |mins?|seconds?|secs?|ms|s\b
+    |times?|weeks?|months?|years?|attempts?|users?|tokens?|words?|of\b|per\b|and\smore|or\smore|to\s\d|zeichen|tage
+    |caractères|caracteres|tekens)"""
 # what is no password although it has letters and digits
 _HARMLESS_PATTERN = r"""(?xi)
-    v?\d+(?:\.\d+)+[\w.+-]* | \d{4}-\d\d-\d\d.* | \d{1,2}:\d\d.* | \d+(?:st|nd|rd|th|x|k|m|s|ms|h|d|gb|mb|kb|min|am|pm|px|%) | [\w.+-]+@[\w-]+\.[\w.]+
-  | (?:https?|ftp|file|s3|ssh)://.* | (?:[\w.-]+/)+[\w.-]* | ~?/.* | [\w-]+\.(?:py|js|ts|json|ya?ml|toml|md|txt|env|cfg|ini|conf|go|rs|java|sh|com|org|net|io|dev)
-  | [a-z_][\w.]*\(.* | [A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ | [a-z]+(?:_[a-z0-9]+)+ | \w+\[.* | [0-9a-f]{7,40}(?<=^[0-9a-f]{7}) | <.* | \$.* | \{.*
-  | (?:python|node|java|utf|http|oauth|base|sha|md|ipv|web|k8s|s3|ec2|p2p|b2b|h2|log4j|x86|arm|win|python|vue|es|neo4j|auth|gpt-|claude-|llama|mp|i18n|a11y|totp|u2f|fido|[12]fa|1password)[\w.-]*
-  | (?:level|step|section|chapter|table|figure|item|option|page|version|phase|part|user|test|line|row|day|week|sprint|release|ticket|issue|pr)[-_#]?\d+
+    v?\d+(?:\.\d+)+[\w.+-]* | \d{4}-\d\d-\d\d.* | \d{1,2}:\d\d.* | \d+(?:st|nd|rd|th|x|k|m|s|ms|h|d|gb|mb|kb|min|am
+    |pm|px|%) | [\w.+-]+@[\w-]+\.[\w.]+
+  | (?:https?|ftp|file|s3|ssh)://.* | (?:[\w.-]+/)+[\w.-]* | ~?/.* | [\w-]+\.(?:py|js|ts|json|ya?ml|toml|md|txt|env
+    |cfg|ini|conf|go|rs|java|sh|com|org|net|io|dev)
+  | [a-z_][\w.]*\(.* | [A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ | [a-z]+(?:_[a-z0-9]+)+ | \w+\[.*
+    | [0-9a-f]{7,40}(?<=^[0-9a-f]{7}) | <.* | \$.* | \{.*
+  | (?:python|node|java|utf|http|oauth|base|sha|md|ipv|web|k8s|s3|ec2|p2p|b2b|h2|log4j|x86|arm|win|python|vue|es
+    |neo4j|auth|gpt-|claude-|llama|mp|i18n|a11y|totp|u2f|fido|[12]fa|1password)[\w.-]*
+  | (?:level|step|section|chapter|table|figure|item|option|page|version|phase|part|user|test|line|row|day|week|sprint
+    |release|ticket|issue|pr)[-_#]?\d+
 """
 # one word of letters can be a password, but rarely is: these say something of the password itself
-_SAYING_WORDS = frozenset(
-    """
-    about above accepted active again allowed already also always ambiguous annoying anything available awful back bad because been before
-    behind being below best better between blank both broken cached case changed checked cleared complex compromised configured confidential
-    confirmed considered correct corrupt created current cut defined deleted deprecated different displayed done down easy either else
-    embedded entered equal even everything exactly exposed fine first forgotten found foreign free fresh full fully garbage gone good great
-    guessable handled hard hardcoded harder here identical ignored immutable important inside insecure inherited kept known lacking last later
-    leaked left less like limited local locked logged longer lost mine missing more most much nearly necessary neither new nothing nowhere
-    obsolete obvious okay old omitted once open other ours out outdated over partially passed perfectly permanent plain plaintext pending
-    possible posted present printed probably problematic prompted public purged ready refreshed rejected removed renewed replaced requested
-    resolved returned revoked right rolled rotten safe same saved scoped secure sensitive sent separate shared shown similar simple single
-    sometimes somewhere specified stale standard still strong stronger stupid such sufficient supplied supported temporary terrible there
-    too trivial tricky typed unavailable unclear unencrypted unique unlocked unnecessary unrelated unsafe untouched unusable up useful
-    useless usually vague valid validated verified very viewable visible weak weaker well what whether why worthless wrong yours
-    abgelaufen falsch geheim gespeichert gesetzt geändert korrekt leer nicht richtig sicher ungültig unbekannt expiré incorrect oublié
-    incorrecta correcta verlopen onjuist verkeerd hier dort dans incorrecto
-    """.split()
-)
+_SAYING_WORDS_TEXT = """
+about above accepted active again allowed already also always ambiguous annoying anything available awful back bad
+because been before behind being below best better between blank both broken cached case changed checked cleared
+complex compromised configured confidential confirmed considered correct corrupt created current cut defined deleted
+deprecated different displayed done down easy either else embedded entered equal even everything exactly exposed
+fine first forgotten found foreign free fresh full fully garbage gone good great guessable handled hard hardcoded
+harder here identical ignored immutable important inside insecure inherited kept known lacking last later leaked
+left less like limited local locked logged longer lost mine missing more most much nearly necessary neither new
+nothing nowhere obsolete obvious okay old omitted once open other ours out outdated over partially passed perfectly
+permanent plain plaintext pending possible posted present printed probably problematic prompted public purged ready
+refreshed rejected removed renewed replaced requested resolved returned revoked right rolled rotten safe same saved
+scoped secure sensitive sent separate shared shown similar simple single sometimes somewhere specified stale
+standard still strong stronger stupid such sufficient supplied supported temporary terrible there too trivial tricky
+typed unavailable unclear unencrypted unique unlocked unnecessary unrelated unsafe untouched unusable up useful
+useless usually vague valid validated verified very viewable visible weak weaker well what whether why worthless
+wrong yours abgelaufen falsch geheim gespeichert gesetzt geändert korrekt leer nicht richtig sicher ungültig
+unbekannt expiré incorrect oublié incorrecta correcta verlopen onjuist verkeerd hier dort dans incorrecto
+"""
+_SAYING_WORDS = frozenset(_SAYING_WORDS_TEXT.split())
 
 
 def find_in_prose(text: str, lower: str) -> Iterator[SecretMatch]:
@@ -268,7 +282,7 @@ def _is_strict(value: str, shortest: int) -> bool:
 
 
 def _is_word_password(text: str, at: int, match: re.Match[str], value: str, following: str) -> bool:
-    """Return whether one word of letters is a password: after "my password is", at the end of the clause, no usual word."""
+    """Return whether one word of letters is a password: after "my password is", no usual word, before a stop."""
     quoted = bool(match["quote"])
     lead = text[max(0, at - 40) : at].lower()
     words = lead.split()
@@ -277,7 +291,7 @@ def _is_word_password(text: str, at: int, match: re.Match[str], value: str, foll
         for word in ("my", "our", "his", "her", "your", "mein", "meine", "unser", "mon", "notre", "mi", "mijn")
     )
     is_marked = match["is"].strip() in _SIGNS
-    if not value.replace("-", "").isalpha() or len(value) < (4 if quoted else 5) or is_marked and not quoted:
+    if not value.replace("-", "").isalpha() or len(value) < (4 if quoted else 5) or (is_marked and not quoted):
         return False
     if (
         is_common_word(value)

@@ -19,7 +19,10 @@ CONTEXT_CHARS = 400  # around an escape: how far a name may stand from its secre
 MIN_BLOB_CHARS = 16
 MAX_BLOB_CHARS = 1_000_000
 
-_INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+_INVISIBLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+)
 # It begins with a set of characters, which is quick to search for, and goes on by which of them it was.
 _ESCAPE_PATTERN = r"""(?x)( [\\%&\x1bINVISIBLE] (?:
     (?<=\\) (?: (?: 033 | e | x1[bB] | u001[bB] ) \[ [0-9;:?]{0,40} [A-Za-z]
@@ -38,7 +41,7 @@ _LINES_TABLE = bytes(0x61 if byte in _BLOB_CHARS + b"=\r\n" else 0x20 for byte i
 
 
 class DecodedText(NamedTuple):
-    """A decoded text. Its pieces alternate: literal, decoded, literal; `starts` are theirs in it, `origins` in the text."""
+    """A decoded text; its pieces are literal and decoded in turn, and begin at `starts` in it, at `origins` before."""
 
     text: str
     starts: list[int]
@@ -67,7 +70,7 @@ def _compile_invisible() -> re.Pattern[str]:
 
 
 def find_escaped_parts(text: str) -> list[tuple[int, int]]:
-    """Return the parts of a text that have escapes, with what stands around them; secrets elsewhere need no decoding."""
+    """Return the parts of a text that have escapes, with what stands around them."""
     if not _may_hold_escapes(text):
         return []
     parts: list[tuple[int, int]] = []
