@@ -17,6 +17,7 @@ from athena.programs import host_calls, run_record
 from athena.programs import workspace as workspace_files
 from athena.storage import runs
 from conftest import MODEL, Engine
+from person_tools import decide_run
 from wait_tools import pausing_code, wait_until
 
 KEY = bytes(range(32))
@@ -42,7 +43,7 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
     made.close()
 
 
-def call(app: App, name: str, /, surface: str = "test", key: str | None = None, **arguments: Any) -> Any:
+def call(app: App, name: str, /, surface: str = "python", key: str | None = None, **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface, key), **arguments))
 
 
@@ -55,7 +56,7 @@ def save(app: App, name: str, code: str, example: str = "") -> None:
 
 
 def approve(app: App, run_id: str, **more: Any) -> Any:
-    return call(app, "approve_run", "cli", run_id=run_id, **more)
+    return decide_run(app, run_id, **more)
 
 
 # --- nested programs --------------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ def test_cancelled_run_stops_skill_writes(app: App, code: str) -> None:
 
     async def work() -> tuple[str, str, str]:
         async def ask(name: str, **arguments: Any) -> Any:
-            return await app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments)
+            return await app.catalog.get_operation(name)(app.create_context("p", "python"), **arguments)
 
         task = asyncio.create_task(ask("execute_code", code=code))
         while not await ask("list_files") or int(await ask("read_file", path="c.txt")) < 2:
@@ -276,7 +277,7 @@ def test_missing_answer_does_not_lose_run(app: App) -> None:
     run(app, "1", key="k")
 
     async def forget(tx: Any) -> None:
-        await runs.clear_run_contents(tx, app.create_context("p", "test").scope)
+        await runs.clear_run_contents(tx, app.create_context("p", "python").scope)
 
     run_sync(app.store.database.write(forget))
     again = run(app, "1", key="k")

@@ -25,7 +25,7 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
 
 
 def call(app: App, name: str, /, key: str | None = None, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "python", key), **arguments))
 
 
 def read_rows(app: App, columns: str, table: str) -> list[Any]:

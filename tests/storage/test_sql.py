@@ -18,10 +18,13 @@ WHOLE_STORE = {
     "storage/sqlite/": "an index covers the whole store; searches pass the scopes they may see as a Selection",
     "storage/postgres/": "the same",
     "storage/copying": "copies every table whole",
+    "storage/migrations": "changes every table whole",
     "memory/check_rows": "verify and health look at the whole store",
 }
 # Single functions whose statements name no scope.
 UNSCOPED = {
+    "memory/rows:insert_link": "the other memory may belong to the user's project",
+    "memory/rows:_add_marks": "the same",
     "memory/rows:": "SELECT_ROWS_SQL is the beginning of statements that name the scope",
     "memory/rows:delete_memory": "links from other scopes to a purged memory go with it",
     "memory/rows:list_quoting_rows": "a purge must reach every copy of a text, in whichever project",

@@ -4,16 +4,15 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from athena.app.settings import Settings, load_settings
 from athena.core import clock
+from athena.core.approval import Approval, Approver
 from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
-from athena.core.operation import Effect
 from athena.core.types import to_json
 from athena.core.values import Scope
 from athena.discovery.finder import ToolFinder
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from athena.embedding.remote import Chat
     from athena.programs.runner import ProgramRunner
 
-INTERACTIVE_SURFACES = ("cli",)  # a person uses them, who may approve
 TOOL_VECTORS_FILE = "tool-vectors.npy"  # a cache in the data folder
 
 
@@ -55,6 +53,7 @@ class App:
         bare: bool = False,
         vectors: str | None = None,
         servers: str | None = None,
+        document_roots: tuple[str, ...] = (),
     ) -> None:
         edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), ProgramEditHooks())
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
@@ -64,7 +63,9 @@ class App:
         self._create_key, self._allow_bare = key or partial(os.urandom, 32), bare
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # connected servers add their operations
-        self.gateway = Gateway(servers, CATALOG.categories)
+        self.document_roots = document_roots
+        self.approver = Approver(servers)
+        self.gateway = Gateway(servers, self.approver, CATALOG.categories)
         if servers is not None:
             self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
 
@@ -74,14 +75,19 @@ class App:
             if self._programs is None:
                 from athena.programs.runner import ProgramRunner  # imports the sandbox
 
-                self._programs = ProgramRunner(self._create_key, allow_bare=self._allow_bare)
+                self._programs = ProgramRunner(self._create_key, self.approver, allow_bare=self._allow_bare)
             return self._programs
 
     def create_context(
-        self, project: str, surface: str, key: str | None = None, workspace: str | None = None
+        self,
+        project: str,
+        surface: str,
+        key: str | None = None,
+        workspace: str | None = None,
+        approval: Approval | None = None,
     ) -> Context:
-        """Return the context of one call."""
-        context = Context(
+        """Return the context of one call; without a person's approval, it may approve nothing."""
+        return Context(
             self.store,
             self.call_log,
             self.catalog,
@@ -90,17 +96,17 @@ class App:
             lambda: self.programs,
             self.finder,
             self.gateway,
+            document_roots=self.document_roots,
             idempotency_key=key,
             workspace=workspace,
+            approval=approval,
         )
-        # only at the command line a person must be the caller; any other surface may be used by the agent itself
-        return replace(context, allowed=frozenset(Effect)) if surface in INTERACTIVE_SURFACES else context
 
     async def call_operation(
-        self, name: str, arguments: Mapping[str, Any], project: str, surface: str
+        self, name: str, arguments: Mapping[str, Any], project: str, surface: str, approval: Approval | None = None
     ) -> tuple[Any, int | None]:
         """Run an operation; return its result as JSON values, and the length of the list that it is a page of."""
-        result = await invoke(self.catalog, name, arguments, self.create_context(project, surface))
+        result = await invoke(self.catalog, name, arguments, self.create_context(project, surface, approval=approval))
         return to_json(result), getattr(result, "total", None)
 
     def close(self) -> None:
@@ -128,6 +134,7 @@ def open_app(settings: Settings | None = None) -> App:
         bare=settings.sandbox_bare,
         vectors=os.path.join(settings.home, TOOL_VECTORS_FILE),
         servers=settings.home,
+        document_roots=settings.documents_roots,
     )
 
 

@@ -7,8 +7,7 @@ from typing import Any, get_args
 import click
 
 from athena.cli import output
-from athena.cli.commands import CALL_HINT_PATTERN
-from athena.cli.invoke import invoke_operation, json_option, parse_json_object, project_option, read_stdin
+from athena.cli.invoke import invoke_operation, json_option, project_option, read_stdin
 from athena.core.clock import to_local_time
 from athena.core.home.paths import USER_PROJECT
 from athena.core.threads import start_in_thread
@@ -41,7 +40,7 @@ def remember(
     if json_output:
         return output.print_json(stored)
     outcome = {"new": "kept", "known": "known already", "revived": "kept again"}[stored["outcome"]]
-    return click.echo(f"{click.style(stored['hash'], fg='yellow')} {outcome}")
+    return click.echo(f"{output.style(stored['hash'], fg='yellow')} {outcome}")
 
 
 def _report_redactions(stored: dict[str, Any]) -> None:
@@ -176,30 +175,6 @@ def undo(project: str | None, json_output: bool) -> None:
     return None
 
 
-@click.command("call", context_settings={"allow_extra_args": True})
-@click.argument("name")
-@click.option("--json", "arguments", default="{}", help="The arguments, as a JSON object; '-' reads them.")
-@project_option
-@click.pass_context
-def call(ctx: click.Context, name: str, arguments: str, project: str | None) -> None:
-    """Call any operation; prints JSON.
-
-    Example: athena call recall --json '{"query": "deploy", "k": 3}'
-    """
-    if ctx.args:
-        raise InvalidInput(
-            f"unexpected argument {ctx.args[0]!r:.60}",
-            hint=f'pass arguments as a JSON object: athena call {name} --json \'{{"argument": "value"}}\'',
-        )
-    parsed = parse_json_object(read_stdin() if arguments == "-" else arguments)
-    try:
-        output.print_json(invoke_operation(name, project, **parsed))
-    except InvalidInput as error:
-        if error.hint and CALL_HINT_PATTERN.match(error.hint):
-            raise InvalidInput(str(error), hint=f"it is called as {error.hint}") from None
-        raise
-
-
 @click.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--tags", help="Tags between commas.")
@@ -233,7 +208,7 @@ def reembed(json_output: bool) -> None:
     """
     first = invoke_operation("reembed", limit=1)
     total = first["remaining"]
-    with click.progressbar(length=total, label="Embedding", file=sys.stderr) as bar:
+    with click.progressbar(length=total, label="Embedding", file=output.progress_stream()) as bar:
         while total and (step := invoke_operation("reembed", limit=128))["done"]:
             bar.update(step["done"])
             if not step["remaining"]:
@@ -302,7 +277,9 @@ def _consolidate_with_progress(project: str | None, arguments: dict[str, Any]) -
     if not sys.stderr.isatty():
         return invoke_operation("consolidate", project, **arguments)
     task = start_in_thread(invoke_operation, "consolidate", project, **arguments)
-    with click.progressbar(length=len(CONSOLIDATION_STAGES), label="Consolidating", file=sys.stderr) as bar:
+    with click.progressbar(
+        length=len(CONSOLIDATION_STAGES), label="Consolidating", file=output.progress_stream()
+    ) as bar:
         while not task.wait(PROGRESS_INTERVAL_S):
             runs = [run for run in invoke_operation("consolidation_status", project) if run["state"] == "running"]
             stage = CONSOLIDATION_STAGES.index(runs[0]["stage"]) if runs else 0

@@ -26,7 +26,7 @@ COPIED_TABLES = (
     CopiedTable(
         "memories",
         """id, scope, digest, hash, content, label, tags, memory_type, metadata, session, happened, created, updated,
-           deleted, importance, occurrences, strength, used""",
+           deleted, importance, author, private, occurrences, strength, used""",
         "id",
     ),
     CopiedTable("tags", "scope, tag, memory", "scope, tag, memory"),
@@ -41,7 +41,7 @@ COPIED_TABLES = (
     CopiedTable("links", "scope, memory, other, relation, at", "scope, memory, other, relation"),
     CopiedTable(
         "relations",
-        "id, scope, source, target, source_name, target_name, relation, began, ended, created, removed",
+        "id, scope, source, target, source_name, target_name, relation, began, ended, created, removed, private",
         "id",
     ),
     CopiedTable("waiting", "scope, memory", "scope, memory"),
@@ -58,12 +58,12 @@ COPIED_TABLES = (
         "scope, strategy, days",
     ),
     CopiedTable("receipts", "scope, key, operation, fingerprint, result, at", "scope, key"),
-    CopiedTable("workspaces", "scope, name, owner, state, variables, updated", "scope, name"),
-    CopiedTable("files", "scope, workspace, path, content, size, updated", "scope, workspace, path"),
+    CopiedTable("workspaces", "scope, name, owner, state, variables, updated, private", "scope, name"),
+    CopiedTable("files", "scope, workspace, path, content, size, updated, private", "scope, workspace, path"),
     CopiedTable(
         "runs",
         """scope, id, workspace, status, process, started, elapsed_ms, calls, engine, error, fingerprint, waits_for,
-           snapshot, answer, claimed""",
+           snapshot, answer, claimed, private""",
         "scope, id",
     ),
     CopiedTable("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key", "id"),

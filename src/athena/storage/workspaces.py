@@ -3,9 +3,11 @@
 from typing import NamedTuple
 
 from athena.core.values import Scope
+from athena.storage import privacy
 from athena.storage.database import Transaction
 
 HANDLES_PREFIX = "handles/"  # the folder of values that were too long to show
+CONNECTION_PREFIX = "mcp-"  # of the names of connections' workspaces, which no later connection gets
 
 
 class WorkspaceRow(NamedTuple):
@@ -13,6 +15,7 @@ class WorkspaceRow(NamedTuple):
     state: bytes | None  # sealed with a key, against forgery
     variables: str  # as JSON, for processes without the key or with another engine
     updated: float
+    private: str = ""  # marks of the private sources that its programs have read
 
 
 class FileRow(NamedTuple):
@@ -34,11 +37,11 @@ class FileUsage(NamedTuple):
 
 async def fetch_workspace(tx: Transaction, scope: Scope, name: str) -> WorkspaceRow | None:
     row = await tx.fetch_one(
-        "SELECT owner, state, variables, updated FROM workspaces WHERE scope = :scope AND name = :name",
+        "SELECT owner, state, variables, updated, private FROM workspaces WHERE scope = :scope AND name = :name",
         scope=scope.project,
         name=name,
     )
-    return None if row is None else WorkspaceRow(row[0], None if row[1] is None else bytes(row[1]), row[2], row[3])
+    return None if row is None else WorkspaceRow(row[0], None if row[1] is None else bytes(row[1]), *row[2:])
 
 
 async def fetch_workspace_usage(tx: Transaction, scope: Scope, excluded_name: str) -> tuple[int, int]:
@@ -70,19 +73,72 @@ async def upsert_workspace(
     return written > 0
 
 
+async def add_marks(tx: Transaction, scope: Scope, name: str, owner: str, marks: str) -> None:
+    """Add private marks to a workspace; its variables and their time stay."""
+    row = await tx.fetch_one(
+        "SELECT private FROM workspaces WHERE scope = :scope AND name = :name", scope=scope.project, name=name
+    )
+    await tx.execute(
+        """INSERT INTO workspaces (scope, name, owner, state, variables, updated, private)
+           VALUES (:scope, :name, :owner, NULL, '{}', 0, :private)
+           ON CONFLICT (scope, name) DO UPDATE SET private = excluded.private""",
+        scope=scope.project,
+        name=name,
+        owner=owner,
+        private=privacy.join_marks([*marks.split(), *(row[0].split() if row else ())]),
+    )
+
+
 async def delete_workspaces(tx: Transaction, scope: Scope) -> None:
     """Delete all variables of a project."""
     await tx.execute("DELETE FROM workspaces WHERE scope = :scope", scope=scope.project)
 
 
+async def delete_oldest_variables(tx: Transaction, scope: Scope, kept_name: str) -> bool:
+    """Delete the variables of the connection's workspace that was not used for longest; False if there is none."""
+    deleted = await tx.execute(
+        """DELETE FROM workspaces WHERE scope = :scope AND name = (
+               SELECT name FROM workspaces
+               WHERE scope = :scope AND substr(name, 1, :length) = :prefix AND name <> :kept
+               ORDER BY updated, name LIMIT 1)""",
+        scope=scope.project,
+        prefix=CONNECTION_PREFIX,
+        length=len(CONNECTION_PREFIX),
+        kept=kept_name,
+    )
+    return deleted > 0
+
+
+async def delete_oldest_handles(tx: Transaction, scope: Scope, kept_name: str) -> bool:
+    """Delete the long values of the oldest connection's workspace that has no other files; False if there is none."""
+    deleted = await tx.execute(
+        """DELETE FROM files WHERE scope = :scope AND workspace = (
+               SELECT workspace FROM files
+               WHERE scope = :scope AND substr(workspace, 1, :length) = :prefix AND workspace <> :kept
+               GROUP BY workspace
+               HAVING min(CASE WHEN substr(path, 1, :handles_length) = :handles THEN 1 ELSE 0 END) = 1
+               ORDER BY max(updated), workspace LIMIT 1)""",
+        scope=scope.project,
+        prefix=CONNECTION_PREFIX,
+        length=len(CONNECTION_PREFIX),
+        kept=kept_name,
+        handles=HANDLES_PREFIX,
+        handles_length=len(HANDLES_PREFIX),
+    )
+    return deleted > 0
+
+
 async def fetch_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> str | None:
     row = await tx.fetch_one(
-        "SELECT content FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
+        "SELECT content, private FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
         scope=scope.project,
         workspace=workspace,
         path=path,
     )
-    return None if row is None else str(row[0])
+    if row is None:
+        return None
+    privacy.note_read(row[1])
+    return str(row[0])
 
 
 async def fetch_file_usage(tx: Transaction, scope: Scope, workspace: str, excluded_path: str) -> FileUsage:
@@ -100,31 +156,35 @@ async def fetch_file_usage(tx: Transaction, scope: Scope, workspace: str, exclud
 
 
 async def upsert_file(
-    tx: Transaction, scope: Scope, workspace: str, path: str, content: str, size: int, now: float
+    tx: Transaction, scope: Scope, workspace: str, path: str, content: str, size: int, now: float, private: str = ""
 ) -> None:
     """Write a file, or overwrite it."""
     await tx.execute(
-        """INSERT INTO files (scope, workspace, path, content, size, updated)
-           VALUES (:scope, :workspace, :path, :content, :size, :now)
-           ON CONFLICT (scope, workspace, path)
-           DO UPDATE SET content = excluded.content, size = excluded.size, updated = excluded.updated""",
+        """INSERT INTO files (scope, workspace, path, content, size, updated, private)
+           VALUES (:scope, :workspace, :path, :content, :size, :now, :private)
+           ON CONFLICT (scope, workspace, path) DO UPDATE SET
+               content = excluded.content, size = excluded.size, updated = excluded.updated,
+               private = excluded.private""",
         scope=scope.project,
         workspace=workspace,
         path=path,
         content=content,
         size=size,
         now=now,
+        private=privacy.add_current_marks(private),
     )
 
 
 async def list_files(tx: Transaction, scope: Scope, workspace: str) -> list[FileRow]:
     """Return the files of a workspace in the order of their paths."""
     rows = await tx.fetch(
-        "SELECT path, size, updated FROM files WHERE scope = :scope AND workspace = :workspace",
+        "SELECT path, size, updated, private FROM files WHERE scope = :scope AND workspace = :workspace",
         scope=scope.project,
         workspace=workspace,
     )
-    return sorted(FileRow(path, int(size), updated) for path, size, updated in rows)
+    for *_, private in rows:
+        privacy.note_read(private)
+    return sorted(FileRow(path, int(size), updated) for path, size, updated, _ in rows)
 
 
 async def delete_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> bool:
