@@ -153,6 +153,8 @@ def format_review(review: "RunReview") -> Iterator[str]:
     yield f"  {format_call(review.operation, review.arguments)}"
     if calls := ", ".join(f"{path} ({count})" for path, count in review.calls_made.items() if count):
         yield f"calls before it: {calls}"
+    if review.private_reads:
+        yield f"private data that it has read: {', '.join(review.private_reads)}"
     yield from _format_source("the whole program:", review.lines, review.call_lines)
     for name, lines in review.definitions.items():
         yield from _format_source(f"{name}, from an earlier program:", lines)

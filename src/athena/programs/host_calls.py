@@ -86,9 +86,9 @@ class HostCalls:
         operation.check_arguments(arguments)  # a call that would fail anyway must not wait for a person
         if approved is not None and (self._operations.get(approved[0]), approved[1]) == (operation, arguments):
             return
-        message = f"{operation.name} needs a person's approval"
-        if refused_marks:
-            message += f": this run has read {' and '.join(refused_marks)}, which {operation.category} may not get"
+        reason = f"this run has read {' and '.join(refused_marks)}, which {operation.category} does not accept"
+        reason = reason if refused_marks else ""
+        message = f"{operation.name} needs a person's approval{reason and f': {reason}'}"
         if self._is_nested:
             raise ApprovalNeeded(f"{message}, and a skill inside of a program cannot wait", hint="call it outside")
         scope = self._caller.scope
@@ -96,7 +96,9 @@ class HostCalls:
         if paused >= MAX_PAUSED_RUNS:
             message = f"{message}, and {paused} programs of this project wait for one already"
             raise LimitExceeded(message, hint="a person decides: athena approve")
-        raise NeedsApproval(message, hint="athena approve RUN_ID", request={"operation": operation.path})
+        raise NeedsApproval(
+            message, hint="athena approve RUN_ID", request={"operation": operation.path, "reason": reason}
+        )
 
     def _record_first_write(self) -> None:
         with self._lock:

@@ -66,7 +66,7 @@ def to_waiting(row: runs.RunRow) -> Waiting | None:
     if row.waits_for is None:
         return None
     pause = json.loads(row.waits_for)
-    return Waiting(pause["operation"], pause["arguments"])
+    return Waiting(pause["operation"], pause["arguments"], pause.get("reason", ""))
 
 
 def get_pause_owner(row: runs.RunRow) -> str:
@@ -111,8 +111,8 @@ def to_result(run: Run, run_id: str, handle: str | None) -> Result:
         fault = Fault(run.error["type"], run.error["message"], run.error["line"], run.error["hint"])
     waiting = None
     if run.pause is not None:
-        waiting = Waiting(run.pause.path, dict(run.pause.arguments))
-        message = f"{waiting.operation} waits for a person's approval"
+        waiting = Waiting(run.pause.path, dict(run.pause.arguments), run.pause.request.get("reason", ""))
+        message = f"{waiting.operation} waits for a person's approval{waiting.reason and f': {waiting.reason}'}"
         fault = Fault("ApprovalNeeded", message, hint=f"a person decides: athena approve {run_id} (or --refuse)")
     output = run.output
     if run.lost:
