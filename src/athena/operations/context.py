@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from athena.core import tokens
+from athena.core import redaction, tokens
 from athena.core.approval import Approval
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.hashing import hash_text
@@ -81,6 +81,11 @@ class Context:
         """Return the files that the caller may ingest."""
         roots = (*find_project_roots(self.scope.project), *self.document_roots)
         return FileAccess(self.gateway.home, is_confined=self.caller not in PEOPLE, roots=roots)
+
+    def __post_init__(self) -> None:
+        # the key is stored, and must match again; of one that holds a secret a hash is used throughout
+        if self.idempotency_key is not None and redaction.redact(self.idempotency_key).kinds:
+            object.__setattr__(self, "idempotency_key", f"sha256:{hash_text(self.idempotency_key)}")
 
     @property
     def call(self) -> Call:

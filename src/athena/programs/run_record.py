@@ -8,6 +8,7 @@ from typing import Any
 
 from athena.core.clock import Clock
 from athena.core.hashing import create_serial
+from athena.core.redaction import redact_json
 from athena.core.types import to_json
 from athena.core.values import Scope
 from athena.errors import InvalidInput
@@ -132,7 +133,8 @@ def to_result(run: Run, run_id: str, handle: str | None) -> Result:
 
 
 def dump_result(result: Result) -> str:
-    return json.dumps(to_json(result), ensure_ascii=False)
+    """Return a result as it is stored, without secrets; only the caller of the run itself gets it whole."""
+    return json.dumps(redact_json(to_json(result))[0], ensure_ascii=False)
 
 
 async def write_variables(

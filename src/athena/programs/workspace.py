@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from athena.core.attachments import HANDLES_PREFIX
+from athena.core.redaction import redact, redact_json
 from athena.core.text import make_storable, normalize_text
+from athena.core.threads import run_in_thread
 from athena.core.values import Call, Page, Scope
 from athena.errors import InvalidInput, LimitExceeded, NotFound
 from athena.storage import calls, workspaces
@@ -76,7 +78,11 @@ async def write_file(
         raise InvalidInput(
             f"{HANDLES_PREFIX} is where Athena keeps long results and attachments", hint="choose another folder"
         )
+    if redact(path).kinds:
+        raise InvalidInput("a path must hold no secret", hint="choose another name for the file")
     text = _to_text(path, content)
+    if len(text) <= MAX_FILE_BYTES:
+        text = await run_in_thread(redact_content, path, text)
     size = len(text.encode())
     if size > MAX_FILE_BYTES:
         raise LimitExceeded(
@@ -123,6 +129,18 @@ def _to_text(path: str, content: Any) -> str:
         return make_storable(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"content must be text or plain JSON values: {error}"[:300]) from None
+
+
+def redact_content(path: str, text: str) -> str:
+    """Return the text of a file without secrets; JSON stays JSON."""
+    redacted = redact(text)
+    if redacted.kinds and path.lower().endswith(".json"):
+        try:
+            value = redact_json(json.loads(text))[0]
+            return json.dumps(value, ensure_ascii=False, indent=1 if "\n" in text else None)
+        except (ValueError, RecursionError):
+            return redacted.text
+    return redacted.text
 
 
 def _to_csv(rows: list[Any]) -> str:
@@ -212,12 +230,17 @@ async def delete_file(database: Database, workspace: str | None, path: str, call
     return await database.write(delete_once)
 
 
+def dump_handle(value: Any) -> str | None:
+    """Return a run's long result as it is stored, without secrets; None if it is too long."""
+    text = make_storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return redact_content(".json", text) if len(text.encode()) <= MAX_HANDLE_BYTES else None
+
+
 async def put_handle(
-    tx: Transaction, scope: Scope, workspace: str, run_id: str, value: Any, now: float, private: str = ""
+    tx: Transaction, scope: Scope, workspace: str, run_id: str, text: str, now: float, private: str = ""
 ) -> str | None:
     """Store a run's long result and return its path; None if it does not fit."""
     path = f"{HANDLES_PREFIX}{run_id}.json"
-    text = make_storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
     return path if await put_text(tx, scope, workspace, path, text, now, private) else None
 
 
