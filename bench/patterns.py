@@ -110,7 +110,7 @@ def _speed(run: Run) -> tuple[Row, Table]:
     home = run.folder / "patterns"
     home.mkdir()
     with run.open_store(home) as app:
-        scope = app.create_context(PROJECT, "bench").scope
+        scope = app.create_context(PROJECT, "python").scope
         call = Call("consolidate", "bench", scope, app.store.clock())
         shift = app.store.clock() - START_TIME_S - (DAYS - 1) * 86_400
         planned = generate_stream(1, run.ordinary, recurring=10, sequences=3)

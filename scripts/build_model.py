@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+from model_checksums import write_checksums
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
@@ -383,9 +384,8 @@ def main() -> None:
     model, tokenizer = build(weights, Integer), trim(source["tokenizer.json"])
     worst = check(weights, model, tokenizer)
     files = {"LICENSE": source["LICENSE"], "NOTICE": notice, "tokenizer.json": tokenizer} | model
-    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
-    write(TARGET, files | {"SHA256SUMS": sums.encode()})
-    print(f"{sums}{sum(map(len, files.values())):,} bytes; cosine to 32-bit at least {worst:.4f}")
+    write(TARGET, files)
+    print(f"{write_checksums(TARGET)}{sum(map(len, files.values())):,} bytes; cosine to 32-bit at least {worst:.4f}")
 
 
 if __name__ == "__main__":

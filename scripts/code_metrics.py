@@ -40,7 +40,7 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
         "athena.cli.mcp_proxy": "needed by `athena mcp` alone: 10 ms less for `athena --version`",
     },
     "athena.cli.commands": {
-        "athena.cli.output": "imports the values of memories, only to print an error: 16 ms less for `athena --help`",
+        "athena.core.text": "few texts have characters to escape: one module less for `athena --help`",
         "athena.operations": "imports all operations, only for an unknown command: 130 ms less",
     },
     "athena.cli.mcp_proxy": {

@@ -88,7 +88,8 @@ def describe_operation(operation: AnyOperation) -> dict[str, Any]:
         "short": operation.short_name,
         "effect": str(operation.effect),
         "approval": operation.approval,
-        "programs": operation.programs,
+        "callers": sorted(operation.callers),
+        "reach": sorted(operation.reach),
         "parameters": [
             [p.name, types.to_source(p.annotation), p.required, types.to_json(p.default)] for p in operation.parameters
         ],

@@ -8,7 +8,6 @@ tokens share), and in the last row what centres them. WordNet may be used for an
 """
 
 import argparse
-import hashlib
 import random
 import subprocess
 import tarfile
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from model_checksums import write_checksums
 
 from athena.embedding.minilm import BUNDLED_MODEL_DIR, MiniLM
 
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--dict", help="a folder with WordNet's data files")
     for folder in dictionary(parser.parse_args().dict):
         np.save(BUNDLED_MODEL_DIR / "projection.npy", fit(glosses(folder)))
-    print(hashlib.sha256((BUNDLED_MODEL_DIR / "projection.npy").read_bytes()).hexdigest(), "projection.npy")
+    print(write_checksums(BUNDLED_MODEL_DIR), end="")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from athena.app import settings
 from athena.cli.commands import athena
 from athena.core import stubs, types
 from athena.core.catalog import AnyOperation
+from athena.core.operation import CallerKind
 from athena.operations import CATALOG
 from athena.server import guard
 
@@ -89,7 +90,9 @@ def described(operation: AnyOperation) -> Iterator[str]:
         yield from (*table(("parameter", "type", "default", "meaning"), rows), "")
     short = f" Short name: `{operation.category}.{operation.short_name}`." if operation.short_name else ""
     approval = f" {stubs.APPROVAL_NOTE}" if operation.approval else ""
-    yield f"Effect: `{operation.effect}`.{short}{approval}"
+    reach = f" Reaches: {', '.join(sorted(operation.reach))}." if operation.reach else ""
+    callers = ", ".join(caller for caller in CallerKind if caller in operation.callers)
+    yield f"Effect: `{operation.effect}`.{short}{approval} Callers: {callers}.{reach}"
     if documentation.examples:
         yield from ("", "Example:", "", "```python", *documentation.examples, "```")
 

@@ -32,6 +32,7 @@ ONE_ENGINE = (
     "gateway",
     "hooks/test_hook_client.py",
     "memory/consolidation/test_patterns.py",
+    "memory/documents/test_file_access.py",
     "memory/sessions/test_extract.py",
     "memory/test_durability.py",
     "memory/test_passages.py",

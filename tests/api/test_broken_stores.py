@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def verify_passes() -> bool:
-    return bool(run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data["ok"])
+    return bool(run_sync(connect.AppConnection(connect.shared_app, None, "python").call("verify", {})).data["ok"])
 
 
 def write_foreign_database(file: Path, version: int) -> None:

@@ -39,7 +39,7 @@ def run(script: str) -> list[str]:
 
 
 def verify() -> Any:
-    return run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data
+    return run_sync(connect.AppConnection(connect.shared_app, None, "python").call("verify", {})).data
 
 
 def test_next_script_finds_stored_memory() -> None:

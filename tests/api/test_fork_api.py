@@ -44,7 +44,7 @@ def run(script: str, timeout: float = 60) -> list[str]:
 
 
 def stored_hashes() -> set[str]:
-    assert run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data["ok"]
+    assert run_sync(connect.AppConnection(connect.shared_app, None, "python").call("verify", {})).data["ok"]
     return {memory.hash for memory in api.search_iter("anything")}
 
 
@@ -178,7 +178,7 @@ def test_child_forked_during_call_log_works() -> None:
             import signal
             signal.alarm(20)
             try:  # with the parent's store, which is not the child's
-                run_sync(app.catalog.get_operation("health")(app.create_context("test", "test")))
+                run_sync(app.catalog.get_operation("health")(app.create_context("test", "python")))
             except Unavailable:
                 pass
 

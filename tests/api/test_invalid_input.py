@@ -19,7 +19,7 @@ NAN, INF = math.nan, math.inf
 
 
 def operation(name: str, **arguments: Any) -> Any:
-    return run_sync(connect.AppConnection(connect.shared_app, None, "test").call(name, arguments)).data
+    return run_sync(connect.AppConnection(connect.shared_app, None, "python").call(name, arguments)).data
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
 
 
 def operation(name: str, **arguments: Any) -> Any:
-    return run_sync(connect.AppConnection(connect.shared_app, None, "test").call(name, arguments)).data
+    return run_sync(connect.AppConnection(connect.shared_app, None, "python").call(name, arguments)).data
 
 
 def digest(text: str) -> str:

@@ -58,7 +58,7 @@ def fill(count: int, **fields: object) -> None:
 
 
 def wait_for_vectors() -> None:
-    connection = connect.AppConnection(connect.shared_app, None, "test")
+    connection = connect.AppConnection(connect.shared_app, None, "python")
     while run_sync(connection.call("reembed", {})).data["remaining"]:
         pass
 

@@ -18,7 +18,7 @@ from athena.memory.values import MAX_CONTENT_BYTES
 
 
 def verify_passes() -> bool:
-    verdict = run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data
+    verdict = run_sync(connect.AppConnection(connect.shared_app, None, "python").call("verify", {})).data
     return bool(verdict["ok"])
 
 

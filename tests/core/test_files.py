@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from athena.core.files import FileLock, create_file_atomically, lock_file, write_file_atomically
+from athena.core.files import (
+    FileLock,
+    create_file_atomically,
+    create_private_folder,
+    iter_files_beneath,
+    lock_file,
+    open_beneath,
+    open_folder_beneath,
+    write_file_atomically,
+)
 
 
 def mode_of(path: Path) -> int:
@@ -35,7 +44,7 @@ def test_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "a"
     path.write_bytes(b"old")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     for name in ("write", "fsync", "replace"):
@@ -161,3 +170,115 @@ def test_lock_refuses_a_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         lock_file(tmp_path / "a.lock")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_private_folder_has_private_parents(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        create_private_folder(tmp_path / "a" / "b" / "c")
+        create_private_folder(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(before)
+    assert [mode_of(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        create_private_folder(tmp_path / "file")
+
+
+def read_beneath(root: Path, relative_path: str) -> bytes:
+    with open(open_beneath(root, relative_path), "rb") as file:
+        return file.read()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Return a folder with files, and links and pipes that a hostile archive may bring."""
+    outside, root = tmp_path / "outside", tmp_path / "root"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "top").write_bytes(b"top")
+    (root / "a" / "b" / "deep").write_bytes(b"deep")
+    (root / "link").symlink_to(outside / "secret")
+    (root / "folder").symlink_to(outside)
+    (root / "a" / "inner").symlink_to("b/deep")
+    os.mkfifo(root / "pipe")
+    return root
+
+
+def test_open_beneath_reads_files(tree: Path) -> None:
+    assert read_beneath(tree, "a/b/deep") == read_beneath(tree, "./a//b/./deep") == b"deep"
+    (tree.parent / "alias").symlink_to(tree)
+    assert read_beneath(tree.parent / "alias", "top") == b"top"  # the root itself is the caller's choice
+    with open(open_beneath(tree, "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(b"new")
+    assert mode_of(tree / "new") == 0o600
+    os.close(open_beneath(tree, "a", os.O_RDONLY | os.O_DIRECTORY))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["link", "folder/secret", "a/inner", "pipe", "a", "", ".", "..", "a/../top", "../outside/secret", "/etc/passwd"],
+)
+def test_open_beneath_refuses_what_leads_elsewhere(tree: Path, path: str) -> None:
+    before = set(os.listdir("/dev/fd"))
+    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+        with pytest.raises(OSError, match=r"link|no plain file|a folder|leads out|No such device|Is a directory"):
+            open_beneath(tree, path, flags)
+    assert (tree.parent / "outside" / "secret").read_bytes() == b"secret"
+    assert set(os.listdir("/dev/fd")) == before
+
+
+def test_open_folder_beneath_creates_folders_but_follows_no_link(tree: Path) -> None:
+    os.close(open_folder_beneath(tree, "x/y", create_mode=0o700))
+    assert mode_of(tree / "x" / "y") == 0o700
+    with pytest.raises(OSError, match="folder is a link"):
+        open_folder_beneath(tree, "folder/new", create_mode=0o700)
+    assert os.listdir(tree.parent / "outside") == ["secret"]
+
+
+def test_iter_files_beneath_yields_files_and_says_what_it_skips(tree: Path) -> None:
+    files = {path: file if isinstance(file, OSError) else os.read(file, 9) for path, file in iter_files_beneath(tree)}
+    assert list(files) == ["folder", "link", "pipe", "top", "a/inner", "a/b/deep"]
+    assert [value for value in files.values() if isinstance(value, bytes)] == [b"top", b"deep"]
+    assert [path for path, file in iter_files_beneath(tree, lambda path: path != "a/b")][-1] == "a/inner"
+
+
+def test_iter_files_beneath_bounds_the_depth(tmp_path: Path) -> None:
+    os.makedirs(tmp_path / "/".join("d" * 120))
+    ((path, error),) = iter_files_beneath(tmp_path)
+    assert path == "/".join("d" * 101)
+    assert isinstance(error, OSError)
+
+
+def test_exchange_of_a_folder_for_a_link_reads_nothing_outside(tree: Path) -> None:
+    """Swap a folder and a link to another folder all the time while we read beneath it."""
+    outside, swap = tree.parent / "outside", tree / "swap"
+    swap.mkdir()
+    (swap / "secret").write_bytes(b"harmless")
+    (tree / "other").symlink_to(outside)
+    stopped = threading.Event()
+
+    def exchange() -> None:
+        while not stopped.is_set():
+            os.rename(swap, tree / "spare")
+            os.rename(tree / "other", swap)
+            os.rename(swap, tree / "other")
+            os.rename(tree / "spare", swap)
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    contents, refusals = set(), 0
+    try:
+        for _ in range(3_000):
+            try:
+                contents.add(read_beneath(tree, "swap/secret"))
+            except OSError:
+                refusals += 1
+            contents |= {os.read(file, 9) for _, file in iter_files_beneath(tree) if isinstance(file, int)}
+    finally:
+        stopped.set()
+        thread.join()
+    assert refusals
+    assert b"harmless" in contents
+    assert b"secret" not in contents

@@ -56,12 +56,10 @@ def test_call_uses_owners_parameter_names() -> None:
     catalog = CATALOG.copy()
     catalog.replace_category("github", "Issues.", [create_issue()])
     sent = run_sync(
-        invoke(
-            catalog, "github.create_issue", {"title": "x", "file_path": "a", "class_": 1}, FakeContext(Effect.EXECUTE)
-        )
+        invoke(catalog, "github.create_issue", {"title": "x", "file_path": "a", "class_": 1}, FakeContext())
     )
     assert sent == {"title": "x", "file-path": "a", "class": 1}
-    assert run_sync(create_issue()(FakeContext(Effect.EXECUTE), title="x", labels=None, assignee=None)) == {
+    assert run_sync(create_issue()(FakeContext(), title="x", labels=None, assignee=None)) == {
         "title": "x",
         "assignee": None,  # the schema allows None: no labels
     }
@@ -189,7 +187,7 @@ def test_catalog_refreshes_before_lookup() -> None:
 
     catalog.refresh_hook = add_server
     assert "github.create_issue" not in catalog  # looking has no side effect
-    run_sync(invoke(catalog, "github.create_issue", {"title": "x", "file_path": "a"}, FakeContext(Effect.EXECUTE)))
+    run_sync(invoke(catalog, "github.create_issue", {"title": "x", "file_path": "a"}, FakeContext()))
     assert catalog.get_operation("github.create_issue").effect is Effect.EXECUTE
 
 

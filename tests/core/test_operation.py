@@ -8,7 +8,7 @@ import pytest
 
 from athena.core import stubs, types
 from athena.core.catalog import Catalog, invoke
-from athena.core.operation import Effect, operation
+from athena.core.operation import PEOPLE, CallerKind, Effect, Operation, operation
 from athena.core.threads import run_sync
 from athena.core.types import Param
 from athena.errors import Denied, InvalidInput, NotFound
@@ -18,15 +18,15 @@ from athena.operations import CATALOG
 class FakeContext:
     surface = "test"
 
-    def __init__(self, *effects: Effect) -> None:
-        self.allowed = frozenset(effects)
+    def __init__(self, caller: CallerKind = CallerKind.API) -> None:
+        self.caller = caller
         self.calls: list[str] = []
 
     @asynccontextmanager
     async def record_call(
-        self, name: str, effect: Effect, arguments: Mapping[str, Any]
+        self, operation: Operation[Any, ..., Any], arguments: Mapping[str, Any]
     ) -> AsyncGenerator["FakeContext"]:
-        self.calls.append(name)
+        self.calls.append(operation.name)
         yield self
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
@@ -41,7 +41,7 @@ class Point(TypedDict):
 Count = Annotated[int, Param("How many.", least=1, most=10)]
 
 
-@operation(Effect.READ, short="add")
+@operation(Effect.READ, callers=PEOPLE, short="add")
 async def add_points(
     ctx: FakeContext,
     points: list[Point],
@@ -59,21 +59,49 @@ async def add_points(
 
 
 def call(raw: dict[str, Any], visitor: FakeContext | None = None) -> Any:
-    return run_sync(add_points(visitor or FakeContext(Effect.READ), **raw))
+    return run_sync(add_points(visitor or FakeContext(), **raw))
 
 
 def test_call_is_checked_recorded_and_run() -> None:
-    visitor = FakeContext(Effect.READ)
+    visitor = FakeContext()
     result = call({"points": [{"x": 1, "label": "a"}], "count": 4, "weight": 2}, visitor)
     assert result == {"points": [{"x": 1, "label": "a"}], "count": 4, "mode": "fast", "weight": 2.0}
     assert visitor.calls == ["add_points"]
 
 
-def test_caller_without_permission_is_denied() -> None:
-    visitor = FakeContext(Effect.WRITE)
-    with pytest.raises(Denied, match="may not read"):
+@pytest.mark.parametrize("caller", [kind for kind in CallerKind if kind not in PEOPLE])
+def test_caller_that_is_not_declared_is_denied(caller: CallerKind) -> None:
+    visitor = FakeContext(caller)
+    with pytest.raises(Denied, match=f"a {caller} may not call") as denied:
         call({"points": []}, visitor)
+    assert denied.value.hint == "for api and person"
     assert visitor.calls == []
+
+
+@pytest.mark.parametrize("caller", list(CallerKind))
+def test_operation_without_callers_serves_nobody(caller: CallerKind) -> None:
+    @operation(Effect.READ)
+    async def undeclared(ctx: FakeContext) -> int:
+        return 1
+
+    with pytest.raises(Denied):
+        run_sync(undeclared(FakeContext(caller)))
+
+
+def test_every_operation_declares_its_callers() -> None:
+    assert [operation.name for operation in CATALOG if not operation.callers] == []
+
+
+def test_what_reaches_out_is_closed_to_programs_and_models() -> None:
+    """An operation that reaches beyond its project is open to programs only where it confines itself: list it here."""
+    confined = {
+        "ingest_document": "confined to allowed folders: tests/memory/documents/test_file_access.py",
+        "token_savings": "returns numbers only",
+        "consolidate": "sends to the language model that a person configured",
+    }
+    agents = {CallerKind.PROGRAM, CallerKind.MODEL}
+    open_to_agents = {operation.name for operation in CATALOG if operation.reach and operation.callers & agents}
+    assert open_to_agents == confined.keys()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +192,7 @@ def test_duplicate_operation_name_is_refused() -> None:
 def test_invoke_returns_plain_values() -> None:
     catalog = Catalog()
     catalog.add(add_points)
-    assert run_sync(invoke(catalog, "add_points", {"points": []}, FakeContext(Effect.READ)))["points"] == []
+    assert run_sync(invoke(catalog, "add_points", {"points": []}, FakeContext()))["points"] == []
 
 
 @pytest.mark.parametrize("one", list(CATALOG), ids=lambda o: o.name)

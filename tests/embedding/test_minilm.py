@@ -181,7 +181,7 @@ def test_model_file_has_expected_hash() -> None:
     lines = (BUNDLED_MODEL_DIR / "SHA256SUMS").read_text().splitlines()
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
     assert sums == {name: hashlib.sha256((BUNDLED_MODEL_DIR / name).read_bytes()).hexdigest() for name in sums}
-    assert sums.keys() == {"LICENSE", "NOTICE", "model.onnx", "tokenizer.json", "weights.bin"}
+    assert sums.keys() == {path.name for path in BUNDLED_MODEL_DIR.iterdir()} - {"SHA256SUMS"}
 
 
 def test_missing_folder_error_has_hint(tmp_path: Path) -> None:
@@ -191,19 +191,20 @@ def test_missing_folder_error_has_hint(tmp_path: Path) -> None:
     assert not caught.value.retry
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "tokenizer.json", "SHA256SUMS"])
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
+@pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "tokenizer.json", "projection.npy", "SHA256SUMS"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage", "one bit"])
 def test_damaged_file_error_has_hint(tmp_path: Path, name: str, damage: str) -> None:
-    if (name, damage) == ("weights.bin", "garbage"):
-        damage = "cut"  # any bytes are valid weights
     shutil.copytree(BUNDLED_MODEL_DIR, tmp_path / "model")
     file = tmp_path / "model" / name
     content = file.read_bytes()
     file.unlink()
     if damage != "missing":
-        file.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "garbage": b"garbage" * 999}[damage])
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        texts = {"empty": b"", "cut": content[:middle], "garbage": b"garbage" * 999, "one bit": flipped}
+        file.write_bytes(texts[damage])
     with pytest.raises(Unavailable, match="the embedding model cannot be loaded"):
-        MiniLM(folder=tmp_path / "model").embed(["hello"])
+        MiniLM(folder=tmp_path / "model").encode_question("hello")
 
 
 def test_symlinked_model_loads(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def added_context(said: dict[str, Any]) -> str:
 
 
 def call(app: App, name: str, folder: Path, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(str(folder.resolve()), "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(str(folder.resolve()), "python"), **arguments))
 
 
 def write_transcript(path: Path, *entries: dict[str, Any]) -> str:
@@ -187,7 +187,7 @@ def test_project_is_clients_folder(app: App, repo: Path, tmp_path: Path) -> None
 
 def test_deleted_folder_keeps_sessions_project(app: App, repo: Path, tmp_path: Path) -> None:
     def recorded(project: str) -> list[str]:
-        events = run_sync(app.catalog.get_operation("recall_events")(app.create_context(project, "test")))
+        events = run_sync(app.catalog.get_operation("recall_events")(app.create_context(project, "python")))
         return [one.content.split(":")[0] for one in events]
 
     def stop(folder: Path, session: str, done: str) -> None:
@@ -209,9 +209,8 @@ def test_deleted_folder_keeps_sessions_project(app: App, repo: Path, tmp_path: P
     stop(tree, "s3", "nobody knows where")
     hook(app, "session-end", tree, session_id="s3", transcript_path=talk)
     assert recorded("default") == []
-    assert (
-        run_sync(app.catalog.get_operation("search_by_tag")(app.create_context("default", "test"), tags=["auto"])) == []
-    )
+    search = app.catalog.get_operation("search_by_tag")
+    assert run_sync(search(app.create_context("default", "python"), tags=["auto"])) == []
 
 
 def test_events_and_projects_can_be_disabled(app: App, repo: Path) -> None:
@@ -248,7 +247,7 @@ def test_outside_git_nothing_leaks(app: App, tmp_path: Path) -> None:
         folder.mkdir()
     run_sync(
         app.catalog.get_operation("remember")(
-            app.create_context("user", "test"), content="Answer briefly", tags=["important"]
+            app.create_context("user", "python"), content="Answer briefly", tags=["important"]
         )
     )
     talk = write_transcript(
@@ -260,7 +259,7 @@ def test_outside_git_nothing_leaks(app: App, tmp_path: Path) -> None:
     context = added_context(hook(app, "session-start", second, session_id="s2"))
     assert "Answer briefly" in context
     assert "ledger" not in context
-    assert run_sync(app.catalog.get_operation("recall_events")(app.create_context("default", "test"))) == []
+    assert run_sync(app.catalog.get_operation("recall_events")(app.create_context("default", "python"))) == []
 
 
 @pytest.mark.sqlite_only("no store is touched")

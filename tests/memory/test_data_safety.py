@@ -15,7 +15,7 @@ from athena.errors import Conflict, Unavailable
 
 
 def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
 
 
 def test_secret_across_chunks_is_redacted(app: App, tmp_path: Path) -> None:

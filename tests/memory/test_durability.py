@@ -22,7 +22,7 @@ from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
 from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
-context, remember = app.create_context("p", "test"), app.catalog.get_operation("remember")
+context, remember = app.create_context("p", "python"), app.catalog.get_operation("remember")
 nouns = "harbour violin glacier meadow engine lantern orchard compass kettle marble".split()
 print("ready", flush=True)
 sys.stdin.readline()
@@ -62,7 +62,7 @@ def test_acknowledged_memories_survive_kill(tmp_path: Path, number: int) -> None
     assert len(acknowledged) >= many
 
     app = App(Sqlite(path), MODEL)
-    context = app.create_context("p", "test")
+    context = app.create_context("p", "python")
 
     def call(name: str, **arguments: Any) -> Any:
         return run_sync(app.catalog.get_operation(name)(context, **arguments))
@@ -85,7 +85,7 @@ def _nearest(app: App, vector: Any) -> Any:
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
-        scope = app.create_context("p", "test").scope
+        scope = app.create_context("p", "python").scope
         scope_ids = await scopes.fetch_visible_ids(tx, scope)
         among = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.name, encoder.dimensions)
         near = await vectors.search_nearest(tx, among, vector, 1, None)

@@ -30,7 +30,7 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
 
 
 def call(app: App, name: str, project: str = "p", **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python"), **arguments))
 
 
 def test_expertise_grades_topics_with_evidence(app: App) -> None:

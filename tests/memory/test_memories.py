@@ -23,7 +23,7 @@ class Caller:
         self.app, self.project, self.key = app, project, key
 
     def __getattr__(self, name: str) -> Any:
-        context = self.app.create_context(self.project, "test", self.key)
+        context = self.app.create_context(self.project, "python", self.key)
         return lambda **arguments: run_sync(self.app.catalog.get_operation(name)(context, **arguments))
 
 

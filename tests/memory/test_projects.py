@@ -9,7 +9,7 @@ from athena.errors import Conflict, NotFound
 
 
 def call(app: App, operation: str, /, **arguments: str | int) -> object:
-    return run_sync(app.catalog.get_operation(operation)(app.create_context("old", "test"), **arguments))
+    return run_sync(app.catalog.get_operation(operation)(app.create_context("old", "python"), **arguments))
 
 
 def test_projects_list_has_counts(isolated: App) -> None:
@@ -32,7 +32,7 @@ def test_renamed_project_keeps_history_and_undo(isolated: App) -> None:
     call(isolated, "rename_project", name="old", to="new")
     assert [m.preview for m in api.search("deploys", project="new").memories] == ["deploys run on Mondays"]
     assert not api.search("deploys", project="old").memories
-    run_sync(isolated.catalog.get_operation("undo")(isolated.create_context("new", "test")))
+    run_sync(isolated.catalog.get_operation("undo")(isolated.create_context("new", "python")))
     assert api.get(stored_hash, project="new").content == "deploys run on Fridays"
 
 
@@ -51,13 +51,13 @@ def test_taken_or_missing_name_is_refused(isolated: App) -> None:
 def test_repeated_rename_reports_gone_name(isolated: App) -> None:
     api.store("one", project="old")
     rename = isolated.catalog.get_operation("rename_project")
-    run_sync(rename(isolated.create_context("old", "test", "key"), name="old", to="new"))
-    assert run_sync(rename(isolated.create_context("old", "test", "key2"), name="new", to="newer")).name == "newer"
+    run_sync(rename(isolated.create_context("old", "python", "key"), name="old", to="new"))
+    assert run_sync(rename(isolated.create_context("old", "python", "key2"), name="new", to="newer")).name == "newer"
     with pytest.raises(Conflict, match="idempotency key"):
-        run_sync(rename(isolated.create_context("old", "test", "key2"), name="new", to="another"))
+        run_sync(rename(isolated.create_context("old", "python", "key2"), name="new", to="another"))
     call(isolated, "rename_project", name="newer", to="last")
     with pytest.raises(NotFound, match="any more"):
-        run_sync(rename(isolated.create_context("old", "test", "key2"), name="new", to="newer"))
+        run_sync(rename(isolated.create_context("old", "python", "key2"), name="new", to="newer"))
 
 
 def test_name_of_emptied_project_is_reusable(isolated: App) -> None:

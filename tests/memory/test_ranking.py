@@ -39,7 +39,7 @@ QUESTIONS = ["when do we ship", "what food should she avoid", "which queue did w
 
 
 def call(app: App, name: str, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "python"), **arguments))
 
 
 def store_notes(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -> App:  # noqa: B008

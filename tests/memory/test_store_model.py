@@ -33,7 +33,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
             self.isolated.__exit__(None, None, None)
 
     def call(self, name: str, **arguments: Any) -> Any:
-        return run_sync(self.app.catalog.get_operation(name)(self.app.create_context("p", "test"), **arguments))
+        return run_sync(self.app.catalog.get_operation(name)(self.app.create_context("p", "python"), **arguments))
 
     @rule(target=numbers, content=TEXTS, tags=TAGS)
     def remember(self, content: str, tags: list[str]) -> Any:

@@ -40,7 +40,7 @@ def app(tmp_path: Path, engine: Engine, clock: Clock) -> Generator[App]:
 
 
 def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
 
 
 def task_titles(app: App, name: str = "list_tasks", **arguments: Any) -> list[str]:

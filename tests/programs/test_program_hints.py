@@ -25,7 +25,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Generator[App]:
 
 
 def call(app: App, name: str, /, **arguments: Any) -> Any:
-    surface = "cli" if name == "approve_run" else "test"  # only a person may approve
+    surface = "cli" if name == "approve_run" else "python"  # only a person may approve
     return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface, None), **arguments))
 
 

@@ -42,7 +42,7 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
     made.close()
 
 
-def call(app: App, name: str, /, surface: str = "test", key: str | None = None, **arguments: Any) -> Any:
+def call(app: App, name: str, /, surface: str = "python", key: str | None = None, **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface, key), **arguments))
 
 
@@ -89,7 +89,7 @@ def test_cancelled_run_stops_skill_writes(app: App, code: str) -> None:
 
     async def work() -> tuple[str, str, str]:
         async def ask(name: str, **arguments: Any) -> Any:
-            return await app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments)
+            return await app.catalog.get_operation(name)(app.create_context("p", "python"), **arguments)
 
         task = asyncio.create_task(ask("execute_code", code=code))
         while not await ask("list_files") or int(await ask("read_file", path="c.txt")) < 2:
@@ -276,7 +276,7 @@ def test_missing_answer_does_not_lose_run(app: App) -> None:
     run(app, "1", key="k")
 
     async def forget(tx: Any) -> None:
-        await runs.clear_run_contents(tx, app.create_context("p", "test").scope)
+        await runs.clear_run_contents(tx, app.create_context("p", "python").scope)
 
     run_sync(app.store.database.write(forget))
     again = run(app, "1", key="k")

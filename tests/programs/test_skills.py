@@ -20,8 +20,10 @@ def tagged(tag: str, limit: int = 10) -> list[str]:
 '''
 
 
-def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+def call(
+    app: App, name: str, /, project: str = "p", key: str | None = None, surface: str = "python", **arguments: Any
+) -> Any:
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, surface, key), **arguments))
 
 
 def run(app: App, code: str, project: str = "p", **more: Any) -> Any:
@@ -184,7 +186,9 @@ def test_builtin_skills_work(app: App) -> None:
     week = run(app, "skills.weekly_summary()")
     assert (week["memories"], week["events"], week["tags"]) == (2, 1, {"money": 2})
     mine = "def weekly_summary() -> str:\n    return 'mine'"
-    save(app, "weekly_summary", mine, example="weekly_summary()")
+    with pytest.raises(Conflict, match="only a person may replace it"):
+        save(app, "weekly_summary", mine, example="weekly_summary()")
+    save(app, "weekly_summary", mine, example="weekly_summary()", surface="cli")
     assert run(app, "skills.weekly_summary()") == "mine"
     assert names(app).count("weekly_summary") == 1
 

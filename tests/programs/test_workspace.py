@@ -18,7 +18,7 @@ from conftest import Engine
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
 
 
 def paths(app: App, **where: Any) -> list[str]:

@@ -14,7 +14,7 @@ from athena.storage import calls
 
 def test_concurrent_key_begins_once(app: App) -> None:
     database = app.store.database
-    call = Call("far.away", "test", app.create_context("test", "test").scope, app.store.clock(), "the-key", "x")
+    call = Call("far.away", "test", app.create_context("test", "python").scope, app.store.clock(), "the-key", "x")
 
     def begin(_: int = 0) -> Any:
         try:

@@ -89,7 +89,7 @@ def stores(tmp_path: Path, server: postgres.Server) -> Iterator[Stores]:
 
 
 def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
 
 
 def _make_entity(app: App, name: str, seen: str) -> None:

@@ -18,6 +18,7 @@ WHOLE_STORE = {
     "storage/sqlite/": "an index covers the whole store; searches pass the scopes they may see as a Selection",
     "storage/postgres/": "the same",
     "storage/copying": "copies every table whole",
+    "storage/migrations": "changes every table whole",
     "memory/check_rows": "verify and health look at the whole store",
 }
 # Single functions whose statements name no scope.

@@ -4,7 +4,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -13,7 +12,6 @@ from athena.app.settings import Settings, load_settings
 from athena.core import clock
 from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
-from athena.core.operation import Effect
 from athena.core.types import to_json
 from athena.core.values import Scope
 from athena.discovery.finder import ToolFinder
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from athena.embedding.remote import Chat
     from athena.programs.runner import ProgramRunner
 
-INTERACTIVE_SURFACES = ("cli",)  # a person uses them, who may approve
 TOOL_VECTORS_FILE = "tool-vectors.npy"  # a cache in the data folder
 
 
@@ -55,6 +52,7 @@ class App:
         bare: bool = False,
         vectors: str | None = None,
         servers: str | None = None,
+        document_roots: tuple[str, ...] = (),
     ) -> None:
         edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), ProgramEditHooks())
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
@@ -64,6 +62,7 @@ class App:
         self._create_key, self._allow_bare = key or partial(os.urandom, 32), bare
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # connected servers add their operations
+        self.document_roots = document_roots
         self.gateway = Gateway(servers, CATALOG.categories)
         if servers is not None:
             self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
@@ -81,7 +80,7 @@ class App:
         self, project: str, surface: str, key: str | None = None, workspace: str | None = None
     ) -> Context:
         """Return the context of one call."""
-        context = Context(
+        return Context(
             self.store,
             self.call_log,
             self.catalog,
@@ -90,11 +89,10 @@ class App:
             lambda: self.programs,
             self.finder,
             self.gateway,
+            document_roots=self.document_roots,
             idempotency_key=key,
             workspace=workspace,
         )
-        # only at the command line a person must be the caller; any other surface may be used by the agent itself
-        return replace(context, allowed=frozenset(Effect)) if surface in INTERACTIVE_SURFACES else context
 
     async def call_operation(
         self, name: str, arguments: Mapping[str, Any], project: str, surface: str
@@ -128,6 +126,7 @@ def open_app(settings: Settings | None = None) -> App:
         bare=settings.sandbox_bare,
         vectors=os.path.join(settings.home, TOOL_VECTORS_FILE),
         servers=settings.home,
+        document_roots=settings.documents_roots,
     )
 
 

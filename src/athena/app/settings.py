@@ -1,14 +1,15 @@
 """All settings, read from the environment and from `config.toml`; the environment wins."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-from athena.core.home.paths import home_folder
+from athena.core.home.paths import find_home_problem, home_folder
 from athena.core.values import HOOK_EVENTS
 from athena.errors import Misconfigured
 
 CONFIG_FILE = "config.toml"
+VARIABLE_PREFIX = "ATHENA_"
 ALL_EVENTS = "*"
 Strategy = Literal["off", "minimal", "speed", "balanced", "quality"]
 
@@ -39,6 +40,7 @@ class Settings(NamedTuple):
     hooks_budget_tokens: int = 900  # ATHENA_HOOKS_BUDGET_TOKENS, hooks.budget_tokens: budget of a session start
     hooks_off: frozenset[str] = frozenset()  # ATHENA_HOOKS_OFF, hooks.off: events that are not answered; `*` is all
     hooks_projects: Mapping[str, frozenset[str]] = {}  # ATHENA_HOOKS_PROJECTS, hooks.projects: the same for a project
+    documents_roots: tuple[str, ...] = ()  # ATHENA_DOCUMENTS_ROOTS, documents.roots: where agents may ingest files
     daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
 
 
@@ -67,6 +69,7 @@ SETTING_KEYS = (
     "hooks.budget_tokens",
     "hooks.off",
     "hooks.projects",
+    "documents.roots",
     "daemon.idle_minutes",
 )
 NON_TEXT_KEYS = (
@@ -84,12 +87,28 @@ NON_TEXT_KEYS = (
 )
 
 
+def _name_variable(key: str) -> str:
+    return VARIABLE_PREFIX + key.upper().replace(".", "_")
+
+
+KNOWN_VARIABLES = frozenset(map(_name_variable, SETTING_KEYS)) | {
+    "ATHENA_HOME",
+    "ATHENA_PROJECT",
+    "ATHENA_TOKEN",
+    "ATHENA_UNATTENDED",
+    "ATHENA_HOOK_ID",  # this and the next pass between our own processes
+    "ATHENA_HOOK_UNTIL",
+}
+
+
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings; raise Misconfigured for one that is wrong."""
     home = home_folder(environment)
+    if problem := find_home_problem(home):
+        raise Misconfigured(problem[0], hint=problem[1])
     values = _read_config(os.path.join(home, CONFIG_FILE))
     for key in SETTING_KEYS:
-        if value := environment.get("ATHENA_" + key.upper().replace(".", "_")):
+        if value := environment.get(_name_variable(key)):
             values[key] = value
     if values.get("embedding.url") and not values.get("embedding.model"):
         raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
@@ -124,8 +143,27 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_integer("hooks.budget_tokens", values.get("hooks.budget_tokens", "900"), 50, 9_000),
         _parse_events("hooks.off", values.get("hooks.off", "")),
         _parse_project_events(values.get("hooks.projects", "")),
+        _parse_folders("documents.roots", values.get("documents.roots", "")),
         _parse_number("daemon.idle_minutes", values.get("daemon.idle_minutes", "720"), 1_000_000),
     )
+
+
+def list_unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return a warning for each variable that begins like ours but sets nothing, such as a misspelt one."""
+    return [
+        f"the variable {name} sets nothing: there is no such setting{f' ({hint})' if hint else ''}"
+        for name in sorted(environment)
+        if name.startswith(VARIABLE_PREFIX) and name not in KNOWN_VARIABLES
+        for hint in [_suggest_name(name, KNOWN_VARIABLES)]
+    ]
+
+
+def _suggest_name(name: str, names: Iterable[str]) -> str:
+    import difflib  # only after a mistake
+
+    endings = {known.removeprefix(VARIABLE_PREFIX): known for known in names}  # the prefix would make all alike
+    close = difflib.get_close_matches(name.removeprefix(VARIABLE_PREFIX), endings, 1, 0.7)
+    return f"did you mean {endings[close[0]]}?" if close else ""
 
 
 def read_config_stamp(home: str) -> tuple[int, int]:
@@ -203,6 +241,14 @@ def _parse_absolute_path(key: str, text: str | None) -> str | None:
     return path if text else None
 
 
+def _parse_folders(key: str, text: str) -> tuple[str, ...]:
+    folders = tuple(os.path.expanduser(part) for part in text.split(os.pathsep) if part.strip())
+    for folder in folders:
+        if not os.path.isabs(folder):
+            raise Misconfigured(f"{key}: {folder!r:.80} is no absolute path", hint="it begins with / or ~")
+    return folders
+
+
 def _parse_events(key: str, text: str) -> frozenset[str]:
     events = frozenset(filter(None, (part.strip() for part in text.split(","))))
     if unknown := sorted(events - {*HOOK_EVENTS, ALL_EVENTS}):
@@ -271,14 +317,18 @@ def _read_config(path: str) -> dict[str, str]:
     flat = dict(_flatten_table(_encode_lists(tables)))
     for key, value in flat.items():
         if key not in SETTING_KEYS:
-            raise Misconfigured(f"{path}: there is no setting {key!r}", hint=f"there are {', '.join(SETTING_KEYS)}")
+            hint = _suggest_name(key, SETTING_KEYS) or f"there are {', '.join(SETTING_KEYS)}"
+            raise Misconfigured(f"{path}: there is no setting {key!r}", hint=hint)
         if not isinstance(value, str | int | float if key in NON_TEXT_KEYS else str):
             raise Misconfigured(f"{path}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}
 
 
 def _encode_lists(tables: dict[str, Any]) -> dict[str, Any]:
-    """Turn the two settings that are lists or tables into text, as environment variables hold them."""
+    """Turn the settings that are lists or tables into text, as environment variables hold them."""
+    documents = tables.get("documents")
+    if isinstance(documents, dict) and isinstance(documents.get("roots"), list):
+        documents["roots"] = os.pathsep.join(map(str, documents["roots"]))
     hooks = tables.get("hooks")
     if isinstance(hooks, dict):
         if isinstance(hooks.get("off"), list):

@@ -3,13 +3,17 @@
 A subcommand's module is imported when the subcommand runs, so that `athena --help` stays cheap.
 """
 
+import codecs
+import contextlib
 import importlib
+import io
 import os
 import re
 import sys
 import time
+from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import click
 
@@ -27,7 +31,41 @@ COMMAND_SYNONYMS = {
     "get": "show",
     "help": "--help",
 }
+QUIET_SUBCOMMANDS = ("hook", "mcp", "doctor")  # programs read their output, or it has the warnings already
+STYLE_MARK = f"\x1b{os.urandom(8).hex()}"  # begins our own colours: texts of others cannot know it
+STYLE_PATTERN = re.compile(STYLE_MARK + r"\[[\d;]*m")
 CALL_HINT_PATTERN = re.compile(r"\w+\.\w+\(")  # a call as programs write it, of no use at a terminal
+
+
+class SafeStream(io.TextIOWrapper):
+    """Standard output or error; on a terminal, all control characters but our own colours appear as escapes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        encoding = "utf-8" if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
+        super().__init__(stream.buffer, encoding, "backslashreplace", line_buffering=True)
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        if not self.isatty():
+            return super().write(STYLE_PATTERN.sub("", text))
+        return super().write("\x1b".join(map(_escape_text, text.split(STYLE_MARK))))
+
+
+@contextlib.contextmanager
+def use_safe_streams() -> Iterator[None]:
+    """Write standard output and error through `SafeStream`."""
+    before = sys.stdout, sys.stderr
+    if not all(isinstance(stream, io.TextIOWrapper) for stream in before):  # a program that replaced them
+        yield
+        return
+    sys.stdout, sys.stderr = safe_streams = SafeStream(sys.stdout), SafeStream(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in safe_streams:
+            with contextlib.suppress(OSError):  # the reader has gone
+                stream.detach()
 
 
 class LazyCommand(NamedTuple):
@@ -129,6 +167,10 @@ class LazyGroup(click.Group):
 
     def __call__(self, *args: Any, **kwargs: Any) -> int:
         """Run a command line and return the exit code."""
+        with use_safe_streams():
+            return self._run_command(*args, **kwargs)
+
+    def _run_command(self, *args: Any, **kwargs: Any) -> int:
         start = time.perf_counter()
         try:
             exit_code = self.main(*args, **kwargs)  # click returns a number only where a command exits early
@@ -161,25 +203,42 @@ def _suggest_command(name: str) -> str | None:
     return f"call {name}" if name in CATALOG else None
 
 
-def _print_error(error: AthenaError) -> int:
-    from athena.cli.output import escape_control_chars  # imports what memories are made of
+def style_text(text: str, colour: str | None, *, bold: bool = False) -> str:
+    """Return a text of ours in a colour."""
+    styled = click.style(text, fg=colour, bold=bold or None)
+    return styled.replace("\x1b", STYLE_MARK) if isinstance(sys.stdout, SafeStream) else styled
 
+
+def _escape_text(text: str) -> str:
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    from athena.core.text import escape_control_chars  # few texts have such characters
+
+    return escape_control_chars(text)
+
+
+def _print_error(error: AthenaError) -> int:
     if os.environ.get("DEBUG"):
         import traceback  # for people who debug
 
         traceback.print_exc()
-    click.echo(f"{click.style('error:', fg='red')} {escape_control_chars(str(error))}", err=True)
+    click.echo(f"{style_text('error:', 'red')} {_escape_text(str(error))}", err=True)
     if error.hint and not CALL_HINT_PATTERN.match(error.hint):
-        click.echo(f"{click.style('hint:', fg='cyan')}  {escape_control_chars(error.hint)}", err=True)
+        click.echo(f"{style_text('hint:', 'cyan')}  {_escape_text(error.hint)}", err=True)
     return error.exit
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="athena %(version)s")
-def athena() -> None:
+@click.pass_context
+def athena(context: click.Context) -> None:
     """Long-term memory for AI agents.
 
     \b
     athena remember "Deploys run on Fridays at 15:00" --tags deploy
     athena recall "when do we ship?"
     """
+    if context.invoked_subcommand not in QUIET_SUBCOMMANDS and any(name.startswith("ATHENA_") for name in os.environ):
+        configuration = importlib.import_module("athena.app.settings")  # with the subcommand, as its own module
+        for warning in configuration.list_unknown_variables():
+            click.echo(f"{style_text('warning:', 'yellow')} {_escape_text(warning)}", err=True)

@@ -1,7 +1,10 @@
 """`athena doctor`: check the installation, and say what to do about each problem."""
 
+import contextlib
 import os
 import platform
+import shlex
+import stat
 import sys
 import time
 
@@ -15,7 +18,7 @@ from athena.cli.daemon import count_fallbacks, format_daemon, format_failure, ho
 from athena.cli.invoke import call_operation, json_option
 from athena.core.home import daemon as daemon_process
 from athena.core.home import lock
-from athena.core.home.paths import current_project, home_folder
+from athena.core.home.paths import current_project, find_home_problem, home_folder
 from athena.core.threads import run_sync
 from athena.core.version import __version__
 from athena.errors import AthenaError
@@ -34,7 +37,7 @@ def doctor(json_output: bool) -> None:
         output.print_json([{"check": name, "ok": ok, "detail": detail} for name, ok, detail in rows])
     else:
         for name, ok, detail in rows:
-            mark = click.style("ok  ", fg="green") if ok else click.style("FAIL", fg="red")
+            mark = output.style("ok  ", fg="green") if ok else output.style("FAIL", fg="red")
             click.echo(f"{mark} {name:<10} {output.escape_control_chars(detail)}")
     if not all(ok for _, ok, _ in rows):
         raise click.exceptions.Exit(1)
@@ -45,13 +48,15 @@ def _run_checks() -> list[tuple[str, bool, str]]:
     rows = [
         ("athena", True, f"{__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}"),
         ("sqlite", True, f"{apsw.sqlite_lib_version()} through apsw {apsw.apsw_version()}"),
-        ("home", _is_writable(str(home)), f"{home}"),
+        _check_home(home),
         ("project", True, current_project()),
     ]
     try:
         settings = configuration.load_settings()
         file = os.path.join(home, configuration.CONFIG_FILE)
-        rows.append(("config", True, file if os.path.exists(file) else f"there is no {file}; defaults apply"))
+        detail = file if os.path.exists(file) else f"there is no {file}; defaults apply"
+        unknown = configuration.list_unknown_variables()
+        rows.append(("config", not unknown, "; ".join([*unknown, detail])))
     except AthenaError as error:
         rows.append(("config", False, f"{error}; {error.hint or 'repair it'}; until then hooks return nothing"))
         return rows
@@ -147,6 +152,31 @@ def _explain_jail_failure() -> str:
     attempts = jail.probe_layers()["tried"]
     failures = [f"{'+'.join(attempt['layers'])}: {attempt['why']}" for attempt in attempts if not attempt["works"]]
     return "; ".join(failures) or "Python starts in the jail"
+
+
+def _check_home(home: str) -> tuple[str, bool, str]:
+    """Check that the data folder can be written by its owner alone, and that nobody else can read what is in it."""
+    if problem := find_home_problem(home):
+        return "home", False, f"{problem[0]}: {problem[1]}"
+    if not _is_writable(home):
+        return "home", False, f"{home} cannot be written: check its owner and mode, or set ATHENA_HOME"
+    if readable := _find_readable_file(home):
+        return "home", False, f"others can read {readable}: chmod -R go= {shlex.quote(home)}"
+    return "home", True, home
+
+
+def _find_readable_file(home: str) -> str | None:
+    """Return a file that other users can read; none is, if they cannot enter the folder."""
+    if not os.path.isdir(home) or not os.stat(home).st_mode & 0o011:
+        return None
+    for folder, subfolders, names in os.walk(home):
+        subfolders[:] = [name for name in subfolders if os.lstat(os.path.join(folder, name)).st_mode & 0o011]
+        for path in (os.path.join(folder, name) for name in sorted(names)):
+            with contextlib.suppress(OSError):  # it was removed meanwhile
+                facts = os.lstat(path)
+                if stat.S_ISREG(facts.st_mode) and facts.st_mode & 0o066:
+                    return path
+    return None
 
 
 def _is_writable(folder: str) -> bool:

@@ -41,7 +41,7 @@ def remember(
     if json_output:
         return output.print_json(stored)
     outcome = {"new": "kept", "known": "known already", "revived": "kept again"}[stored["outcome"]]
-    return click.echo(f"{click.style(stored['hash'], fg='yellow')} {outcome}")
+    return click.echo(f"{output.style(stored['hash'], fg='yellow')} {outcome}")
 
 
 def _report_redactions(stored: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ def reembed(json_output: bool) -> None:
     """
     first = invoke_operation("reembed", limit=1)
     total = first["remaining"]
-    with click.progressbar(length=total, label="Embedding", file=sys.stderr) as bar:
+    with click.progressbar(length=total, label="Embedding", file=output.progress_stream()) as bar:
         while total and (step := invoke_operation("reembed", limit=128))["done"]:
             bar.update(step["done"])
             if not step["remaining"]:
@@ -302,7 +302,9 @@ def _consolidate_with_progress(project: str | None, arguments: dict[str, Any]) -
     if not sys.stderr.isatty():
         return invoke_operation("consolidate", project, **arguments)
     task = start_in_thread(invoke_operation, "consolidate", project, **arguments)
-    with click.progressbar(length=len(CONSOLIDATION_STAGES), label="Consolidating", file=sys.stderr) as bar:
+    with click.progressbar(
+        length=len(CONSOLIDATION_STAGES), label="Consolidating", file=output.progress_stream()
+    ) as bar:
         while not task.wait(PROGRESS_INTERVAL_S):
             runs = [run for run in invoke_operation("consolidation_status", project) if run["state"] == "running"]
             stage = CONSOLIDATION_STAGES.index(runs[0]["stage"]) if runs else 0

@@ -46,7 +46,11 @@ def _copy_with_progress(source: Database, target: Database) -> dict[str, int]:
         return table or ""
 
     with click.progressbar(
-        length=1, label="Copying", file=sys.stderr, hidden=not sys.stderr.isatty(), item_show_func=format_item
+        length=1,
+        label="Copying",
+        file=output.progress_stream(),
+        hidden=not sys.stderr.isatty(),
+        item_show_func=format_item,
     ) as bar:
 
         def update_bar(table: str, rows: int, total: int) -> None:

@@ -1,24 +1,25 @@
 """Format and print results on a terminal."""
 
 import json
-import re
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
+from athena.cli.commands import SafeStream, style_text
+from athena.core.text import escape_control_chars as escape_control_chars  # commands use it from here
 from athena.memory.values import format_preview
 
-# control characters, which a terminal obeys, and marks that reorder or hide text
-UNSAFE_CHARS_PATTERN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
-)
+
+def style(text: str, fg: str | None = None, *, bold: bool = False) -> str:
+    """Return a text in a colour, its own control characters escaped."""
+    return style_text(escape_control_chars(text), fg, bold=bold)
 
 
-def escape_control_chars(text: str) -> str:
-    """Replace control characters, and characters that hide or reorder others, by escapes."""
-    return UNSAFE_CHARS_PATTERN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+def progress_stream() -> TextIO:
+    """Return standard error for a progress bar, which moves the cursor; its texts must be ours."""
+    return sys.stderr.stream if isinstance(sys.stderr, SafeStream) else sys.stderr
 
 
 def print_json(value: Any) -> None:
@@ -36,9 +37,9 @@ def format_day(timestamp: float) -> str:
 
 def format_memory_line(memory: dict[str, Any]) -> str:
     """Format a memory as one line."""
-    score = click.style(f"{memory['score']:.2f} ", fg="green") if "score" in memory else ""
-    tags = click.style(f" [{escape_control_chars(', '.join(memory['tags']))}]", fg="cyan") if memory["tags"] else ""
-    name = click.style(memory["hash"], fg="yellow")
+    score = style(f"{memory['score']:.2f} ", fg="green") if "score" in memory else ""
+    tags = style(f" [{', '.join(memory['tags'])}]", fg="cyan") if memory["tags"] else ""
+    name = style(memory["hash"], fg="yellow")
     preview = escape_control_chars(format_preview(memory["content"], 120))
     return f"{name} {score}{format_day(memory['created'])}{tags} {preview}"
 
@@ -56,6 +57,6 @@ def format_memory(memory: dict[str, Any]) -> str:
         **{f"metadata.{key}": value for key, value in memory["metadata"].items()},
         **{f"{item['relation']}": item["hash"] for item in memory.get("related", ())},
     }
-    head = click.style(memory["hash"], fg="yellow")
+    head = style(memory["hash"], fg="yellow")
     lines = [f"  {escape_control_chars(name):<12} {escape_control_chars(str(value))}" for name, value in facts.items()]
     return "\n".join([head, *lines, "", escape_control_chars(memory["content"])])

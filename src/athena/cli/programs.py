@@ -14,7 +14,9 @@ import click
 from athena.app import connect
 from athena.cli import output
 from athena.cli.invoke import invoke_operation, json_option, read_stdin
+from athena.core.files import create_private_folder
 from athena.core.home.paths import home_folder
+from athena.core.operation import CallerKind
 from athena.errors import ApprovalNeeded, InvalidInput
 
 HISTORY_FILE = "shell_history"
@@ -42,10 +44,10 @@ def print_result(result: dict[str, Any], workspace: str | None = None, *, quiet:
     if (error := result["error"]) is None:
         return 0
     line = "" if error["line"] is None else f" (line {error['line']})"
-    error_type = click.style(f"{error['type']}:", fg="red")
+    error_type = output.style(f"{error['type']}:", fg="red")
     click.echo(f"{error_type} {output.escape_control_chars(error['message'])}{line}", err=True)
     if error["hint"]:
-        click.echo(f"{click.style('hint:', fg='cyan')} {output.escape_control_chars(error['hint'])}", err=True)
+        click.echo(f"{output.style('hint:', fg='cyan')} {output.escape_control_chars(error['hint'])}", err=True)
     return ApprovalNeeded.exit if result["status"] == "needs_approval" else 1
 
 
@@ -229,7 +231,7 @@ class _ReadlineHistory:
     def __exit__(self, *_: object) -> None:
         if self._readline is not None:
             with suppress(OSError):
-                os.makedirs(home_folder(), mode=0o700, exist_ok=True)
+                create_private_folder(home_folder())
                 self._readline.write_history_file(self._file)
                 os.chmod(self._file, 0o600)
 
@@ -243,7 +245,7 @@ def create_completer() -> Any:
         | {
             f"{operation.category}.{name}("
             for operation in catalog
-            if operation.programs
+            if CallerKind.PROGRAM in operation.callers
             for name in (operation.bare_name, operation.short_name)
             if name
         }

@@ -60,7 +60,7 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
     if json_output:
         return output.print_json(listed)
     for server in listed:
-        status = click.style(f"{server['status']:<10}", fg=STATUS_COLOURS.get(server["status"]))
+        status = output.style(f"{server['status']:<10}", fg=STATUS_COLOURS.get(server["status"]))
         command = sanitize.escape_hidden(server["command"])
         click.echo(f"{status} {server['name']:<16} {server['tools']:>4} tools  {command}")
         for line in filter(None, [server["detail"], *server["refused"]]):
@@ -162,6 +162,37 @@ def approve_server(name: str, yes: bool, json_output: bool) -> None:
     """
     require_person(f"approve {name}")
     approve_tools(name, json_output, ask=not yes)
+
+
+@servers.command("privacy")
+@click.argument("name")
+@click.option("--accept", "accepted", multiple=True, metavar="KIND", help="files, server:NAME or all; again for each.")
+@click.option("--refuse", "refused", multiple=True, metavar="KIND", help="Take back what it accepts.")
+@click.option("--private/--public", "private", default=None, help="Whether other servers may get its results.")
+@json_option
+def set_server_privacy(
+    name: str, accepted: tuple[str, ...], refused: tuple[str, ...], private: bool | None, json_output: bool
+) -> None:
+    """Show or change which private data programs may send to a server, and whether its own results are private.
+
+    A program that has read ingested files or a private server waits for a person before it calls a server that does
+    not accept them.
+
+    Example: athena servers privacy github --accept files
+    """
+    gateway = load_gateway()
+    entry = gateway.get_server(name).config
+    if accepted or refused or private is not None:
+        require_person(f"privacy {name}")
+        marks = sorted((entry.accepted_marks | {*accepted}) - {*refused})
+        is_private = entry.is_private if private is None else private
+        gateway.servers_file.update_entry(entry.name, {"accepts": marks or None, "private": is_private or None})
+        entry = load_gateway().get_server(name).config
+    if json_output:
+        return output.print_json({"accepts": sorted(entry.accepted_marks), "private": entry.is_private})
+    click.echo(f"{name} accepts: {', '.join(sorted(entry.accepted_marks)) or 'nothing private'}")
+    click.echo(f"its results are {'private' if entry.is_private else 'not private'}")
+    return None
 
 
 def fetch_server_problems(home: str) -> dict[str, str]:
@@ -386,7 +417,7 @@ def _print_offered_tools(
         change = changes.get(tool, "") if before else ""
         if before and not change:
             continue
-        warning = click.style("  HIDDEN CHARACTERS", fg="red") if sanitize.has_hidden_text(definition) else ""
+        warning = output.style("  HIDDEN CHARACTERS", fg="red") if sanitize.has_hidden_text(definition) else ""
         if change == "changed" and before is not None:
             click.echo(f"changed: {sanitize.escape_hidden(tool)}{warning}")
             for line in _diff_definitions(before.tools[tool].definition, definition):

@@ -8,6 +8,7 @@ import click
 from athena.cli import output
 from athena.cli.invoke import invoke_operation, json_option, parse_json_object
 from athena.cli.programs import print_result, project_option, read_source
+from athena.discovery.export import write_file_beneath
 
 EXPORT_HEADER_PATTERN = re.compile(r"(?P<about>(?:# (?!Example:).*\n)+)(?:# Example:\n(?P<example>(?:#   .*\n)+))?\n")
 
@@ -88,8 +89,7 @@ def export_skills(folder: str, project: str | None, json_output: bool) -> None:
     files = invoke_operation("export_skills", project)
     os.makedirs(folder, exist_ok=True)
     for name, text in files.items():
-        with open(os.path.join(folder, os.path.basename(name)), "w", encoding="utf-8") as file:
-            file.write(text)
+        write_file_beneath(folder, os.path.basename(name), text)
     if json_output:
         return output.print_json({"written": sorted(files)})
     return click.echo(

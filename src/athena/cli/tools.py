@@ -105,5 +105,5 @@ def _print_tools(category: str | None) -> None:
     for operation in catalog.list_operations(category):
         if operation.category != heading:
             heading = operation.category
-            click.echo(click.style(f"{heading}: {catalog.categories[heading]}", bold=True))
+            click.echo(output.style(f"{heading}: {catalog.categories[heading]}", bold=True))
         click.echo(f"  {operation.name:<18} {operation.summary}")

@@ -1,14 +1,166 @@
-"""Write files atomically and lock them across processes. Standard library only and quick to import: hooks use it."""
+"""Open files beneath a folder, write them atomically, lock them. Standard library only: every hook imports it."""
 
 from __future__ import annotations
 
+import errno
 import os
 
 TYPE_CHECKING = False  # importing typing costs `athena mcp` more than this module
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 LOCK_POLL_INTERVAL_S = 0.01
+MAX_FOLDER_DEPTH = 100  # each folder on the way holds a descriptor open
+FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # O_PATH: search permission is enough
+SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # neither a pipe nor a terminal has an effect
+
+
+def create_private_folder(path: str | os.PathLike[str]) -> None:
+    """Create a folder, and those above it that are missing, for the owner alone; leave one that exists as it is."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileNotFoundError:
+        create_private_folder(os.path.dirname(os.path.abspath(path)))
+        create_private_folder(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
+def open_beneath(root: str | os.PathLike[str], relative_path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """Open a plain file, or with O_DIRECTORY a folder, beneath `root` and return its descriptor; follow no link.
+
+    Each part of the path is opened in the descriptor of its folder, so nobody can exchange a part for a link between
+    a check and its use. Raise OSError for a link, for a path that leads out, and for a device, pipe or socket.
+    """
+    folder, name = _open_parent(root, relative_path)
+    try:
+        return _open_plain(name, flags, mode, folder)
+    finally:
+        os.close(folder)
+
+
+def open_folder_beneath(root: str | os.PathLike[str], relative_path: str, *, create_mode: int | None = None) -> int:
+    """Open a folder beneath `root` and return its descriptor for `dir_fd`; follow no link.
+
+    With `create_mode`, subject to the umask, create the folders that are missing.
+    """
+    folder = os.open(root, FOLDER_FLAGS)
+    try:
+        for name in _split_path(relative_path):
+            folder = _enter_folder(folder, name, relative_path, create_mode)
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
+
+
+def iter_files_beneath(
+    root: str | os.PathLike[str], may_enter: Callable[[str], bool] = lambda _: True, *, start: str = ""
+) -> Iterator[tuple[str, int | OSError]]:
+    """Yield each file beneath a folder as its relative path and an open descriptor; follow no link.
+
+    With `start`, a path beneath `root`, only those beneath that folder, with paths relative to it. In place of the
+    descriptor comes the error of what is no plain file (a link, a pipe) or cannot be opened. The descriptor is closed
+    at the next step. `may_enter` gets the relative path of a folder and decides about it.
+    """
+    folder = open_beneath(root, start, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield from _iter_folder(folder, "", may_enter, MAX_FOLDER_DEPTH)
+    finally:
+        os.close(folder)
+
+
+def _iter_folder(
+    folder: int, prefix: str, may_enter: Callable[[str], bool], depth_left: int
+) -> Iterator[tuple[str, int | OSError]]:
+    with os.scandir(folder) as entries:
+        names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    for name, is_folder in names:  # the kind may change at any time: it decides the order and nothing else
+        if not is_folder:
+            yield from _iter_file(folder, name, prefix)
+    for name, is_folder in names:
+        path = prefix + name
+        if not is_folder or not may_enter(path):
+            continue
+        try:
+            if not depth_left:
+                raise OSError(errno.ENAMETOOLONG, "too many folders inside each other", path)
+            inner = _open_plain(name, os.O_RDONLY | os.O_DIRECTORY, 0, folder)
+        except OSError as error:
+            yield path, error
+            continue
+        try:
+            yield from _iter_folder(inner, path + os.sep, may_enter, depth_left - 1)
+        finally:
+            os.close(inner)
+
+
+def _iter_file(folder: int, name: str, prefix: str) -> Iterator[tuple[str, int | OSError]]:
+    try:
+        file = _open_plain(name, os.O_RDONLY, 0, folder)
+    except OSError as error:
+        yield prefix + name, error
+        return
+    try:
+        yield prefix + name, file
+    finally:
+        os.close(file)
+
+
+def _open_parent(root: str | os.PathLike[str], relative_path: str) -> tuple[int, str]:
+    """Open the folder of a file beneath `root`, and return its descriptor and the file's name."""
+    parts = _split_path(relative_path) or ["."]
+    return open_folder_beneath(root, os.sep.join(parts[:-1])), parts[-1]
+
+
+def _split_path(relative_path: str) -> list[str]:
+    parts = [part for part in relative_path.split(os.sep) if part not in ("", os.curdir)]
+    if os.path.isabs(relative_path) or os.pardir in parts:
+        raise OSError(errno.EXDEV, "the path leads out of its folder", relative_path)
+    return parts
+
+
+def _enter_folder(folder: int, name: str, relative_path: str, create_mode: int | None) -> int:
+    """Open a folder inside another one, which is closed then; create it if it is missing and may be created."""
+    try:
+        inner = os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+    except FileNotFoundError:
+        if create_mode is None:
+            raise
+        try:  # noqa: SIM105  # contextlib would double the time of importing this module
+            os.mkdir(name, create_mode, dir_fd=folder)
+        except FileExistsError:  # another process created it just now
+            pass
+        return _enter_folder(folder, name, relative_path, None)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise OSError(errno.ELOOP, f"{name} is a link or no folder", relative_path) from None
+        raise
+    os.close(folder)
+    return inner
+
+
+def _open_plain(name: str, flags: int, mode: int, folder: int) -> int:
+    """Open a plain file or a folder inside a folder; raise OSError for a link and everything else."""
+    try:
+        file = os.open(name, (flags & ~os.O_TRUNC) | SAFE_FLAGS, mode, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link", name) from None
+        raise
+    try:
+        kind = os.fstat(file).st_mode & 0o170000
+        if kind == 0o040000 and not flags & os.O_DIRECTORY:
+            raise IsADirectoryError(errno.EISDIR, "it is a folder", name)
+        if kind not in (0o100000, 0o040000):
+            raise OSError(errno.ENXIO, "it is no plain file", name)
+        if flags & os.O_TRUNC:
+            os.ftruncate(file, 0)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
 
 
 def write_file_atomically(
@@ -20,6 +172,7 @@ def write_file_atomically(
     skip_same: bool = False,
     sync: bool = True,
     before_replace: Callable[[], None] | None = None,
+    dir_fd: int | None = None,
 ) -> bool:
     """Replace a file's content atomically, and return whether it was written.
 
@@ -28,17 +181,18 @@ def write_file_atomically(
     `mode` is subject to the umask unless `exact_mode` is set. With `skip_same` a regular file that has this content
     and mode already is left alone. `sync=False` leaves out the fsync, for files that can be regenerated.
     `before_replace` runs when the data is on disk; if it raises, the file stays as it was.
+    With `dir_fd` the path starts at that open folder.
     """
     path = os.fspath(path)
     if skip_same and _has_content(path, data, mode):
         return False
-    temp_path = _write_temp_file(path, data, mode, exact_mode, sync)
+    temp_path = _write_temp_file(path, data, mode, exact_mode, sync, dir_fd)
     try:
         if before_replace is not None:
             before_replace()
-        os.replace(temp_path, path)
+        os.replace(temp_path, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except BaseException:
-        os.unlink(temp_path)
+        os.unlink(temp_path, dir_fd=dir_fd)
         raise
     return True
 
@@ -56,11 +210,13 @@ def create_file_atomically(path: str | os.PathLike[str], data: bytes | memoryvie
     return True
 
 
-def _write_temp_file(path: str, data: bytes | memoryview, mode: int, exact_mode: bool, sync: bool) -> str:
+def _write_temp_file(
+    path: str, data: bytes | memoryview, mode: int, exact_mode: bool, sync: bool, dir_fd: int | None = None
+) -> str:
     """Write a temporary file beside `path` and return its path."""
     # not derived from the name, which may be as long as the file system allows
     temp_path = os.path.join(os.path.dirname(path), f".athena-{os.urandom(8).hex()}.part")
-    descriptor = os.open(temp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(temp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=dir_fd)
     try:
         try:
             rest = memoryview(data)
@@ -73,7 +229,7 @@ def _write_temp_file(path: str, data: bytes | memoryview, mode: int, exact_mode:
         finally:
             os.close(descriptor)
     except BaseException:
-        os.unlink(temp_path)
+        os.unlink(temp_path, dir_fd=dir_fd)
         raise
     return temp_path
 
@@ -104,7 +260,7 @@ class FileLock:
         """Open the lock file, creating it and its folder for the owner alone if they are missing."""
         self.path = os.fspath(path)
         if folder := os.path.dirname(self.path):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            create_private_folder(folder)
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def acquire(self, timeout_s: float | None = None) -> bool:

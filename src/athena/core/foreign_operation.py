@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from athena.core.json_schema import JsonSchemaType, StepBudget, get_properties, get_required_names
-from athena.core.operation import Docstring, Effect, Operation, Parameter, suggest_name
+from athena.core.operation import EVERYONE, Docstring, Effect, Operation, Parameter, Reach, suggest_name
 from athena.errors import InvalidInput
 
 SendCall = Callable[..., Awaitable[Any]]  # takes the context and a mapping of arguments
@@ -24,6 +24,8 @@ class ToolDefinition(NamedTuple):
     result: Mapping[str, Any] = {}  # JSON Schema; an empty one allows everything
     effect: Effect = Effect.EXECUTE
     approval: bool = False
+    private_mark: str = ""
+    accepted_marks: frozenset[str] = frozenset()
 
 
 class ForeignOperation(Operation[Any, ..., Any]):
@@ -33,7 +35,9 @@ class ForeignOperation(Operation[Any, ..., Any]):
 
     def __init__(self, definition: ToolDefinition, run: SendCall) -> None:
         self.definition = definition
-        self.effect, self.approval, self.programs = definition.effect, definition.approval, True
+        self.effect, self.approval = definition.effect, definition.approval
+        self.private_mark, self.accepted_marks = definition.private_mark, definition.accepted_marks
+        self.callers, self.reach = EVERYONE, frozenset({Reach.NETWORK})
         self.category, self.bare_name, self.short_name = definition.category, definition.name, ""
         self.name = f"{definition.category}.{definition.name}"
         self._send = run

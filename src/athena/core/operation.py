@@ -1,7 +1,7 @@
 """Operations: typed functions that are declared once and offered on every surface."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import cached_property
@@ -19,17 +19,40 @@ class Effect(StrEnum):
     APPROVE = "approve"  # decides in a person's place: offered to people only
 
 
+class CallerKind(StrEnum):
+    PERSON = "person"  # at a terminal
+    API = "api"  # an application: the Python API, HTTP
+    PROGRAM = "program"  # in the sandbox
+    MODEL = "model"  # over MCP
+    HOOK = "hook"  # of a coding agent
+
+
+class Reach(StrEnum):
+    """What an operation touches beyond the records of its own project."""
+
+    FILES = "files"  # reads files of this machine
+    PROJECTS = "projects"  # reads or changes other projects
+    SETTINGS = "settings"  # changes what later calls may do
+    VOICE = "voice"  # stores texts as the words of a person, or decides in a person's place
+    NETWORK = "network"  # sends data to another machine or program
+
+
+PEOPLE = frozenset({CallerKind.PERSON, CallerKind.API})
+EVERYONE = PEOPLE | {CallerKind.PROGRAM, CallerKind.MODEL}
+EVERYONE_AND_HOOKS = EVERYONE | {CallerKind.HOOK}
+
+
 class Caller(Protocol):
-    """The caller of an operation: its surface, its permissions, and the log of its calls."""
+    """The caller of an operation: its surface and kind, and the log of its calls."""
 
     @property
     def surface(self) -> str: ...
 
     @property
-    def allowed(self) -> frozenset[Effect]: ...
+    def caller(self) -> CallerKind: ...
 
     def record_call(
-        self, operation: str, effect: Effect, arguments: Mapping[str, Any]
+        self, operation: "Operation[Any, ..., Any]", arguments: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[Self]: ...
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
@@ -73,6 +96,8 @@ class Operation(Generic[C, P, R]):
 
     asks = ""  # short requests between semicolons, as people would type them; tool search compares a request with them
     is_foreign = False  # True for the tool of a connected server
+    private_mark = ""  # marks the run that calls it: its results are private
+    accepted_marks: frozenset[str] = frozenset()  # of a server's tool: what a run may have read before it calls it
 
     def __init__(
         self,
@@ -80,14 +105,16 @@ class Operation(Generic[C, P, R]):
         effect: Effect,
         short: str = "",
         *,
+        callers: frozenset[CallerKind] = frozenset(),
+        reach: frozenset[Reach] = frozenset(),
         approval: bool = False,
-        programs: bool = True,
         asks: str = "",
     ) -> None:
         self.run = run
         self.effect = effect
+        self.callers = callers
+        self.reach = reach
         self.approval = approval
-        self.programs = programs
         self.asks = asks
         self.name: str = run.__name__  # unique in the catalog
         self.bare_name = self.name  # unique in its category
@@ -104,15 +131,17 @@ class Operation(Generic[C, P, R]):
 
     async def __call__(self, ctx: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Check permission and arguments, record the call, run. Every call goes through here."""
-        if self.effect not in ctx.allowed:
-            is_approval = self.effect is Effect.APPROVE
-            hint = "a person runs: athena approve ID" if is_approval else f"{self.name} needs {str(self.effect)!r}"
-            raise Denied(f"{ctx.surface} may not {self.effect}", hint=hint)
+        if ctx.caller not in self.callers:
+            hint = "a person runs: athena approve ID" if self.effect is Effect.APPROVE else self._format_callers_hint()
+            raise Denied(f"a {ctx.caller} may not call {self.path}", hint=hint)
         arguments = self.check_arguments(dict(zip(self.parameter_names, args, strict=False)) | kwargs)
-        async with ctx.record_call(self.name, self.effect, arguments) as recorded:
+        async with ctx.record_call(self, arguments) as recorded:
             result = await self.run(recorded, **arguments)  # type: ignore[call-arg]  # checked above
         ctx.record_usage(self.name, arguments, result)
         return result
+
+    def _format_callers_hint(self) -> str:
+        return f"for {' and '.join(sorted(self.callers))}" if self.callers else "it declares no callers"
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments, or raise InvalidInput with the signature as hint."""
@@ -233,11 +262,19 @@ def _format_parameter(p: Parameter) -> str:
 
 
 def operation(
-    effect: Effect, *, short: str = "", approval: bool = False, programs: bool = True, asks: str = ""
+    effect: Effect,
+    *,
+    callers: frozenset[CallerKind] = frozenset(),
+    reach: Iterable[Reach] = (),
+    short: str = "",
+    approval: bool = False,
+    asks: str = "",
 ) -> Callable[[Callable[Concatenate[C, P], Awaitable[R]]], Operation[C, P, R]]:
     """Declare an operation; `short` is a second name, without the noun of its category.
 
-    With `approval` a program that calls it waits until a person approves; `programs=False` hides it from programs.
+    Nobody but `callers` may call it, and it touches nothing beyond its project except what `reach` says. With
+    `approval` a program that calls it waits until a person approves.
     `asks` are two to five short requests between semicolons, as people would type them; tool search compares with them.
     """
-    return lambda run: Operation(run, effect, short, approval=approval, programs=programs, asks=asks)
+    touched = frozenset(reach)
+    return lambda run: Operation(run, effect, short, callers=callers, reach=touched, approval=approval, asks=asks)

@@ -1,4 +1,4 @@
-"""Find invisible characters in texts, and make texts storable in every database."""
+"""Find invisible characters in texts, escape them for a terminal, make texts storable in every database."""
 
 import re
 import unicodedata
@@ -8,6 +8,21 @@ INVISIBLE_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, d
 INVISIBLE_FILLER_PATTERN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
+
+# What a terminal obeys (controls, also as undecodable bytes) and what hides or reorders text. One variation selector
+# after a character belongs to an emoji, more of them hide something.
+TERMINAL_UNSAFE_PATTERN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]|(?<=[\ufe00-\ufe0f])[\ufe0e\ufe0f]"
+)
+
+
+def escape_control_chars(text: str) -> str:
+    """Replace control characters, and characters that hide or reorder others, by escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+    return TERMINAL_UNSAFE_PATTERN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def is_invisible(char: str) -> bool:

@@ -9,6 +9,7 @@ from athena.errors import InvalidInput
 
 MAX_PROJECT_CHARS = 1_000
 Kind = Literal["memory", "event", "task", "entity", "pattern", "skill"]  # each is searched separately
+Author = Literal["person", "agent", "tool", "document"]  # who said a text
 HOOK_SURFACE = "hook"
 # The hook client runs alone in users' data folders, so it has its own copies; a test compares them.
 HOOK_EVENTS = (
@@ -58,6 +59,7 @@ class Call(NamedTuple):
     started: float
     key: str | None = None  # a repeated call with the same key happens once
     arguments_digest: str = ""  # set with a key, so that another call with the same key is refused
+    author: Author = "agent"  # of texts that the call stores
     run: str | None = None  # id of the program's run that makes the call
 
     def with_kind(self, kind: Kind) -> "Call":

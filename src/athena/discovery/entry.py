@@ -5,7 +5,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from athena.core.catalog import AnyOperation, Catalog
-from athena.core.operation import Effect
+from athena.core.operation import EVERYONE, CallerKind, Effect
 from athena.programs.values import KeptSkill
 
 # How the names of tools begin that change nothing, for servers that do not declare whether a tool does.
@@ -29,6 +29,10 @@ class ToolEntry(NamedTuple):
     parameters: tuple[tuple[str, str], ...]  # names and help texts
     is_read_only: bool  # declared, or guessed from the name
     target: AnyOperation | KeptSkill
+
+    @property
+    def callers(self) -> frozenset[CallerKind]:
+        return EVERYONE if isinstance(self.target, KeptSkill) else self.target.callers
 
     @property
     def effect(self) -> Effect:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from athena.core.files import write_file_atomically
+from athena.core.files import open_folder_beneath, write_file_atomically
 from athena.core.hashing import hash_text
 from athena.discovery.entry import ToolEntry, to_valid_utf8
 from athena.errors import Conflict, InvalidInput
@@ -80,14 +80,23 @@ def write_folder(folder: str, files: Mapping[str, str], *, force: bool = False) 
     _write_manifest(folder, both)
     changed = [path for path, text in files.items() if digests[path] != hash_text(text)]
     for path in changed:
-        _write_file(os.path.join(folder, path), files[path])
+        write_file_beneath(folder, path, files[path])
     stale = [path for path in manifest if path not in files and digests[path] is not None]
     for path in stale:
-        os.unlink(os.path.join(folder, path))
-        if not os.listdir(parent := os.path.dirname(os.path.join(folder, path))):
-            os.rmdir(parent)
+        _remove_file(folder, path)
     _write_manifest(folder, {path: hash_text(text) for path, text in files.items()})
     return ExportResult(len(changed), len(files) - len(changed), len(stale))
+
+
+def _remove_file(folder: str, path: str) -> None:
+    """Remove a file of an earlier export, and its folder if that is empty then."""
+    parent = open_folder_beneath(folder, os.path.dirname(path))
+    try:
+        os.unlink(os.path.basename(path), dir_fd=parent)
+    finally:
+        os.close(parent)
+    if not os.listdir(parent_path := os.path.dirname(os.path.join(folder, path))):
+        os.rmdir(parent_path)  # a link is no folder to it
 
 
 def _create_folder(folder: str, files: Mapping[str, str]) -> ExportResult:
@@ -96,7 +105,7 @@ def _create_folder(folder: str, files: Mapping[str, str]) -> ExportResult:
     try:
         os.makedirs(part)
         for path, text in files.items():
-            _write_file(os.path.join(part, path), text)
+            write_file_beneath(part, path, text)
         _write_manifest(part, {path: hash_text(text) for path, text in files.items()})
         os.rename(part, folder)
     finally:
@@ -135,9 +144,13 @@ def _digest_file(folder: str, path: str) -> str | None:
 
 def _write_manifest(folder: str, digests: Mapping[str, str]) -> None:
     text = json.dumps({"files": dict(sorted(digests.items()))}, indent=1) + "\n"
-    _write_file(os.path.join(folder, MANIFEST_FILE), text)
+    write_file_beneath(folder, MANIFEST_FILE, text)
 
 
-def _write_file(path: str, text: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    write_file_atomically(path, text.encode(), 0o666, sync=False)
+def write_file_beneath(folder: str, path: str, text: str) -> None:
+    """Write a file of an export; a link at its place is replaced, and one on the way to it is an error."""
+    parent = open_folder_beneath(folder, os.path.dirname(path), create_mode=0o755)
+    try:
+        write_file_atomically(os.path.basename(path), text.encode(), 0o644, sync=False, dir_fd=parent)
+    finally:
+        os.close(parent)

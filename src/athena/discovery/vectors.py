@@ -211,7 +211,7 @@ class ToolVectors:
         buffer = io.BytesIO()
         np.save(buffer, rows, allow_pickle=False)
         with contextlib.suppress(OSError):  # a full disk, or a removed folder: the next start builds them again
-            write_file_atomically(self._file, buffer.getbuffer(), 0o666, sync=False)
+            write_file_atomically(self._file, buffer.getbuffer(), sync=False)
 
     @property
     def _row_dtype(self) -> Any:

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from athena.embedding.embedder import Excerpt, PassageEncoding, QuestionEncoding, TokenStates
-from athena.errors import Unavailable
+from athena.errors import AthenaError, Unavailable
 
 # numpy, onnxruntime and tokenizers take 90 ms to import: only a process that embeds something pays for them.
 if TYPE_CHECKING:
+    from mmap import mmap
+
     import numpy as np
     from numpy.typing import NDArray
     from tokenizers import Encoding, Tokenizer
 
 BUNDLED_MODEL_DIR = Path(__file__).parent / "minilm"
+CHECKSUMS_FILE = "SHA256SUMS"  # scripts/build_model.py writes it: every file that we load stands there
 
 MAX_TEXT_TOKENS = 256  # the model was trained on no longer texts
 PROJECTION_BATCH_TOKENS = 5
@@ -93,12 +96,12 @@ class MiniLM:
 
     def _load_projection(self) -> NDArray[np.float32]:
         if self._projection_matrix is None:
+            import io
+
             import numpy as np
 
-            try:
-                self._projection_matrix = np.load(self._folder / "projection.npy", allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise _create_unavailable(error) from error
+            content = ModelFiles(self._folder).read_file("projection.npy")
+            self._projection_matrix = np.load(io.BytesIO(content), allow_pickle=False)
         return self._projection_matrix
 
     def _ensure_loaded(self) -> LoadedModel:
@@ -129,7 +132,63 @@ class MiniLM:
         return outputs
 
 
+class ModelFiles:
+    """The files of a model: each one must match its checksum."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            lines = (folder / CHECKSUMS_FILE).read_text("ascii").splitlines()
+            self._digests = {name: digest for digest, name in (line.split("  ") for line in lines)}
+        except (OSError, ValueError) as error:
+            raise _create_unavailable(error) from error
+
+    def read_file(self, name: str) -> bytes:
+        """Read a file and check it."""
+        try:
+            content = (self._folder / name).read_bytes()
+        except OSError as error:
+            raise _create_unavailable(error) from error
+        self._check_content(name, content)
+        return content
+
+    def start_check(self, name: str) -> Callable[[], Path]:
+        """Start to check a large file in a thread; return a function that waits for it and returns the real path."""
+        errors: list[AthenaError] = []
+        path = self._folder / name
+
+        def check_file() -> None:
+            import mmap
+
+            try:
+                # mapped, because the model maps it as well: nothing is copied, and the hash runs without the GIL
+                with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                    self._check_content(name, content)
+            except AthenaError as error:
+                errors.append(error)
+            except (OSError, ValueError) as error:  # ValueError: an empty file
+                errors.append(_create_unavailable(error))
+
+        def wait_for_check() -> Path:
+            thread.join()
+            if errors:
+                raise errors[0]
+            return path.resolve()
+
+        thread = threading.Thread(target=check_file, daemon=True)
+        thread.start()
+        return wait_for_check
+
+    def _check_content(self, name: str, content: bytes | mmap) -> None:
+        import hashlib  # 3 ms, for OpenSSL
+
+        if hashlib.sha256(content).hexdigest() != self._digests.get(name):
+            raise _create_unavailable(f"{self._folder / name} is damaged")
+
+
 def _load_model(folder: Path) -> LoadedModel:
+    files = ModelFiles(folder)
+    wait_for_weights = files.start_check("weights.bin")  # while the libraries are imported
     # From 1.29 on onnxruntime sends telemetry for every session, and its telemetry thread makes a forked child
     # hang at exit. Only this variable, set before the import, disables all of it.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
@@ -161,26 +220,17 @@ def _load_model(folder: Path) -> LoadedModel:
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.log_severity_level = 4
+    tokenizer = Tokenizer.from_buffer(files.read_file("tokenizer.json"))
+    graph = files.read_file("model.onnx")
+    # The graph comes from memory, so onnxruntime has to be told where the weights are: the real folder, not a link.
+    weights_folder = str(wait_for_weights().parent)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", weights_folder)
     try:
-        tokenizer = Tokenizer.from_buffer(_read_verified(folder, "tokenizer.json"))
-        # Resolved, because onnxruntime looks for the weights beside the file and not beside a link to it.
-        model = (folder / "model.onnx").resolve(strict=True)
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except (OSError, *failures) as error:
         raise _create_unavailable(error) from error
     tokenizer.enable_truncation(MAX_TEXT_TOKENS)
     return LoadedModel(session, tokenizer, failures)
-
-
-def _read_verified(folder: Path, name: str) -> bytes:
-    """Read a file and check its SHA-256 sum, because tokenizers has no distinct error for a damaged file."""
-    import hashlib  # 3 ms, for OpenSSL
-
-    content = (folder / name).read_bytes()
-    line = f"{hashlib.sha256(content).hexdigest()}  {name}"
-    if line not in (folder / "SHA256SUMS").read_text().splitlines():
-        raise _create_unavailable(f"{folder / name} is damaged")
-    return content
 
 
 def _create_unavailable(cause: object) -> Unavailable:

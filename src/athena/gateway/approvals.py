@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from athena.core.files import lock_file, write_file_atomically
+from athena.core.files import create_private_folder, lock_file, write_file_atomically
 from athena.core.foreign_operation import ToolDefinition, assign_identifiers, to_identifier
 from athena.core.hashing import hash_text
 from athena.core.operation import Effect
@@ -210,7 +210,7 @@ class ApprovalStore:
         self._write_file(self._file_path(server), json.dumps(approvals._asdict() | {"tools": tools}, indent=1))
 
     def _write_file(self, path: str, text: str) -> None:
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        create_private_folder(self.folder)
         write_file_atomically(path, text.encode())
 
     def _delete_file(self, server: str, extension: str) -> None:

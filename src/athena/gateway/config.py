@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from athena.core.files import lock_file, write_file_atomically
 from athena.core.foreign_operation import to_identifier
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
+from athena.storage.privacy import ALL_MARKS, FILES_MARK, SERVER_MARK_PREFIX
 
 SERVERS_FILE = "servers.json"
 SERVERS_KEY = "mcpServers"
@@ -70,6 +71,16 @@ class ServerEntry(NamedTuple):
     @property
     def approval(self) -> ApprovalPolicy:
         return self.options.get("approval", "never")  # type: ignore[no-any-return]  # `validate_entry` checked it
+
+    @property
+    def is_private(self) -> bool:
+        """Return whether its results may go to no other server, unless that one accepts them."""
+        return self.options.get("private") is True
+
+    @property
+    def accepted_marks(self) -> frozenset[str]:
+        """The private sources that a program may have read before it calls this server."""
+        return frozenset(self.options.get("accepts", ()))
 
     @property
     def is_disabled(self) -> bool:
@@ -133,6 +144,16 @@ class ServersFile:
             del servers[name]
 
         self._update(delete_entry)
+
+    def update_entry(self, name: str, changes: Mapping[str, Any]) -> None:
+        """Change options of a server; None removes an option."""
+
+        def merge_options(servers: dict[str, Any]) -> None:
+            options = servers[name] | changes
+            servers[name] = {key: value for key, value in options.items() if value is not None}
+            validate_entry(name, servers[name])
+
+        self._update(merge_options)
 
     def _read_json(self) -> dict[str, Any]:
         try:
@@ -220,8 +241,16 @@ def _check_own_options(options: Mapping[str, Any], create_error: Callable[[str],
             raise create_error(f"{key} must be a number of seconds, at most {MAX_TIMEOUT_S:.0f}")
     if options.get("approval", "never") not in ("never", "destructive", "always"):
         raise create_error("approval must be never, destructive or always")
-    if not isinstance(options.get("disabled", False), bool):
-        raise create_error("disabled must be true or false")
+    for key in ("disabled", "private"):
+        if not isinstance(options.get(key, False), bool):
+            raise create_error(f"{key} must be true or false")
+    accepts = options.get("accepts", [])
+    if not (isinstance(accepts, list) and all(isinstance(mark, str) and _is_mark(mark) for mark in accepts)):
+        raise create_error(f"accepts must be a list of {FILES_MARK}, {SERVER_MARK_PREFIX}NAME or {ALL_MARKS}")
+
+
+def _is_mark(text: str) -> bool:
+    return text in (FILES_MARK, ALL_MARKS) or bool(re.fullmatch(rf"{SERVER_MARK_PREFIX}\w+", text))
 
 
 def reject_self(entry: ServerEntry) -> ServerEntry:

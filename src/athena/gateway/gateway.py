@@ -45,6 +45,7 @@ from athena.gateway.config import LOGINS_FOLDER, ServerEntry, ServersFile, assig
 from athena.gateway.values import ConnectedServer, Status
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
+from athena.storage.privacy import SERVER_MARK_PREFIX
 
 if TYPE_CHECKING:
     from athena.gateway.connections import ConnectionPool, LoopTask
@@ -211,7 +212,10 @@ class Gateway:
     def _create_operation(
         self, server: str, entry: ServerEntry, remote_name: str, approved: ApprovedTool
     ) -> ForeignOperation:
-        definition = create_definition(server, approved, entry.approval)
+        definition = create_definition(server, approved, entry.approval)._replace(
+            private_mark=f"{SERVER_MARK_PREFIX}{server}" if entry.is_private else "",
+            accepted_marks=entry.accepted_marks,
+        )
         path = f"{server}.{approved.program_name}"
         tool = RemoteTool(server, remote_name, path, definition.effect is Effect.READ, definition.approval)
         return ForeignOperation(definition, partial(self.call_tool, tool))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from athena.core.files import write_file_atomically
+from athena.core.files import create_private_folder, write_file_atomically
 from athena.core.threads import start_in_thread
 from athena.errors import Denied, Unavailable
 from athena.gateway.config import LOGINS_FOLDER, LOOPBACK_HOSTS
@@ -43,7 +43,7 @@ class OAuthTokenStore:
 
     def _save(self, **fields: Any) -> None:
         self.data = self.data | fields | {"url": self.url}
-        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+        create_private_folder(os.path.dirname(self._path))
         write_file_atomically(self._path, json.dumps(self.data).encode())
 
     def clear(self) -> None:

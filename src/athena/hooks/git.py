@@ -4,21 +4,31 @@ A repository can be hostile: its configuration names programs for hooks, file mo
 transports. We run only commands that read the index, file times and commits, and switch off every program that the
 configuration could name. `diff-files` reads a file through its filters when the file times do not decide whether it
 changed, so we do not run it where the configuration names filters.
+
+A hostile folder can also lead git to another repository, whose commits and file names would enter the briefing here:
+by a `.git` file or link, a `commondir` file, or links inside `.git`. So we read from a `.git` folder itself, or from
+one that names this work tree; we resolve HEAD without following links and give git the commit's hash.
 """
 
 import os
+import re
 import selectors
 import subprocess
 import time
 from contextlib import suppress
 
-from athena.core.home.paths import find_git_root, read_first_line
+from athena.core.files import open_beneath
+from athena.core.home.paths import find_git_root, find_work_tree_folders, read_git_file
 from athena.memory.sessions.values import GitContext
 
 GIT_TIMEOUT_S = 0.4  # for all commands: a hook's answer matters more than the last changed file
 MAX_OUTPUT_BYTES = 64_000  # of one command
 MAX_LINE_CHARS = 200
 MAX_CHANGED_FILES, MAX_COMMITS = 40, 6
+MAX_GIT_FILE_BYTES = 16_000_000  # of `packed-refs`
+MAX_REFS = 5  # from HEAD to a commit, as in git
+HASH_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+WORK_TREE_PATTERN = re.compile(r"^\s*worktree\s*=\s*(.*?)\s*$", re.MULTILINE | re.IGNORECASE)
 SAFE_SETTINGS = (
     "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.pager=cat", "core.sshCommand=false", "core.askPass=",
     "core.untrackedCache=false", "log.showSignature=false", "gpg.program=false", "diff.external=", "credential.helper=",
@@ -42,36 +52,85 @@ FILTERS_COMMAND = ("config", "--includes", "--name-only", "--get-regexp", r"^(fi
 CHANGED_COMMAND = ("diff-files", "--name-only", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-z")
 STAGED_COMMAND = (
     "diff-index", "--cached", "--name-only", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-z",
-    "HEAD", "--",
 )  # fmt: skip
 
 
 def read_surroundings(folder: str, timeout_s: float = GIT_TIMEOUT_S) -> GitContext:
     """Return the branch, the changed files and the subjects of the last commits; all empty outside of git."""
     root = find_git_root(folder)
-    if root is None:
+    git_folders = None if root is None else _find_git_folders(root)
+    if root is None or git_folders is None:
         return GitContext()
     deadline = time.monotonic() + timeout_s
+    try:
+        branch, commit = _read_head(*git_folders)
+    except OSError:
+        return GitContext()
     option_names = _run_commands(root, (FILTERS_COMMAND,), timeout_s)[0].split()
-    has_no_filters = option_names == ["core.repositoryformatversion"]
-    commands = (LOG_COMMAND, STAGED_COMMAND, CHANGED_COMMAND) if has_no_filters else (LOG_COMMAND, STAGED_COMMAND)
-    log, staged, changed = (*_run_commands(root, commands, deadline - time.monotonic()), "")[:3]
-    files = dict.fromkeys(name for name in (*changed.split("\0"), *staged.split("\0")) if name)
-    subjects = tuple(subject[:MAX_LINE_CHARS] for subject in log.split("\n") if subject)
-    return GitContext(_read_branch(root), tuple(files)[:MAX_CHANGED_FILES], subjects)
+    commands: dict[str, tuple[str, ...]] = {}
+    if commit is not None:
+        commands["log"] = (*LOG_COMMAND, commit, "--")
+    if not os.path.islink(os.path.join(git_folders[0], "index")):
+        if commit is not None:
+            commands["staged"] = (*STAGED_COMMAND, commit, "--")
+        if option_names == ["core.repositoryformatversion"]:  # no filters
+            commands["changed"] = CHANGED_COMMAND
+    outputs = dict(
+        zip(commands, _run_commands(root, tuple(commands.values()), deadline - time.monotonic()), strict=True)
+    )
+    names = f"{outputs.get('changed', '')}\0{outputs.get('staged', '')}".split("\0")
+    files = dict.fromkeys(name for name in names if name)
+    subjects = tuple(subject[:MAX_LINE_CHARS] for subject in outputs.get("log", "").split("\n") if subject)
+    return GitContext(branch, tuple(files)[:MAX_CHANGED_FILES], subjects)
 
 
-def _read_branch(root: str) -> str | None:
-    """Read the branch from `.git/HEAD`; in a linked work tree `.git` is a file with the path of that folder."""
-    git_folder = os.path.join(root, ".git")
-    with suppress(OSError, ValueError):
-        if os.path.isfile(git_folder):
-            git_folder = os.path.join(root, read_first_line(git_folder).removeprefix("gitdir:").strip())
-        head = read_first_line(os.path.join(git_folder, "HEAD"))
-        if head.startswith("ref: refs/heads/"):
-            name = head.removeprefix("ref: refs/heads/").strip().encode("utf-8", "replace").decode()
-            return name[:MAX_LINE_CHARS] or None
+def _find_git_folders(root: str) -> tuple[str, str] | None:
+    """Return the folder with a work tree's HEAD and index, and the one with its refs; None if they are another's."""
+    git_path = os.path.join(root, ".git")
+    if os.path.islink(git_path):
+        return None
+    if os.path.isdir(git_path):
+        is_whole = not os.path.lexists(os.path.join(git_path, "commondir"))
+        return (git_path, git_path) if is_whole else None
+    if folders := find_work_tree_folders(root, git_path):
+        return folders
+    with suppress(OSError, ValueError):  # a submodule: the folder is in the repository around it and names this one
+        git_folder = read_git_file(root, git_path)
+        names_root = WORK_TREE_PATTERN.search(_read_file(git_folder, "config"))
+        if names_root and os.path.realpath(os.path.join(git_folder, names_root[1].strip('"'))) == root:
+            return git_folder, git_folder
     return None
+
+
+def _read_head(git_folder: str, common_folder: str) -> tuple[str | None, str | None]:
+    """Return the branch and the hash of the last commit."""
+    value = _read_file(git_folder, "HEAD").partition("\n")[0].strip()
+    branch = None
+    if value.startswith("ref: refs/heads/"):
+        branch = value.removeprefix("ref: refs/heads/").encode("utf-8", "replace").decode()[:MAX_LINE_CHARS]
+    with suppress(OSError, ValueError):
+        for _ in range(MAX_REFS):
+            if HASH_PATTERN.fullmatch(value):
+                return branch, value
+            if not value.startswith("ref: refs/"):
+                break
+            value = _read_ref(common_folder, value.removeprefix("ref: "))
+    return branch or None, None
+
+
+def _read_ref(common_folder: str, ref: str) -> str:
+    """Return the value of a ref: a commit's hash, or `ref: ` and another one."""
+    try:
+        return _read_file(common_folder, ref).partition("\n")[0].strip()
+    except FileNotFoundError:
+        end = (packed := "\n" + _read_file(common_folder, "packed-refs")).find(f" {ref}\n")
+        return packed[packed.rfind("\n", 0, end) + 1 : end] if end > 0 else ""
+
+
+def _read_file(folder: str, name: str) -> str:
+    """Read a file of git; one that is a link, or behind one, is an error."""
+    with open(open_beneath(folder, name), "rb") as file:
+        return file.read(MAX_GIT_FILE_BYTES).decode("utf-8", "surrogateescape")
 
 
 def _run_commands(root: str, commands: tuple[tuple[str, ...], ...], timeout_s: float) -> list[str]:
@@ -80,6 +139,7 @@ def _run_commands(root: str, commands: tuple[tuple[str, ...], ...], timeout_s: f
     environ = GIT_ENVIRON | {
         "PATH": _absolute_path_entries(),
         "GIT_CEILING_DIRECTORIES": os.path.dirname(root),
+        "GIT_WORK_TREE": root,  # not the one that the configuration names
     }
     processes: list[subprocess.Popen[bytes]] = []
     outputs = [b"" for _ in commands]

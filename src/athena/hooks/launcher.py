@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 
-from athena.core.files import write_file_atomically
+from athena.core.files import create_private_folder, write_file_atomically
 from athena.core.home.paths import HOOK_SOCKET, socket_path
 from athena.hooks import client
 
@@ -17,7 +17,7 @@ SIGNATURE = "# Written by Athena"  # marks a script as ours
 
 HOOK_SCRIPT = """#!/bin/sh
 {sign}, and again whenever its daemon starts: $1 is the event, its JSON comes on standard input.
-python={python} home={home}
+umask 077; python={python} home={home}
 {{ "$python" -I -S "$home/bin/hookclient.py" {own} {root} "$home" {socket} {timeout} "${{1:-}}" ||
   echo "the hook could not be run by $python" >"$home/logs/launcher.log"; }} 2>/dev/null
 exit 0
@@ -36,7 +36,7 @@ def install_launchers(home: str, python: str | None = None, timeout_ms: int = TI
     """Write the launchers and the hook client into a data folder; return the path of the hook launcher."""
     folder = os.path.join(home, BIN_FOLDER)
     for path in (home, folder, os.path.join(home, "logs")):
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        create_private_folder(path)
     values = {
         "python": python or sys.executable,
         "home": home,

@@ -4,6 +4,7 @@ A feature that stores more than memories (the graph, consolidation, programs) ad
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from athena.core.values import Call, Kind, Scope
@@ -31,7 +32,7 @@ async def update_memory(
     """Change content, tags, memory_type, metadata or importance; history keeps the old state."""
     now = store.clock()
     before = await store.database.read(lambda tx: locate(tx, call.scope, ref))
-    prepared = prepare_memory(_merge_changes(before.memory, changes), before.memory.created)
+    prepared = prepare_memory(_merge_changes(before.memory, changes, call), before.memory.created)
     if prepared.draft.content != before.memory.content:
         prepared = (await add_vectors(store.encoder, [prepared], set()))[0]
 
@@ -40,7 +41,7 @@ async def update_memory(
             row = await locate(tx, call.scope, before.memory.id)
             new = prepared
             if row.to_snapshot() != before.to_snapshot():  # changed since it was read: merge with its state now
-                new = prepare_memory(_merge_changes(row.memory, changes), row.memory.created)
+                new = prepare_memory(_merge_changes(row.memory, changes, call), row.memory.created)
             _refuse_duplicate(row, await rows.find_rows_by_digest(tx, row.scope, new.digest))
             await history_rows.insert_row_change(tx, row, call_id, now, "updated")
             await write.rewrite_memory(store, tx, row, new, now)
@@ -56,11 +57,12 @@ async def update_memory(
     return stored
 
 
-def _merge_changes(memory: Memory, changes: dict[str, Any]) -> Draft:
+def _merge_changes(memory: Memory, changes: dict[str, Any], call: Call) -> Draft:
     """Return a memory's content with changes; new metadata are added to the old, and a null removes a key."""
     merged = memory.metadata | (changes.get("metadata") or {})
     metadata = {key: value for key, value in merged.items() if value is not None}
-    return Draft.from_memory(memory, **changes | {"metadata": metadata})
+    draft = Draft.from_memory(memory, **changes | {"metadata": metadata})
+    return draft if draft.content == memory.content else replace(draft, author=call.author)
 
 
 def _refuse_duplicate(row: MemoryRow, others: list[MemoryRow]) -> None:
@@ -240,6 +242,7 @@ async def _restore_snapshot(store: Store, tx: Transaction, row: MemoryRow, state
         return
     _refuse_duplicate(row, await rows.find_rows_by_digest(tx, row.scope, state["digest"]))
     draft = Draft(state["content"], tuple(state["tags"]), state["memory_type"], state["metadata"], state["importance"])
+    draft = replace(draft, author=state.get("author", "agent"))
     prepared = prepare_memory(draft, row.memory.created)._replace(happened=state["happened"])
     await write.rewrite_memory(store, tx, row, prepared, now)
 

@@ -14,6 +14,7 @@ from athena.errors import InvalidInput
 from athena.memory import time
 from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, compute_digest_salt
 from athena.storage.arrays import quantize_vectors
+from athena.storage.privacy import FILES_MARK
 
 MAX_PASSAGE_WORDS = 90
 MAX_PASSAGES = 2_000  # of one text, about: a book gets longer passages instead of more
@@ -81,6 +82,8 @@ class PreparedMemory(NamedTuple):
             "created": now,
             "updated": now,
             "importance": draft.importance,
+            "author": draft.author or "agent",
+            "private": FILES_MARK if draft.author == "document" else "",
         }
 
 

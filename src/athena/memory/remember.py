@@ -1,6 +1,7 @@
 """Store memories: insert new ones, merge known ones, revive forgotten ones."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from athena.core.values import Call
@@ -31,6 +32,7 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_fi
     Without `read_first` the model encodes them afterwards: full text finds them at once, vectors a little later.
     """
     now = store.clock()
+    drafts = [draft if draft.author is not None else replace(draft, author=call.author) for draft in drafts]
     prepared = [_prepare_item(draft, i if len(drafts) > 1 else None, now) for i, draft in enumerate(drafts)]
 
     async def read_known_digests(tx: Transaction) -> set[str]:
@@ -115,4 +117,5 @@ def _merge_drafts(row: MemoryRow, draft: Draft) -> Draft:
         tags=tuple(spelling[key] for key in order)[:MAX_TAGS],
         metadata=row.memory.metadata | draft.metadata,
         importance=max(row.memory.importance, draft.importance),
+        author="person" if "person" in (row.memory.author, draft.author) else row.memory.author,
     )

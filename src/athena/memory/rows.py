@@ -7,19 +7,21 @@ from typing import Any, NamedTuple
 from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.values import Scope
 from athena.memory.values import Memory
-from athena.storage import scopes
+from athena.storage import privacy, scopes
 from athena.storage.database import Row, Transaction
 from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches, tag_key
 
 MEMORY_COLUMNS = (
-    "m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name"
+    "m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name,"
+    " m.author, m.private"
 )
+MEMORY_COLUMN_COUNT = 12
 FROM_MEMORIES = "FROM memories m JOIN scopes s ON s.id = m.scope"
 SELECT_ROWS_SQL = f"SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}"
 INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
-                                  happened, created, updated, importance)
+                                  happened, created, updated, importance, author, private)
             VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
-                    :happened, :created, :updated, :importance)"""
+                    :happened, :created, :updated, :importance, :author, :private)"""
 
 RELATED_ACTION = "related"  # the action that history records for a link
 CONTRADICTED_BY = "contradicted by"  # links a memory to a newer one that contradicts it
@@ -38,6 +40,7 @@ class MemoryRow(NamedTuple):
     label: str
     happened: float
     deleted: float | None
+    private: str  # marks of the private sources that its text may quote
 
     def to_snapshot(self) -> dict[str, Any]:
         """Return the state that history keeps and undo restores."""
@@ -49,6 +52,7 @@ class MemoryRow(NamedTuple):
             "memory_type": m.memory_type,
             "metadata": m.metadata,
             "importance": m.importance,
+            "author": m.author,
             "updated": m.updated,
             "happened": self.happened,
             "label": self.label,
@@ -58,7 +62,9 @@ class MemoryRow(NamedTuple):
 
 def memory_from_row(row: Row) -> Memory:
     """Build a memory from MEMORY_COLUMNS; columns after them are ignored."""
-    memory_id, short_hash, content, tags, memory_type, metadata, created, updated, importance, project = row[:10]
+    memory_id, short_hash, content, tags, memory_type, metadata, created, updated, importance = row[:9]
+    project, author, private = row[9:MEMORY_COLUMN_COUNT]
+    privacy.note_read(private)
     return Memory(
         memory_id,
         short_hash,
@@ -70,12 +76,13 @@ def memory_from_row(row: Row) -> Memory:
         updated,
         importance,
         project,
+        author,
     )
 
 
 def _to_memory_row(row: Row) -> MemoryRow:
-    scope, digest, label, happened, deleted = row[10:]
-    return MemoryRow(memory_from_row(row), scope, digest, label, happened, deleted)
+    scope, digest, label, happened, deleted = row[MEMORY_COLUMN_COUNT:]
+    return MemoryRow(memory_from_row(row), scope, digest, label, happened, deleted, row[MEMORY_COLUMN_COUNT - 1])
 
 
 def join_ids(ids: Iterable[int]) -> str:
@@ -219,6 +226,7 @@ async def find_known_digests(tx: Transaction, scope_ids: list[int], digests: lis
 
 async def insert_memory(tx: Transaction, scope: int, columns: dict[str, Any]) -> int:
     """Insert a row and return its id."""
+    columns["private"] = privacy.add_current_marks(columns["private"])
     short_hash = await _assign_short_hash(tx, scope, columns["digest"])
     # Not RETURNING: after it SQLite makes FTS5 flush, which costs fifteen times as much as reading the id back.
     await tx.execute(INSERT_MEMORY_SQL, scope=scope, hash=short_hash, **columns)
@@ -232,6 +240,7 @@ async def insert_memory(tx: Transaction, scope: int, columns: dict[str, Any]) ->
 
 async def insert_unindexed_memory(tx: Transaction, scope: int, columns: dict[str, Any]) -> int:
     """Insert a row that gets no full-text entry yet, with one statement less, and return its id."""
+    columns["private"] = privacy.add_current_marks(columns["private"])
     short_hash = await _assign_short_hash(tx, scope, columns["digest"])
     row = await tx.fetch_one(f"{INSERT_MEMORY_SQL} RETURNING id", scope=scope, hash=short_hash, **columns)
     assert row is not None
@@ -241,6 +250,8 @@ async def insert_unindexed_memory(tx: Transaction, scope: int, columns: dict[str
 async def update_memory_row(tx: Transaction, row: MemoryRow, columns: dict[str, Any]) -> None:
     if columns.get("digest", row.digest) != row.digest:
         columns["hash"] = await _assign_short_hash(tx, row.scope, columns["digest"])
+    if "content" in columns:
+        columns["private"] = privacy.add_current_marks(row.private)
     assignments = ", ".join(f"{name} = :{name}" for name in columns)
     await tx.execute(
         f"UPDATE memories SET {assignments} WHERE scope = :scope AND id = :id",

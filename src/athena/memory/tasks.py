@@ -279,6 +279,8 @@ async def _revise_task(store: Store, ref: Ref, alter: Alter, call: Call) -> Task
             row = await locate(tx, call.scope, ref)
             draft = await alter(tx, row)
             if draft is not None:
+                if draft.content != row.memory.content:
+                    draft = replace(draft, author=call.author)
                 await history_rows.insert_row_change(tx, row, call_id, now, "updated")
                 await write.rewrite_memory(store, tx, row, prepare_memory(draft, row.memory.created), now)
             return row.memory.id

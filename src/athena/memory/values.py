@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from athena.core.text import make_storable
-from athena.core.values import Kind
+from athena.core.values import Author, Kind
 from athena.errors import InvalidInput
 from athena.storage.filters import tag_key
 
@@ -44,6 +44,7 @@ class Memory:
     updated: float
     importance: float
     project: str
+    author: Author
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,19 @@ class Draft:
     metadata: dict[str, Any] = field(default_factory=dict)
     importance: float = 0.5
     redacted: tuple[str, ...] = ()
+    author: Author | None = None  # who said it; None is the author of the call that stores it
 
     @classmethod
     def from_memory(cls, memory: Memory, **changes: Any) -> "Draft":
         """Return the content of a stored memory, with some fields changed."""
-        draft = cls(memory.content, memory.tags, memory.memory_type, memory.metadata, memory.importance)
+        draft = cls(
+            memory.content,
+            memory.tags,
+            memory.memory_type,
+            memory.metadata,
+            memory.importance,
+            author=memory.author,
+        )
         return replace(draft, **changes)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, PEOPLE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
@@ -14,7 +14,7 @@ RunId = Annotated[str, Param("The run's id.", least=1, most=64)]
 
 @operation(
     Effect.EXECUTE,
-    programs=False,
+    callers=PEOPLE | {CallerKind.MODEL},
     asks="run this python code; compute it with a script; execute a program; calculate something in python; "
     "write a little program and run it; do the maths in code; process the data with a script; run a "
     "snippet",
@@ -39,6 +39,7 @@ async def execute_code(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="which programs have run; list past executions; what was executed lately; show recent program runs; "
     "which scripts were started; history of executions",
 )
@@ -58,6 +59,7 @@ async def list_runs(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="is my program done; what came out of that run; did the execution succeed; how far is the script; "
     "show the result of the run; is it still running",
 )
@@ -73,7 +75,8 @@ async def get_run(ctx: Context, run_id: RunId) -> Past:
 
 @operation(
     Effect.APPROVE,
-    programs=False,
+    callers=frozenset({CallerKind.PERSON}),
+    reach=[Reach.VOICE],
     asks="let the waiting program continue; give permission for the run; approve the execution; yes, the "
     "program may go on; I allow it; confirm the pending run",
 )

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, Reach, operation
 from athena.core.types import Param
 from athena.memory.consolidation import patterns
 from athena.memory.consolidation.values import Consolidated, Found, PatternType, Status, Strategy, WithEvidence
@@ -12,6 +12,8 @@ from athena.operations.context import Context
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
+    reach=[Reach.NETWORK],
     asks="look for patterns and tidy up your memories; learn from the last days; clean up the memory; go "
     "through recent events and draw conclusions; merge and refresh what you know; run the nightly "
     "clean-up",
@@ -33,6 +35,7 @@ async def consolidate(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="what habits have you noticed; what keeps happening; which patterns did you find; what recurs; what "
     "have you learned about how I work; regularities in my work; what usually leads to failure",
 )
@@ -52,6 +55,7 @@ async def list_patterns(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="why do you think this is a pattern; the evidence behind that pattern; tell me more about this "
     "pattern; what is it based on",
 )
@@ -65,6 +69,7 @@ async def get_pattern(ctx: Context, pattern_id: Annotated[int | str, Param("The 
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="when did you last tidy up; is the clean-up of memories running; has the consolidation been running; "
     "last time the memories were processed",
 )

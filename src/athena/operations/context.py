@@ -3,28 +3,47 @@
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from athena.core import tokens
-from athena.core.catalog import Catalog
+from athena.core.catalog import AnyOperation, Catalog
 from athena.core.hashing import hash_text
-from athena.core.operation import Effect
+from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.types import to_json
-from athena.core.values import HOOK_SURFACE, Call, Scope
+from athena.core.values import HOOK_SURFACE, Author, Call, Scope
 from athena.discovery.finder import ToolFinder
 from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
+from athena.memory.documents.access import FileAccess, find_project_roots
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
 from athena.storage import usage
 from athena.storage.call_log import CallLog
 from athena.storage.database import Database
+from athena.storage.privacy import PrivateReads, WatchedDatabase
 
 if TYPE_CHECKING:
     from athena.programs.runner import ProgramRunner
 
 PROGRAM_SURFACES = {"python", "http", "program"}  # a program reads their results, not a model
+CALLERS_BY_SURFACE = {
+    "cli": CallerKind.PERSON,
+    "python": CallerKind.API,
+    "http": CallerKind.API,
+    "evaluation": CallerKind.API,
+    "program": CallerKind.PROGRAM,
+    "mcp": CallerKind.MODEL,
+    HOOK_SURFACE: CallerKind.HOOK,
+}
+# Whose words a call stores, unless an operation that reaches people's voice says otherwise.
+AUTHORS: dict[CallerKind, Author] = {
+    CallerKind.PERSON: "person",
+    CallerKind.API: "agent",
+    CallerKind.PROGRAM: "agent",
+    CallerKind.MODEL: "agent",
+    CallerKind.HOOK: "tool",
+}
 
 
 @dataclass(frozen=True)
@@ -37,12 +56,28 @@ class Context:
     get_programs: Callable[[], "ProgramRunner"]  # imports the sandbox at the first call
     finder: ToolFinder
     gateway: Gateway
-    allowed: frozenset[Effect] = frozenset(Effect) - {Effect.APPROVE}
+    document_roots: tuple[str, ...] = ()  # folders below which programs and models may ingest files
     idempotency_key: str | None = None
     current_call: Call | None = None
+    reach: frozenset[Reach] = frozenset()  # of the operation in progress
     run_id: str | None = None  # of the program that makes the call
     workspace: str | None = None  # of that program
     is_run_closed: Callable[[], bool] = bool  # whether that run has ended; False outside of programs
+    private_reads: PrivateReads = field(default_factory=PrivateReads)  # what that run has read
+
+    @property
+    def caller(self) -> CallerKind:
+        return CALLERS_BY_SURFACE[self.surface]
+
+    def require_reach(self, reach: Reach) -> None:
+        """Raise an error unless the operation in progress declares this reach."""
+        if reach not in self.reach:
+            raise RuntimeError(f"{self.call.operation} must declare reach={reach}")
+
+    def create_file_access(self) -> FileAccess:
+        """Return the files that the caller may ingest."""
+        roots = (*find_project_roots(self.scope.project), *self.document_roots)
+        return FileAccess(self.gateway.home, is_confined=self.caller not in PEOPLE, roots=roots)
 
     @property
     def call(self) -> Call:
@@ -63,13 +98,16 @@ class Context:
     def database(self) -> Database:
         return self.store.database
 
-    def for_program(self, run_id: str, workspace: str, is_run_closed: Callable[[], bool]) -> "Context":
+    def for_program(
+        self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads
+    ) -> "Context":
         """Return the context of the calls that a program makes."""
+        database = self.database.deferred_sync  # the end of the run syncs once
         return replace(
             self,
-            store=self.store._replace(database=self.database.deferred_sync),  # the end of the run syncs once
+            store=self.store._replace(database=cast("Database", WatchedDatabase(database, private_reads))),
             surface="program",
-            allowed=self.allowed - {Effect.APPROVE},
+            private_reads=private_reads,
             idempotency_key=None,
             current_call=None,
             run_id=run_id,
@@ -78,23 +116,30 @@ class Context:
         )
 
     @asynccontextmanager
-    async def record_call(
-        self, operation: str, effect: Effect, arguments: Mapping[str, Any]
-    ) -> AsyncGenerator["Context"]:
+    async def record_call(self, operation: AnyOperation, arguments: Mapping[str, Any]) -> AsyncGenerator["Context"]:
         """Record a call: a write does so in its own transaction; reads and failures go to the call log."""
         began = self.store.clock()
         arguments_digest = (
             "" if self.idempotency_key is None else hash_text(json.dumps(to_json(arguments), sort_keys=True))
         )
-        call = Call(operation, self.surface, self.scope, began, self.idempotency_key, arguments_digest, self.run_id)
+        call = Call(
+            operation.name,
+            self.surface,
+            self.scope,
+            began,
+            self.idempotency_key,
+            arguments_digest,
+            AUTHORS[self.caller],
+            self.run_id,
+        )
         outcome = "done"
         try:
-            yield replace(self, current_call=call)
+            yield replace(self, current_call=call, reach=operation.reach)
         except AthenaError as error:
             outcome = error.code
             raise
         finally:
-            if effect is Effect.READ or outcome != "done":
+            if operation.effect is Effect.READ or outcome != "done":
                 elapsed = (self.store.clock() - began) * 1000
                 self.call_log.log_call(call, outcome, elapsed)
 

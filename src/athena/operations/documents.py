@@ -2,11 +2,10 @@
 
 from typing import Annotated
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, Reach, operation
 from athena.core.types import Param
 from athena.memory.documents import ingest
 from athena.memory.documents.ingest import Document, Ingested
-from athena.memory.documents.read import resolve_path
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -15,6 +14,8 @@ Source = Annotated[str, Param("The document's path, as list_documents shows it."
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
+    reach=[Reach.FILES],
     asks="read this file so that I can ask about it; import the folder; learn the handbook; index this "
     "document; load the pdf into your memory; make my notes folder searchable; take in these files; add "
     "the manual to your knowledge; study this document",
@@ -26,15 +27,17 @@ async def ingest_document(
 ) -> Ingested:
     """Keep a file, or every text file below a folder, as pieces that recall finds; again, it brings them up to date.
 
-    Files that are gone since are forgotten.
+    Files that are gone since are forgotten. Programs and models may read below the project's own folder and the folders
+    in `documents.roots`, and there no hidden files and no files that may hold keys.
 
     >>> documents.ingest_document(path="README.md", tags=["docs"])
     """
-    return await ingest.ingest_path(ctx.store, path, tags, ctx.call)
+    return await ingest.ingest_path(ctx.store, ctx.create_file_access(), path, tags, ctx.call)
 
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="which documents do you have; what files were imported; which books have you read; what have I "
     "uploaded to you; list the ingested files; sources you can search",
 )
@@ -48,6 +51,7 @@ async def list_documents(ctx: Context) -> list[Document]:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="show the imported document; the text of the handbook in order; open the manual you read; show all "
     "pieces of that document",
 )
@@ -56,11 +60,12 @@ async def get_document(ctx: Context, source: Source) -> list[str]:
 
     >>> documents.get_document(source="README.md")
     """
-    return await ingest.list_pieces(ctx.store, resolve_path(source), ctx.scope)
+    return await ingest.list_pieces(ctx.store, ctx.create_file_access().resolve_source(source), ctx.scope)
 
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="remove the imported document; forget the handbook; take that file out of your knowledge; the manual "
     "is outdated, drop it; un-import the file; erase an ingested document",
 )
@@ -69,4 +74,4 @@ async def delete_document(ctx: Context, source: Source) -> int:
 
     >>> documents.delete_document(source="README.md")
     """
-    return await ingest.forget_document(ctx.store, resolve_path(source), ctx.call)
+    return await ingest.forget_document(ctx.store, ctx.create_file_access().resolve_source(source), ctx.call)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, EVERYONE_AND_HOOKS, PEOPLE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
 from athena.memory.sessions import briefing as briefings
 from athena.memory.sessions import events as recording
@@ -57,6 +57,7 @@ class Happening(EventFields, total=False):
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE_AND_HOOKS,
     asks="log that this happened; write down that it failed; record that it worked; put on record what was "
     "done; make a log entry; note the outcome; we just finished this, log it; register an incident in the "
     "history; the attempt did not succeed, write it down; keep a record of what we tried",
@@ -84,6 +85,7 @@ async def record_event(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE_AND_HOOKS,
     asks="log all of these events; record several things that happened; write several log entries; add all "
     "these happenings to the history",
 )
@@ -100,6 +102,7 @@ async def record_events(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="what failed yesterday; what happened with that; which attempts went wrong; when did we last try "
     "this; did this ever fail before; what errors did we run into; how did the last attempt go; look back "
     "at what went wrong; history of failures",
@@ -132,6 +135,7 @@ async def recall_events(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE_AND_HOOKS,
     asks="what happened in which order; walk me through the last days; a chronology of this week; show me the "
     "course of events; list everything in order of time; what has been going on since Monday; "
     "chronological overview",
@@ -157,6 +161,7 @@ async def timeline(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="which conversations did we have; list past sessions; when did we last work together; show earlier "
     "chats; our previous conversations; how many sessions were there",
 )
@@ -177,6 +182,7 @@ async def list_sessions(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE_AND_HOOKS,
     asks="sum up our last conversation; recap of the session; what did we do and decide last time; give me the "
     "short version of that conversation; wrap up what happened in the session; outcome of our previous "
     "chat",
@@ -195,6 +201,7 @@ async def session_summary(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE_AND_HOOKS,
     asks="catch me up; what should I know before I start; bring me up to date on this project; where did we "
     "leave off; what is the current state of affairs; I am new here, fill me in; start of the day "
     "overview; what was I working on; give me the background before we begin",
@@ -223,6 +230,7 @@ async def briefing(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE_AND_HOOKS,
     asks="is there anything I should bear in mind for this prompt; what matters for this question; anything "
     "relevant you know about what I am about to do; hints for this request",
 )
@@ -241,6 +249,7 @@ async def remind(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="what were you told at the start; why did you bring that up; which memories were injected and why; "
     "what context did you get automatically; show what was put into the prompt; which reminders were "
     "shown",
@@ -257,6 +266,8 @@ async def list_injections(
 
 @operation(
     Effect.WRITE,
+    callers=PEOPLE | {CallerKind.HOOK},
+    reach=[Reach.VOICE],
     asks="learn from this session; keep what we decided today; take the lessons of this conversation to heart; "
     "extract the lessons from what we did; store the decisions of this session; draw conclusions from "
     "today's work",

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, operation
 from athena.core.types import Param
 from athena.memory import inputs
 from athena.memory.graph import entities as graph_entities
@@ -42,6 +42,7 @@ At = Annotated[
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="add a person to the knowledge graph; create nodes for these people and companies; add a company to "
     "the graph; introduce a new node; register these people as entities; put a new thing in the knowledge "
     "graph",
@@ -61,6 +62,7 @@ async def create_entities(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="this person works for that company, put it in the graph; connect two entities; add an edge; she "
     "reports to him, record that relationship; link the service to the team that owns it; say how these "
     "two relate",
@@ -84,6 +86,7 @@ async def create_relations(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="add a fact to what the graph knows about somebody; note something new on this entity; attach a "
     "detail to the entity; another fact about this person for the graph",
 )
@@ -102,6 +105,7 @@ async def add_observations(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="remove a person from the knowledge graph; delete this node; drop the node from the graph; erase this "
     "company and its relations",
 )
@@ -118,6 +122,7 @@ async def delete_entities(ctx: Context, entityNames: Names) -> Done:  # noqa: N8
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="remove a fact about somebody from the graph; that is no longer true of this entity; take that detail "
     "off the entity; the observation is wrong",
 )
@@ -137,6 +142,7 @@ async def delete_observations(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="they are no longer connected, remove the relation; cut the link between two entities; she no longer "
     "works there, remove that edge; unlink the two nodes",
 )
@@ -154,6 +160,7 @@ async def delete_relations(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="show the whole knowledge graph; dump everything in the graph; all entities and how they relate; "
     "print all nodes and edges; give me the full graph; everything you know as a network",
 )
@@ -167,6 +174,7 @@ async def read_graph(ctx: Context) -> Graph:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="find a person or thing in the graph; which entities have to do with this; look up a company in the "
     "graph; is this person in the knowledge graph; entities matching a word",
 )
@@ -183,6 +191,7 @@ async def search_nodes(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="show the entity with its relations; what does the graph say about this person; pull up these nodes "
     "by name; all about this entity in the graph",
 )
@@ -196,6 +205,7 @@ async def open_nodes(ctx: Context, names: Names) -> Graph:
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="add a person to the knowledge graph; create nodes for these people and companies; add a company to "
     "the graph; introduce a new node; register these people as entities; put a new thing in the knowledge "
     "graph",
@@ -219,6 +229,7 @@ async def create_entity(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="find a person or thing in the graph; which entities have to do with this; look up a company in the "
     "graph; is this person in the knowledge graph; entities matching a word",
 )
@@ -232,6 +243,7 @@ async def search_graph(ctx: Context, query: params.Question, max_results: params
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="what is connected to this; who is linked with this person; everything around that entity; who works "
     "with her; which things depend on this service; relations of this node; its direct connections",
 )
@@ -254,6 +266,7 @@ async def neighbors(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="how are these two connected; is there a chain between them; how does one relate to the other; what "
     "links the two; degrees of separation; what is the connection between him and the company; shortest "
     "path",
@@ -277,6 +290,7 @@ async def find_path(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="these two entities are the same; unify two nodes; this person is in the graph twice; combine two "
     "entries for the same person; these are duplicates in the graph, join them",
 )
@@ -294,6 +308,7 @@ async def merge_entities(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="where does this name come up; in which notes is that person named; every memory that mentions it; "
     "what notes talk about this person; find all occurrences of the name; who or what is mentioned where",
 )

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, operation
 from athena.core.types import Param
 from athena.core.values import Kind
 from athena.memory import duplicates, edit, inputs, lookup
@@ -18,6 +18,7 @@ from athena.operations.context import Context
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="keep in mind that we do it this way; note to self; for the record; save this for later; make a note; "
     "remember that I like this; from now on you should know; write this fact down; don't forget this; I "
     "want you to know for next time; save the following information; keep track of the fact that; this is "
@@ -42,6 +43,7 @@ async def remember(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="remember all of these facts; here are several things to keep in mind; store this list of notes; save "
     "all these preferences at once; add the whole list to your memory; memorize the following points",
 )
@@ -56,6 +58,7 @@ async def remember_batch(ctx: Context, items: params.Items) -> list[Stored]:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="find memories; find a memory; search memories; search for a memory; look something up in memory; "
     "what do you know about this; what did I tell you about it; do you remember what we decided; remind "
     "me what; what was the name of that again; have we talked about this before; what do I usually "
@@ -90,6 +93,7 @@ async def recall(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="show me that memory in full; open the note with this id; the whole text of one memory; read out that "
     "memory completely; details of a single memory; give me the entry with its related ones",
 )
@@ -103,6 +107,7 @@ async def get_memory(ctx: Context, memory_id: params.Ref) -> WithRelated:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="what have you saved lately; show my newest notes; everything you remember; list all memories; what "
     "have I asked you to remember; browse everything stored; the most recent things you learned",
 )
@@ -125,6 +130,7 @@ async def list_memories(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="everything tagged with this; all notes with that label; what is filed under this tag; filter my "
     "memories by tag; show what I marked as; notes in this category; anything under the label",
 )
@@ -145,6 +151,7 @@ async def search_by_tag(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="which tags are there; what labels have been used; all the topics I file notes under; what categories "
     "do my notes have; show the keywords in use; how are my notes labelled",
 )
@@ -158,6 +165,7 @@ async def list_tags(ctx: Context) -> list[TagCount]:
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="that note is out of date; correct what you remember; this fact has changed; what you know is wrong, "
     "it is now; edit that memory; change the note to say something else; I was wrong about that, fix it; "
     "the stored address is not right any more; amend what you saved",
@@ -181,6 +189,7 @@ async def update_memory(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="forget what I said; you need not remember that any more; drop this memory; delete that note of mine; "
     "stop remembering this; remove that from your memory; scrap that note; that fact is not needed any "
     "longer; erase what you know about me",
@@ -195,6 +204,7 @@ async def forget(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="forget all of these memories; delete several notes at once; remove a bunch of memories; get rid of "
     "all those notes; drop these ten entries",
 )
@@ -208,6 +218,7 @@ async def forget_batch(ctx: Context, memory_ids: params.Refs) -> int:
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="forget everything with this tag; delete all notes labelled so; clear out everything under a label; "
     "remove all memories of that category",
 )
@@ -225,6 +236,7 @@ async def forget_by_tag(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="bring back the note I deleted; recover a forgotten memory; I removed a memory by mistake; get back "
     "what was forgotten; undelete a memory; I still need the note that I threw away",
 )
@@ -238,6 +250,7 @@ async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKin
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="undo that; take back the last change; oops, revert what you just did; put it back as it was before; "
     "cancel the last action; that was a mistake, go back; roll back what just changed; I did not mean "
     "that; reverse it",
@@ -252,6 +265,7 @@ async def undo(ctx: Context) -> list[Change]:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="what did this note say before; earlier versions of a memory; when was this memory changed; how has "
     "this note changed over time; show the edits of a memory; what was the old version; who changed it "
     "and when",
@@ -266,6 +280,7 @@ async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKin
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="link these two notes; these memories belong together; connect one note with another; tie these two "
     "facts together; make a connection between notes; this belongs to that other memory",
 )
@@ -285,6 +300,7 @@ async def relate_memories(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="did I save the same thing twice; which notes say nearly the same; find repeated memories; is "
     "anything stored more than once; clean out doubled notes; similar entries in my memory; redundant "
     "memories",
@@ -303,6 +319,7 @@ async def find_duplicates(
 
 @operation(
     Effect.DESTROY,
+    callers=EVERYONE,
     approval=True,
     asks="erase it from memory permanently; destroy private data for good; wipe it so that nobody can recover "
     "it; delete it beyond recovery; legal wants this gone for ever; remove all traces; sensitive data "

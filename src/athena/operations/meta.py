@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, PEOPLE, Effect, Reach, operation
 from athena.core.types import Param
 from athena.memory import expertise as knowing
 from athena.memory import index, projects, savings, upkeep
@@ -17,6 +17,7 @@ from athena.operations.context import Context
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="is everything working; are you all right; is something wrong with the system; status of the store; "
     "does everything run as it should; any problems with you; system status; diagnose yourself",
 )
@@ -30,6 +31,7 @@ async def health(ctx: Context) -> Health:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="how many memories are there; how much have you stored; numbers about what you know; statistics of "
     "the memory; count everything; how big is the store; how full is your memory",
 )
@@ -49,6 +51,7 @@ async def stats(ctx: Context) -> dict[str, Any]:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="what do you know well and where are gaps; which topics are you weak in; what is your knowledge like; "
     "where is your knowledge thin; what are you an expert in; which topics need more notes",
 )
@@ -68,6 +71,8 @@ async def expertise(
 
 @operation(
     Effect.READ,
+    callers=PEOPLE,
+    reach=[Reach.PROJECTS],
     asks="check the store for damage; is the data corrupted; verify that the database is intact; run an "
     "integrity check; look for inconsistencies in the store; is the database broken",
 )
@@ -81,6 +86,8 @@ async def verify(ctx: Context) -> Verdict:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
+    reach=[Reach.PROJECTS],
     asks="how many tokens did we save; what did it cost in tokens; how much context was spared; how efficient "
     "were we; how much cheaper was it; token usage so far",
 )
@@ -95,6 +102,8 @@ async def token_savings(ctx: Context) -> Savings:
 
 @operation(
     Effect.READ,
+    callers=PEOPLE,
+    reach=[Reach.PROJECTS],
     asks="which projects are there; all projects you have memories of; show all projects; where else do I have "
     "memories; what am I working on in other folders",
 )
@@ -108,6 +117,8 @@ async def list_projects(ctx: Context) -> list[Project]:
 
 @operation(
     Effect.WRITE,
+    callers=PEOPLE,
+    reach=[Reach.PROJECTS],
     asks="the project has a new name; rename this project; the folder was moved; call this project something "
     "else; give the project a different title",
 )
@@ -125,6 +136,8 @@ async def rename_project(
 
 @operation(
     Effect.WRITE,
+    callers=PEOPLE,
+    reach=[Reach.PROJECTS],
     asks="compute the missing vectors; embed everything again with the new model; refresh the embeddings; the "
     "model changed, recompute vectors",
 )

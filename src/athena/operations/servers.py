@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, operation
 from athena.core.types import Param
 from athena.gateway.values import ConnectedServer, ServerTool
 from athena.operations.context import Context
@@ -10,6 +10,7 @@ from athena.operations.context import Context
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     short="list",
     asks="which servers are connected; is that integration working; what integrations do we have; are all mcp "
     "servers online; what services am I hooked up to; status of the connections",
@@ -25,6 +26,7 @@ async def list_servers(ctx: Context) -> list[ConnectedServer]:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     short="tools",
     asks="what can this server do; which tools does that integration offer; show everything this server "
     "offers; list the functions of an integration",

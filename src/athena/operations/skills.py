@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
@@ -15,6 +15,7 @@ Name = Annotated[str, Param("The skill's name.", least=1, most=100)]
 
 @operation(
     Effect.EXECUTE,
+    callers=EVERYONE,
     short="save",
     asks="keep this function for next time; save the code so we can reuse it; make a skill of this; remember "
     "this program as a function; store this snippet under a name; turn what we just did into a reusable "
@@ -40,6 +41,7 @@ async def save_skill(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     short="find",
     asks="do we have reusable code for this; is there a skill that does it; which helper functions exist; have "
     "we already written something for this; search saved functions; what routines do we have",
@@ -60,6 +62,7 @@ async def find_skills(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="show the code of that skill; how does this skill work; let me see the source of the saved function; "
     "what does that skill do exactly",
 )
@@ -73,6 +76,7 @@ async def get_skill(ctx: Context, name: Name) -> KeptSkill:
 
 @operation(
     Effect.EXECUTE,
+    callers=EVERYONE,
     short="run",
     asks="run that saved skill; use the function we saved; execute the saved routine; call our function with "
     "these arguments",
@@ -93,6 +97,7 @@ async def run_skill(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="delete that skill; we no longer need the saved function; throw out the old skill; remove a saved routine",
 )
 async def delete_skill(ctx: Context, name: Name) -> bool:
@@ -106,6 +111,7 @@ async def delete_skill(ctx: Context, name: Name) -> bool:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="give me all skills as files; export the saved functions; download our skills for review; write out "
     "all saved routines",
 )

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, operation
 from athena.core.types import Param
 from athena.memory import tasks as planning
 from athena.memory.values import Completed, Kept, Task, TaskKind, TaskPriority, TaskState
@@ -22,6 +22,7 @@ Details = Annotated[str | None, Param("All that the title does not say.")]
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="remind me to do it; I have to do this by Friday; put it on my to-do list; don't let me forget to; "
     "new task; add to my tasks; I must not miss this; set a reminder; plan to do it next week; I need to "
     "remember to; put a goal on the list; note a to-do; set myself a deadline",
@@ -47,6 +48,7 @@ async def create_task(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="what is on my to-do list; what is left to do; which tasks are open; what should I work on; show my "
     "to-dos; my pending work; what do I still have to do; list the goals; everything I planned",
 )
@@ -71,6 +73,7 @@ async def list_tasks(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="move the deadline of the task; change the priority of a to-do; the task takes longer; postpone the "
     "to-do; give me two more days for it; make the task more important; rename the task; change the due "
     "date",
@@ -101,6 +104,7 @@ async def update_task(
 
 @operation(
     Effect.WRITE,
+    callers=EVERYONE,
     asks="I have done that, tick it off; mark the to-do as finished; this task is done; finished with it, "
     "cross it off; that to-do is taken care of; check off the item; done with this",
 )
@@ -119,6 +123,7 @@ async def complete_task(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     asks="what is overdue; what is due this week; what is most urgent today; which deadlines are near; am I "
     "late with anything; what needs my attention today; what has to be finished soon; missed deadlines",
 )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from athena.core import stubs, tokens
 from athena.core.catalog import AnyOperation
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, operation
 from athena.core.types import Param
 from athena.discovery import export
 from athena.discovery.entry import SKILLS_CATEGORY, ToolEntry, create_skill_entry, list_catalog_entries
@@ -32,7 +32,7 @@ async def list_entries(ctx: Context) -> tuple[ToolEntry, ...]:
     ctx.catalog.refresh()
     skills_by_name = await storing.list_skills(ctx.store, ctx.scope)
     category_summary = ctx.catalog.categories.get(SKILLS_CATEGORY, "")
-    operations = tuple(entry for entry in list_catalog_entries(ctx.catalog) if entry.effect in ctx.allowed)
+    operations = tuple(entry for entry in list_catalog_entries(ctx.catalog) if ctx.caller in entry.callers)
     # uses=0: entries are keys of caches, which a use must not invalidate
     skills = (create_skill_entry(replace(skill, uses=0), category_summary) for skill in skills_by_name.values())
     return (*operations, *skills)
@@ -148,6 +148,7 @@ def _first_line(skill: KeptSkill) -> str:
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     short="search",
     asks="is there a tool for this; how can I do that; which tool should I use; can you do this kind of thing; "
     "find a function that does this; what are you able to do; do we have a tool that can",
@@ -176,6 +177,7 @@ async def search_tools(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     short="describe",
     asks="how do I call this tool; what parameters does it take; explain how that function is used; usage of a "
     "tool; show the signature and an example; which arguments are required; help for this command",

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
@@ -15,6 +15,7 @@ Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_
 
 @operation(
     Effect.DESTROY,
+    callers=EVERYONE,
     short="write",
     asks="keep this result for the next program; save the table as a file in the workspace; store intermediate "
     "results; put the data where other programs can find it; write a csv to the workspace",
@@ -38,6 +39,7 @@ async def write_file(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     short="read",
     asks="read the file from the workspace; load the saved results; open the csv we stored; get the data that "
     "the last program stored; what is in results.json; parse the saved json",
@@ -60,6 +62,7 @@ async def read_file(
 
 @operation(
     Effect.READ,
+    callers=EVERYONE,
     short="list",
     asks="which files are in the workspace; what results have programs saved; what is lying around in the "
     "workspace; show stored files",
@@ -78,6 +81,7 @@ async def list_files(
 
 @operation(
     Effect.DESTROY,
+    callers=EVERYONE,
     short="delete",
     asks="delete a file from the workspace; remove the saved result; clean up the workspace; the intermediate "
     "file is no longer needed",

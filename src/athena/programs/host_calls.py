@@ -14,6 +14,7 @@ from athena.programs.namespace import SKILLS_CATEGORY, list_operations
 from athena.programs.sandbox import Namespace, NeedsApproval, Program, Run, Sandbox, is_run_closed
 from athena.programs.values import ARGUMENTS_VARIABLE, ProgramCaller, Skill
 from athena.storage import runs
+from athena.storage.privacy import ALL_MARKS
 
 EXTERNAL_EFFECTS = (Effect.DESTROY, Effect.EXECUTE)
 MAX_PAUSED_RUNS = 100  # of a project
@@ -48,8 +49,9 @@ class HostCalls:
             return self._run_skill(name.removeprefix(f"{SKILLS_CATEGORY}."), arguments)
         # our own operations write nothing with dry_run=True; a server may ignore it
         is_dry_run = not operation.is_foreign and arguments.get("dry_run") is True
-        if operation.approval and not is_dry_run:
-            self._require_approval(operation, arguments)
+        refused_marks = self._list_refused_marks(operation)
+        if refused_marks or (operation.approval and not is_dry_run):
+            self._require_approval(operation, arguments, refused_marks)
         if operation.effect is not Effect.READ:
             if is_run_closed():
                 raise LimitExceeded("the run has ended", hint="nothing more is done for it")
@@ -57,7 +59,15 @@ class HostCalls:
         if operation.is_foreign or operation.effect in EXTERNAL_EFFECTS:
             # the call may publish the program's earlier writes, so they must be durable first
             run_sync(self._caller.store.database.sync())
+        if operation.private_mark:
+            self._caller.private_reads.marks.add(operation.private_mark)
         return to_json(run_sync(invoke(self._caller.catalog, operation.name, arguments, self._caller)))
+
+    def _list_refused_marks(self, operation: AnyOperation) -> list[str]:
+        """Return the private sources that this run has read and that the server of a tool may not get."""
+        if not operation.is_foreign or ALL_MARKS in operation.accepted_marks:
+            return []
+        return sorted(self._caller.private_reads.marks - operation.accepted_marks - {operation.private_mark})
 
     @property
     def has_begun(self) -> bool:
@@ -68,7 +78,7 @@ class HostCalls:
         """Return the run with the calls of its skills added to its own."""
         return replace(run, calls=run.calls + self._skill_calls) if self._skill_calls else run
 
-    def _require_approval(self, operation: AnyOperation, arguments: dict[str, Any]) -> None:
+    def _require_approval(self, operation: AnyOperation, arguments: dict[str, Any], refused_marks: list[str]) -> None:
         """Pause the program unless a person approved this call."""
         with self._lock:
             approved, self._approved_call = self._approved_call, None
@@ -76,6 +86,8 @@ class HostCalls:
         if approved is not None and (self._operations.get(approved[0]), approved[1]) == (operation, arguments):
             return
         message = f"{operation.name} needs a person's approval"
+        if refused_marks:
+            message += f": this run has read {' and '.join(refused_marks)}, which {operation.category} may not get"
         if self._is_nested:
             raise ApprovalNeeded(f"{message}, and a skill inside of a program cannot wait", hint="call it outside")
         scope = self._caller.scope

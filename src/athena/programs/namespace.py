@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from athena.core.catalog import AnyOperation, Catalog
-from athena.core.operation import Effect
+from athena.core.operation import CallerKind, Effect
 from athena.programs.sandbox import Function, Namespace
 from athena.programs.values import Skill
 
@@ -77,7 +77,7 @@ def _get_catalog_names(catalog: Catalog) -> _CatalogNames:
     """Return the names of the catalog, built once for each version of it."""
     cached, version = _names_cache.get(catalog), catalog.version
     if cached is None or cached.version != version:
-        operations = {operation.path: operation for operation in catalog if operation.programs}
+        operations = {operation.path: operation for operation in catalog if CallerKind.PROGRAM in operation.callers}
         functions = [_create_function(operation) for operation in operations.values()]
         names = Namespace(functions, SYNONYMS, catalog.unavailable, catalog.problem)
         cached = _names_cache[catalog] = _CatalogNames(version, functions, names, operations, {})

@@ -18,8 +18,9 @@ from athena.programs.sandbox import Namespace, Program, Run, Sandbox, is_run_clo
 from athena.programs.sandbox.run import ActiveRun
 from athena.programs.values import EngineName, ProgramCaller, Result, Skill
 from athena.programs.workspace import put_handle
-from athena.storage import calls, runs, scopes
+from athena.storage import calls, runs, scopes, workspaces
 from athena.storage.database import Transaction
+from athena.storage.privacy import PrivateReads
 from athena.storage.workspaces import WorkspaceRow
 
 CANCEL_TIMEOUT_S = 10.0  # for the calls of a cancelled run to end
@@ -51,6 +52,7 @@ class ProgramRun:
         self.keeps_variables = True
         self.is_stored = False
         self.is_nested = context.run_id is not None  # then the outer run's row stands for both
+        self.private_reads = context.private_reads if self.is_nested else PrivateReads(workspace_row.private)
         self.has_key = context.call.key is not None
         self.fingerprint = context.call.arguments_digest
         self.claimed_at: float | None = None
@@ -69,11 +71,11 @@ class ProgramRun:
     ) -> "ProgramRun":
         """Load the names and variables of a program; `row` is that of a paused run to resume."""
         context.catalog.refresh()
-        workspace_row = WorkspaceRow("", None, "{}", 0.0)
-        if variables:
-            workspace_row = await context.store.database.read(
-                lambda tx: run_record.load_workspace(tx, context.scope, workspace)
-            )
+        workspace_row = await context.store.database.read(
+            lambda tx: run_record.load_workspace(tx, context.scope, workspace)
+        )
+        if not variables:
+            workspace_row = workspace_row._replace(state=None, variables="{}")
         run = cls(runner, context, run_id, workspace, workspace_row)
         run.keeps_variables = variables
         run.state = run_record.load_state(runner.key, workspace_row)
@@ -128,7 +130,7 @@ class ProgramRun:
 
     def _create_host_calls(self, approved_call: tuple[str, dict[str, Any]] | None = None) -> HostCalls:
         return HostCalls(
-            self.context.for_program(self.run_id, self.workspace, is_run_closed),
+            self.context.for_program(self.run_id, self.workspace, is_run_closed, self.private_reads),
             self.runner.sandbox,
             self.create_names(),
             self.skills,
@@ -196,7 +198,7 @@ class ProgramRun:
         if self.keeps_variables:
             now = self.context.store.clock()
             after = run_record.find_changed_workspace(self.runner.key, self.workspace_row, run.state, now)
-        if self.is_stored or after or run.truncated or run.pause or self.has_key:
+        if self.is_stored or after or run.truncated or run.pause or self.has_key or self.has_new_marks:
             return await self.database.write(partial(self._write_result, run, after))
         await self.database.sync()  # reads write too, e.g. a briefing
         self.runner.remember_run(self.scope.project, self._create_final_row(run, None, None))
@@ -210,12 +212,17 @@ class ProgramRun:
         clock = self.context.store.clock
         handle = None
         if run.truncated:
-            handle = await put_handle(tx, self.scope, self.workspace, self.run_id, run.value, clock())
+            handle = await put_handle(
+                tx, self.scope, self.workspace, self.run_id, run.value, clock(), str(self.private_reads)
+            )
         if after is not None:
             lost = await run_record.write_variables(
                 tx, self.scope, self.workspace, self.runner.key, self.workspace_row, after, clock
             )
             run = replace(run, lost=(*run.lost, *lost))
+        if self.has_new_marks:
+            owner = self.workspace_row.owner
+            await workspaces.add_marks(tx, self.scope, self.workspace, owner, str(self.private_reads))
         result = run_record.to_result(run, self.run_id, handle)
         was_paused = self.claimed_at is not None  # then the agent asks for the answer later, with `get_run`
         answer = run_record.dump_result(result) if self.has_key or was_paused else None
@@ -223,6 +230,11 @@ class ProgramRun:
         await (runs.upsert_run(tx, self.scope, row) if self.is_stored else self._insert_row(row, tx))
         await calls.record_call(tx, self.context.call, "done", run.elapsed_ms)
         return result
+
+    @property
+    def has_new_marks(self) -> bool:
+        """Return whether the run read a private source that its workspace is not marked with."""
+        return str(self.private_reads) != self.workspace_row.private
 
     def _create_row(self, status: str, **fields: Any) -> runs.RunRow:
         return runs.RunRow(

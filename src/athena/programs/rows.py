@@ -33,7 +33,7 @@ async def list_skill_rows(tx: Transaction, scope_ids: list[int], condition: str 
             scope=scope_id,
             **values,
         )
-        skills += [SkillRow(memory_rows.memory_from_row(row), int(row[10]) - 1, int(row[11])) for row in rows]
+        skills += [SkillRow(memory_rows.memory_from_row(row), int(row[-2]) - 1, int(row[-1])) for row in rows]
     return skills
 
 

@@ -37,7 +37,8 @@ NAME_WEIGHT, DESCRIPTION_WEIGHT, SIGNATURE_WEIGHT = 4.0, 2.0, 0.5
 async def write_skill(store: Store, skill: Skill, call: Call) -> KeptSkill:
     """Save a skill; an existing one of this name, deleted or not, gets a new version."""
     now, call = store.clock(), call.with_kind(SKILL_KIND)
-    draft = _create_draft(skill)
+    refuse_replacement(skill.name, call, "system" if skill.name in load_shipped_skills() else None)
+    draft = replace(_create_draft(skill), author=call.author)
 
     async def write_version(tx: Transaction) -> KeptSkill:
         async def put_version(call_id: int) -> int:
@@ -49,6 +50,7 @@ async def write_skill(store: Store, skill: Skill, call: Call) -> KeptSkill:
                 await history_rows.insert_change(tx, scope_id, memory_id, call_id, now, "remembered", None)
                 return memory_id
             old = versions[0]
+            refuse_replacement(skill.name, call, old.memory.author)
             new_memory = replace(old.memory, content=draft.content, metadata=draft.metadata)
             if old.deleted is None and _memory_to_skill(old.memory) == _memory_to_skill(new_memory):
                 return old.memory.id
@@ -87,6 +89,13 @@ def refuse_taken(catalog: Catalog, name: str) -> None:
             raise Conflict(f"{name} is the name of an operation: {operation.category}.{name}", hint="choose another")
     if name in dir(str) + dir(list) + dir(dict) + dir(set):  # the sandbox does not measure arguments of these methods
         raise Conflict(f"{name} is the name of a method of plain values", hint="choose another")
+
+
+def refuse_replacement(name: str, call: Call, owner: str | None) -> None:
+    """Refuse to replace a skill of Athena or of a person for anybody but a person: others rely on what it does."""
+    if owner in ("system", "person") and call.author != "person":
+        source = "comes with Athena" if owner == "system" else "was saved by a person"
+        raise Conflict(f"{name} {source}, and only a person may replace it", hint="choose another name")
 
 
 def refuse_shipped(name: str, saved: KeptSkill | None) -> None:

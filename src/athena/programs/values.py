@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from athena.core.operation import Caller
 from athena.core.values import Call, Scope
+from athena.storage.privacy import PrivateReads
 
 if TYPE_CHECKING:
     from athena.core.catalog import Catalog
@@ -36,7 +37,14 @@ class ProgramCaller(Caller, Protocol):
         """The run of the program that makes this call; None outside of programs."""
         ...
 
-    def for_program(self, run_id: str, workspace: str, is_run_closed: Callable[[], bool]) -> Self: ...
+    @property
+    def private_reads(self) -> PrivateReads:
+        """What the program that makes this call has read."""
+        ...
+
+    def for_program(
+        self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads
+    ) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,9 @@ async def delete_file(database: Database, workspace: str | None, path: str, call
     return await database.write(delete_once)
 
 
-async def put_handle(tx: Transaction, scope: Scope, workspace: str, run_id: str, value: Any, now: float) -> str | None:
+async def put_handle(
+    tx: Transaction, scope: Scope, workspace: str, run_id: str, value: Any, now: float, private: str = ""
+) -> str | None:
     """Store a run's long result and return its path, deleting the oldest ones to make room; None if it does not fit."""
     path = f"{HANDLES_PREFIX}{run_id}.json"
     text = make_storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
@@ -230,5 +232,5 @@ async def put_handle(tx: Transaction, scope: Scope, workspace: str, run_id: str,
         bytes_left, files_left = bytes_left + oldest.size, files_left + 1
     if bytes_left < size or files_left < 1:
         return None
-    await workspaces.upsert_file(tx, scope, workspace, path, text, size, now)
+    await workspaces.upsert_file(tx, scope, workspace, path, text, size, now, private)
     return path

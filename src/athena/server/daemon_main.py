@@ -55,6 +55,8 @@ def _run_server(home: str, server_lock: lock.ServerLock) -> None:
     from athena.server.serve import open_server  # slow: after the lock is taken and the parent has gone on
 
     settings = configuration.load_settings()
+    for warning in configuration.list_unknown_variables():
+        print(f"warning: {warning}", file=sys.stderr)
     launcher.install_launchers(home, settings.hooks_python_path, settings.hooks_timeout_ms)
     server = open_server(settings, home, DEFAULT_PROJECT, "127.0.0.1", 0, auth=True, lock=server_lock)
     idle_check = IdleCheck(server, settings)

@@ -26,7 +26,7 @@ COPIED_TABLES = (
     CopiedTable(
         "memories",
         """id, scope, digest, hash, content, label, tags, memory_type, metadata, session, happened, created, updated,
-           deleted, importance, occurrences, strength, used""",
+           deleted, importance, author, private, occurrences, strength, used""",
         "id",
     ),
     CopiedTable("tags", "scope, tag, memory", "scope, tag, memory"),
@@ -58,8 +58,8 @@ COPIED_TABLES = (
         "scope, strategy, days",
     ),
     CopiedTable("receipts", "scope, key, operation, fingerprint, result, at", "scope, key"),
-    CopiedTable("workspaces", "scope, name, owner, state, variables, updated", "scope, name"),
-    CopiedTable("files", "scope, workspace, path, content, size, updated", "scope, workspace, path"),
+    CopiedTable("workspaces", "scope, name, owner, state, variables, updated, private", "scope, name"),
+    CopiedTable("files", "scope, workspace, path, content, size, updated, private", "scope, workspace, path"),
     CopiedTable(
         "runs",
         """scope, id, workspace, status, process, started, elapsed_ms, calls, engine, error, fingerprint, waits_for,

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping
 #   scopes.passages        how many passage ids the scope has assigned (SQLite)
 #   memories.digest, hash  SHA-256 of the text and the session; its shortest unambiguous beginning
 #   memories.happened      when the fact was true or the event took place; `created` and `updated` are about the row
+#   memories.author        who said it: person, agent, tool or document
+#   memories.private       the private sources that its text may quote, separated by spaces; empty for most
 #   memories.strength      how much it was recalled lately, as of the time `used`
+#   workspaces.private, files.private   the same, of what a program left there
 #   passages.session       the id of the session's first memory; the memory's own id where it has no session
 #   passages.voice         1: the speaker is an assistant, a tool or the system; 2: a speaker talks about themselves
 #   passages.live          1 where searches may see it
@@ -243,6 +246,17 @@ STEPS: tuple[str, ...] = (
     CREATE INDEX injections_of_session ON injections (scope, session, id);
     CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
     INSERT INTO counters VALUES ('purges', 0), ('stamp', 0);
+    """,
+    """
+    ALTER TABLE memories ADD COLUMN author TEXT NOT NULL DEFAULT 'agent';
+    ALTER TABLE memories ADD COLUMN private TEXT NOT NULL DEFAULT '';
+    ALTER TABLE workspaces ADD COLUMN private TEXT NOT NULL DEFAULT '';
+    ALTER TABLE files ADD COLUMN private TEXT NOT NULL DEFAULT '';
+    UPDATE memories SET author = 'document', private = 'files' WHERE memory_type = 'document';
+    UPDATE memories SET author = 'person' WHERE id IN (
+        SELECT h.memory FROM history h JOIN calls c ON c.id = h.call
+        WHERE c.surface = 'cli' AND c.operation IN ('remember', 'remember_batch') AND h.action = 'remembered'
+    );
     """,
 )
 

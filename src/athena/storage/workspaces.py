@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from athena.core.values import Scope
+from athena.storage import privacy
 from athena.storage.database import Transaction
 
 HANDLES_PREFIX = "handles/"  # the folder of values that were too long to show
@@ -13,6 +14,7 @@ class WorkspaceRow(NamedTuple):
     state: bytes | None  # sealed with a key, against forgery
     variables: str  # as JSON, for processes without the key or with another engine
     updated: float
+    private: str = ""  # marks of the private sources that its programs have read
 
 
 class FileRow(NamedTuple):
@@ -34,11 +36,11 @@ class FileUsage(NamedTuple):
 
 async def fetch_workspace(tx: Transaction, scope: Scope, name: str) -> WorkspaceRow | None:
     row = await tx.fetch_one(
-        "SELECT owner, state, variables, updated FROM workspaces WHERE scope = :scope AND name = :name",
+        "SELECT owner, state, variables, updated, private FROM workspaces WHERE scope = :scope AND name = :name",
         scope=scope.project,
         name=name,
     )
-    return None if row is None else WorkspaceRow(row[0], None if row[1] is None else bytes(row[1]), row[2], row[3])
+    return None if row is None else WorkspaceRow(row[0], None if row[1] is None else bytes(row[1]), *row[2:])
 
 
 async def fetch_workspace_usage(tx: Transaction, scope: Scope, excluded_name: str) -> tuple[int, int]:
@@ -70,6 +72,22 @@ async def upsert_workspace(
     return written > 0
 
 
+async def add_marks(tx: Transaction, scope: Scope, name: str, owner: str, marks: str) -> None:
+    """Add private marks to a workspace; its variables and their time stay."""
+    row = await tx.fetch_one(
+        "SELECT private FROM workspaces WHERE scope = :scope AND name = :name", scope=scope.project, name=name
+    )
+    await tx.execute(
+        """INSERT INTO workspaces (scope, name, owner, state, variables, updated, private)
+           VALUES (:scope, :name, :owner, NULL, '{}', 0, :private)
+           ON CONFLICT (scope, name) DO UPDATE SET private = excluded.private""",
+        scope=scope.project,
+        name=name,
+        owner=owner,
+        private=privacy.join_marks([*marks.split(), *(row[0].split() if row else ())]),
+    )
+
+
 async def delete_workspaces(tx: Transaction, scope: Scope) -> None:
     """Delete all variables of a project."""
     await tx.execute("DELETE FROM workspaces WHERE scope = :scope", scope=scope.project)
@@ -77,12 +95,15 @@ async def delete_workspaces(tx: Transaction, scope: Scope) -> None:
 
 async def fetch_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> str | None:
     row = await tx.fetch_one(
-        "SELECT content FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
+        "SELECT content, private FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
         scope=scope.project,
         workspace=workspace,
         path=path,
     )
-    return None if row is None else str(row[0])
+    if row is None:
+        return None
+    privacy.note_read(row[1])
+    return str(row[0])
 
 
 async def fetch_file_usage(tx: Transaction, scope: Scope, workspace: str, excluded_path: str) -> FileUsage:
@@ -100,20 +121,22 @@ async def fetch_file_usage(tx: Transaction, scope: Scope, workspace: str, exclud
 
 
 async def upsert_file(
-    tx: Transaction, scope: Scope, workspace: str, path: str, content: str, size: int, now: float
+    tx: Transaction, scope: Scope, workspace: str, path: str, content: str, size: int, now: float, private: str = ""
 ) -> None:
     """Write a file, or overwrite it."""
     await tx.execute(
-        """INSERT INTO files (scope, workspace, path, content, size, updated)
-           VALUES (:scope, :workspace, :path, :content, :size, :now)
-           ON CONFLICT (scope, workspace, path)
-           DO UPDATE SET content = excluded.content, size = excluded.size, updated = excluded.updated""",
+        """INSERT INTO files (scope, workspace, path, content, size, updated, private)
+           VALUES (:scope, :workspace, :path, :content, :size, :now, :private)
+           ON CONFLICT (scope, workspace, path) DO UPDATE SET
+               content = excluded.content, size = excluded.size, updated = excluded.updated,
+               private = excluded.private""",
         scope=scope.project,
         workspace=workspace,
         path=path,
         content=content,
         size=size,
         now=now,
+        private=privacy.add_current_marks(private),
     )
 
 

@@ -22,7 +22,7 @@ from athena import api
 from athena.app.compose import App
 from athena.cli import clients
 from athena.cli.clients import CLIENTS, hook_entries, json_edit, plugin, toml_edit
-from athena.cli.clients.files import BackupRecord
+from athena.cli.clients.files import BackupRecord, ConfigFile
 from athena.cli.clients.setup import SetupTarget
 from athena.cli.commands import athena
 from athena.cli.init import INSTRUCTIONS_TOKENS, SKILL_TOKENS
@@ -237,7 +237,7 @@ def test_broken_file_is_left_alone(desk: Desk) -> None:
         assert desk.text == before
     desk.file.unlink()
     os.mkfifo(desk.file)  # reading a pipe would block
-    with pytest.raises(Denied, match="no file"):
+    with pytest.raises(Denied, match="no plain file"):
         desk.put()
     desk.file.unlink()
     desk.file.write_bytes(b"\xff\xfe{}")
@@ -402,6 +402,11 @@ def test_symlink_stays_symlink(desk: Desk, tmp_path: Path) -> None:
     real.write_text(sample_config(desk))
     desk.file.parent.mkdir(parents=True)
     desk.file.symlink_to(real)
+    if desk.place.project is not None:
+        with pytest.raises(Denied, match="it is a link"):
+            desk.put()
+        assert real.read_text() == sample_config(desk)
+        return
     desk.put()
     assert desk.file.is_symlink()
     assert "athena-mcp" in real.read_text()
@@ -423,7 +428,7 @@ def test_unwritable_file_is_not_changed(desk: Desk) -> None:
     desk.file.parent.unlink()
     desk.file.parent.mkdir()
     desk.file.symlink_to("/proc/self/nothing")
-    with pytest.raises(Denied, match="cannot be written"):
+    with pytest.raises(Denied, match="cannot be read" if desk.place.project else "cannot be written"):
         desk.put()
     if os.geteuid():
         desk.file.unlink()
@@ -589,9 +594,9 @@ def test_concurrent_user_write_is_not_lost(desk: Desk, monkeypatch: pytest.Monke
     before = desk.write(sample_config(desk))
     theirs, keep = f"{before}\n", BackupRecord.save_original
 
-    def meanwhile(record: BackupRecord, path: Path, was: str | None, after: str | None) -> None:
-        keep(record, path, was, after)
-        if path == desk.file:
+    def meanwhile(record: BackupRecord, file: ConfigFile, was: str | None, after: str | None) -> None:
+        keep(record, file, was, after)
+        if file.path == desk.file:
             desk.write(theirs)
 
     monkeypatch.setattr(BackupRecord, "save_original", meanwhile)

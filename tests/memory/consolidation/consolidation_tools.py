@@ -15,7 +15,7 @@ PROJECT = "test"
 
 
 def call(app: App, name: str, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(PROJECT, "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(PROJECT, "python"), **arguments))
 
 
 def record_events(app: App, events: Iterable[MinedEvent], shift: float = 0.0) -> list[int]:
@@ -29,7 +29,7 @@ def record_events(app: App, events: Iterable[MinedEvent], shift: float = 0.0) ->
         )
         for one in events
     ]
-    recorded = Call("record_event", "test", app.create_context(PROJECT, "test").scope, app.store.clock()).with_kind(
+    recorded = Call("record_event", "test", app.create_context(PROJECT, "python").scope, app.store.clock()).with_kind(
         "event"
     )
     return [stored.id for stored in run_sync(remember(app.store, drafts, recorded, read_first=False))]

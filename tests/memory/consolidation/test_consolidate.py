@@ -48,7 +48,7 @@ def visible_state(app: App) -> dict[str, Any]:
     """Return everything that a user can see, except times of change."""
     found: dict[str, Any] = {}
     for kind in ("memory", "event", "pattern"):
-        only = Filter(app.create_context(PROJECT, "test").scope.with_kind(kind))
+        only = Filter(app.create_context(PROJECT, "python").scope.with_kind(kind))
         rows = run_sync(app.store.database.read(partial(memory_rows.list_newest_memories, criteria=only, limit=10_000)))
         found[kind] = [(m.id, m.content, m.tags, m.memory_type, m.metadata, m.importance) for m in rows]
     found["health"] = call(app, "stats")["forgotten"]
@@ -67,7 +67,7 @@ def test_equal_memories_merge_and_undo(isolated: App) -> None:
     memory = api.get(api.search("friday deploy", limit=1).memories[0].hash)
     assert (memory.content, set(memory.tags), memory.metadata) == (SAME[1], {"old", "new"}, {"who": "Ann"})
     assert api.consolidate()["merged"] == 0
-    run_sync(isolated.catalog.get_operation("undo")(isolated.create_context("test", "test")))
+    run_sync(isolated.catalog.get_operation("undo")(isolated.create_context("test", "python")))
     assert api.health().count == 3
 
 
@@ -99,7 +99,7 @@ def test_newer_memory_ranks_first(app: App) -> None:
     ask = {"query": "when do we deploy", "k": 3}
     before = [(hit.id, hit.contradicted_by) for hit in call(app, "recall", **ask)]
     assert before[0] == (old.id, None)
-    app_call = Call("consolidate", "test", app.create_context(PROJECT, "test").scope, app.store.clock())
+    app_call = Call("consolidate", "test", app.create_context(PROJECT, "python").scope, app.store.clock())
     run_sync(app.store.database.write(lambda tx: _contradict(app, tx, app_call, old.id, new.id)))
     hits = call(app, "recall", **ask, explain=True)
     assert [(hit.id, hit.contradicted_by) for hit in hits[:2]] == [(new.id, None), (old.id, new.id)]
@@ -282,7 +282,7 @@ def test_interrupted_run_resumes(app: App) -> None:
         if stage == "contradictions":
             raise Stopped
 
-    again = Call("consolidate", "test", app.create_context(PROJECT, "test").scope, app.store.clock())
+    again = Call("consolidate", "test", app.create_context(PROJECT, "python").scope, app.store.clock())
     with pytest.raises(Stopped):
         run_sync(run.consolidate(app.store, "balanced", 60, False, again, stop))
     assert visible_state(app) == before
@@ -295,7 +295,7 @@ def test_interrupted_run_resumes(app: App) -> None:
 
 
 def test_many_new_events_make_run_due(app: App) -> None:
-    scope = app.create_context(PROJECT, "test").scope
+    scope = app.create_context(PROJECT, "python").scope
     assert not run_sync(run.is_due(app.store, scope))
     fill_month(app, size=600)
     assert run_sync(run.is_due(app.store, scope))
@@ -323,7 +323,7 @@ from athena.core.values import Call
 from athena.storage.sqlite.store import Sqlite
 from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
-scope = app.create_context("test", "test").scope
+scope = app.create_context("test", "python").scope
 def tell(stage, done, total):
     print(stage, flush=True)
     if stage == sys.argv[2] != "changing":

@@ -169,7 +169,7 @@ def test_edited_lesson_stays_edited(app: App) -> None:
 
 def test_replayed_key_returns_first_result(app: App) -> None:
     def keyed() -> Any:
-        return run_sync(app.catalog.get_operation("consolidate")(app.create_context(PROJECT, "test", "k")))
+        return run_sync(app.catalog.get_operation("consolidate")(app.create_context(PROJECT, "python", "k")))
 
     remember_all(app, "Lunch is at noon")
     first = keyed()
@@ -187,7 +187,7 @@ def consolidate_during(app: App, action: Callable[[], Any]) -> Any:
             thread.start()
             thread.join()
 
-    recorded = Call("consolidate", "test", app.create_context(PROJECT, "test").scope, app.store.clock())
+    recorded = Call("consolidate", "test", app.create_context(PROJECT, "python").scope, app.store.clock())
     return run_sync(run.consolidate(app.store, "balanced", 7, False, recorded, report))
 
 
@@ -240,7 +240,7 @@ def test_quotes_relation_is_reserved(app: App) -> None:
 
 def test_interrupted_run_resumes_after_writes(app: App) -> None:
     record_events(app, week(app.store.clock()))
-    scope = app.create_context(PROJECT, "test").scope
+    scope = app.create_context(PROJECT, "python").scope
 
     def stop(stage: str, done: int, total: int) -> None:
         if stage == "topics":
@@ -280,8 +280,8 @@ def test_synonymous_outcomes_are_equal(app: App) -> None:
     record_events(
         app, [MinedEvent(0, app.store.clock(), "test", "ran it", how, "s") for how in ("Failed", "error", "passed")]
     )
-    read = run_sync(consolidation_read.read_input(app.store, app.create_context(PROJECT, "test").scope, 0.0))
+    read = run_sync(consolidation_read.read_input(app.store, app.create_context(PROJECT, "python").scope, 0.0))
     assert [one.outcome for one in read.events] == ["failure", "failure", "success"]
-    only = Filter(app.create_context(PROJECT, "test").scope.with_kind("event"))
+    only = Filter(app.create_context(PROJECT, "python").scope.with_kind("event"))
     kept = run_sync(app.store.database.read(lambda tx: rows.list_newest_memories(tx, only, 9)))
     assert {one.metadata["outcome"] for one in kept} == {"Failed", "error", "passed"}

@@ -19,7 +19,7 @@ class Clock:
 
 
 def call(app: App, name: str, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context("shop", "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context("shop", "python"), **arguments))
 
 
 def test_project_is_consolidated_once_per_night(engine: Engine) -> None:

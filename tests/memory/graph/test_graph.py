@@ -24,7 +24,7 @@ class Caller:
         self.app, self.project, self.key = app, project, key
 
     def __getattr__(self, name: str) -> Any:
-        context = self.app.create_context(self.project, "test", self.key)
+        context = self.app.create_context(self.project, "python", self.key)
         return lambda **arguments: run_sync(self.app.catalog.get_operation(name)(context, **arguments))
 
 
@@ -385,7 +385,7 @@ from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 merge = app.catalog.get_operation("merge_entities")
 print("ready", flush=True)
-run_sync(merge(app.create_context("p", "test"), source="Old", into="New"))
+run_sync(merge(app.create_context("p", "python"), source="Old", into="New"))
 print("merged", flush=True)
 """
 

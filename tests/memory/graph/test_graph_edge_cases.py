@@ -290,7 +290,7 @@ async def pausing(*given):
         print("inside", flush=True)
         time.sleep(300)
 observe.unlink_edge = pausing
-run_sync(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"), source="Old", into="New"))
+run_sync(app.catalog.get_operation("merge_entities")(app.create_context("p", "python"), source="Old", into="New"))
 """
 
 

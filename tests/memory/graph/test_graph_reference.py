@@ -113,7 +113,7 @@ def test_same_calls_give_same_graph(reference: Reference, engine: Engine, tmp_pa
                 )
 
         compare()
-        assert run_sync(app.catalog.get_operation("verify")(app.create_context("p", "test"))).ok
+        assert run_sync(app.catalog.get_operation("verify")(app.create_context("p", "python"))).ok
 
 
 def _call_reference(reference: Reference, name: str, arguments: dict[str, Any]) -> Any:
@@ -125,7 +125,7 @@ def _call_reference(reference: Reference, name: str, arguments: dict[str, Any]) 
 
 def _call_athena(app: App, project: str, name: str, arguments: dict[str, Any]) -> Any:
     try:
-        return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test"), **arguments))
+        return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python"), **arguments))
     except NotFound as error:
         return str(error)
 

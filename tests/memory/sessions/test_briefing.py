@@ -47,7 +47,7 @@ def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
 
 
 def fill_project(app: App, project: str = "p", mark: str = "") -> None:

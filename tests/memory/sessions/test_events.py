@@ -26,7 +26,7 @@ NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
 
 
 def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
 
 
 @pytest.fixture
@@ -342,7 +342,7 @@ from athena.app.compose import App, open_database_at as database_at
 from athena.embedding.minilm import MiniLM
 from athena.core.threads import run_sync
 app = App(database_at(sys.argv[1], ""), MiniLM())
-context, record = app.create_context("p", "test"), app.catalog.get_operation("record_event")
+context, record = app.create_context("p", "python"), app.catalog.get_operation("record_event")
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(int(sys.argv[3])):

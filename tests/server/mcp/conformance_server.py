@@ -3,7 +3,7 @@
 import sys
 
 from athena.app.compose import App
-from athena.core.operation import Effect, operation
+from athena.core.operation import EVERYONE, Effect, operation
 from athena.core.threads import sleep
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput
@@ -13,19 +13,19 @@ from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 
-@operation(Effect.READ)
+@operation(Effect.READ, callers=EVERYONE)
 async def test_simple_text(ctx: Context) -> str:
     """Say something."""
     return "This is a simple text response for testing."
 
 
-@operation(Effect.READ)
+@operation(Effect.READ, callers=EVERYONE)
 async def test_error_handling(ctx: Context) -> str:
     """Fail."""
     raise InvalidInput("This tool intentionally returns an error for testing", hint="nothing can be done")
 
 
-@operation(Effect.READ)
+@operation(Effect.READ, callers=EVERYONE)
 async def test_tool_with_progress(ctx: Context) -> str:
     """Take some time."""
     await sleep(2.7)

@@ -63,7 +63,7 @@ def set_timeout(app: App, seconds: float) -> None:
 
 def call(app: App, name: str, project: str = PROJECT, key: str | None = None, **arguments: Any) -> Any:
     """Call an operation as a program would."""
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
 
 
 def query(url: str, sql: str, *values: Any) -> list[Any]:
@@ -305,7 +305,7 @@ app = App(Postgres(url), MiniLM())
 def call(asked):
     name, project, key, arguments = asked
     try:
-        context = app.create_context(project, "test", key)
+        context = app.create_context(project, "python", key)
         return {"done": to_json(run_sync(app.catalog.get_operation(name)(context, **arguments)))}
     except AthenaError as error:
         return {"error": error.code, "message": str(error)}

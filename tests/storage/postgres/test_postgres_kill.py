@@ -21,7 +21,7 @@ from athena.storage.postgres.store import Postgres
 from athena.core.threads import run_sync
 url, name = sys.argv[1:]
 app = App(Postgres(url), MiniLM())
-context = app.create_context("test", "test")
+context = app.create_context("test", "python")
 remember, recall = app.catalog.get_operation("remember"), app.catalog.get_operation("recall")
 nouns = "harbour violin glacier meadow engine lantern orchard compass kettle marble".split()
 run_sync(recall(context, query="warm up"))

@@ -245,7 +245,7 @@ def test_locked_sums_lose_no_call(server: postgres.Server) -> None:
     with psycopg.connect(url) as other:
         other.execute("UPDATE athena.usage SET calls = calls + 10")
         for _ in range(3):
-            ledger.log_call(Call("recall", "test", Scope.from_name("test"), 0.0, None, "", None), "done", 1.0)
+            ledger.log_call(Call("recall", "test", Scope.from_name("test"), 0.0, None, ""), "done", 1.0)
             ledger.log_usage("test", 0.0, "recall", "test", TokenUsage(1, 1, 1))
         wait_until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)])
         assert query(url, counted) == [(1,)]  # it still waits for the other

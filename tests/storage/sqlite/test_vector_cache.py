@@ -43,7 +43,7 @@ class Scattered:
 
 
 def remember(app: App, texts: list[str]) -> list[int]:
-    context = app.create_context("p", "test")
+    context = app.create_context("p", "python")
     stored = run_sync(app.catalog.get_operation("remember_batch")(context, items=texts))
     return [one.id for one in stored]
 
@@ -78,7 +78,7 @@ def test_sign_search_matches_exact_scan() -> None:
 def test_rare_filter_applies_before_search(tmp_path: Path) -> None:
     app = App(Sqlite(tmp_path / "a.db"), Scattered())
     remember(app, [f"text {i}" for i in range(3_000)])
-    context = app.create_context("p", "test")
+    context = app.create_context("p", "python")
     items = [{"content": f"rare {i}", "tags": "rare"} for i in range(7)]
     rare = {s.id for s in run_sync(app.catalog.get_operation("remember_batch")(context, items=items))}
     near = nearest(app, Scattered().embed(["text 5"])[0], 50, Filter(Scope("p"), tags=("rare",)))
@@ -89,7 +89,7 @@ def test_rare_filter_applies_before_search(tmp_path: Path) -> None:
 def _write_elsewhere(path: str, texts: list[str], forget: list[int]) -> None:
     app = App(Sqlite(path), Scattered())
     remember(app, texts)
-    run_sync(app.catalog.get_operation("forget_batch")(app.create_context("p", "test"), memory_ids=forget))
+    run_sync(app.catalog.get_operation("forget_batch")(app.create_context("p", "python"), memory_ids=forget))
     app.close()
 
 
@@ -118,7 +118,7 @@ def test_changes_by_other_process_are_seen(tmp_path: Path) -> None:
 )
 def test_incremental_cache_equals_full_load(steps: list[tuple[str, int]]) -> None:
     app = App(Sqlite(IN_MEMORY_PATH), Scattered())
-    context = app.create_context("p", "test")
+    context = app.create_context("p", "python")
     question = Scattered().embed(["question"])[0]
 
     def call(name: str, **arguments: Any) -> Any:

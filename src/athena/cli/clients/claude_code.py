@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from athena.cli.clients import files, json_edit, plugin
-from athena.cli.clients.files import BackupRecord, FileChange
+from athena.cli.clients.files import BackupRecord, ConfigFile, FileChange
 from athena.cli.clients.hook_entries import is_athena, is_ours
 from athena.cli.clients.setup import (
     ENTRY_NAME,
@@ -47,24 +47,24 @@ class PluginInstall(NamedTuple):
     source: OwnedFolder
 
     @property
-    def settings_path(self) -> Path:
+    def settings_file(self) -> ConfigFile:
         if self.target.project is not None:  # the file that is not shared: our paths exist on this machine only
-            return self.target.project / ".claude" / "settings.local.json"
-        return _config_folder(self.target) / "settings.json"
+            return self.target.find_file(self.target.project / ".claude" / "settings.local.json")
+        return self.target.find_file(_config_folder(self.target) / "settings.json")
 
     def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
-        text = files.read_config(self.settings_path)
+        text = files.read_config(self.settings_file)
         try:
             settings = parse_config(text, json_edit.parse)
         except AthenaError as error:
-            raise type(error)(f"{self.settings_path}: {error}", hint="repair it; nothing was changed") from None
+            raise type(error)(f"{self.settings_file.path}: {error}", hint="repair it; nothing was changed") from None
         enabled, marketplace = (json_edit.get_value(settings, path) for path in SETTINGS_PATHS)
         source = json_edit.get_value(marketplace, ("source", "path"))
         if marketplace is not None and not _is_own_marketplace(source):
             if remove:
                 return []
             hint = f"claude plugin marketplace remove {ENTRY_NAME}; nothing was changed"
-            raise Conflict(f"{self.settings_path}: it has a marketplace {ENTRY_NAME} from elsewhere", hint=hint)
+            raise Conflict(f"{self.settings_file.path}: it has a marketplace {ENTRY_NAME} from elsewhere", hint=hint)
         installed = self._find_copy()
         commands = [] if installed is None else [self._plugin_argv("uninstall", PLUGIN_ID)]
         if remove:
@@ -77,11 +77,11 @@ class PluginInstall(NamedTuple):
                 commands.append(self._plugin_argv("marketplace", "remove", ENTRY_NAME))
             commands.append(self._plugin_argv("marketplace", "add", str(self.source.path)))
             commands.append(self._plugin_argv("install", PLUGIN_ID))
-        return [ClientCommand(argv, self.settings_path) for argv in commands]
+        return [ClientCommand(argv, self.settings_file.path) for argv in commands]
 
     def _forget_commands(self) -> list[list[str]]:
         """Return the command that removes our marketplace, unless another project would lose the plugin."""
-        marketplaces = _read_json(_config_folder(self.target) / "plugins" / "known_marketplaces.json")
+        marketplaces = _read_json(ConfigFile(_config_folder(self.target) / "plugins" / "known_marketplaces.json", None))
         source = json_edit.get_value(marketplaces, (ENTRY_NAME, "source", "path"))
         if not _is_own_marketplace(source) or _other_installations(self.target):
             return []
@@ -90,10 +90,10 @@ class PluginInstall(NamedTuple):
 
     def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
         planned = self.plan_changes(record, remove)
-        before = files.read_config(self.settings_path)
-        if not remove and planned and not record.is_untouched(self.settings_path, before):
-            original = self._strip_entries(before, record.original_text(self.settings_path))
-            record.save_original(self.settings_path, original, None)
+        before = files.read_config(self.settings_file)
+        if not remove and planned and not record.is_untouched(self.settings_file, before):
+            original = self._strip_entries(before, record.original_text(self.settings_file))
+            record.save_original(self.settings_file, original, None)
         for command in planned:
             assert isinstance(command, ClientCommand)
             run_client_command(command.argv, self.target)
@@ -102,33 +102,33 @@ class PluginInstall(NamedTuple):
         elif planned:
             self._restore_order(before)
             record.save_original(
-                self.settings_path, record.original_text(self.settings_path), files.read_config(self.settings_path)
+                self.settings_file, record.original_text(self.settings_file), files.read_config(self.settings_file)
             )
         return planned
 
     def _restore_order(self, before: str | None) -> None:
         """Undo the client's sorting of keys, if the values are the same."""
-        current = files.read_config(self.settings_path)
+        current = files.read_config(self.settings_file)
         wanted = before or ""
         for path in SETTINGS_PATHS:
             wanted = json_edit.set_value(
                 wanted, path, json_edit.get_value(parse_config(current, json_edit.parse), path)
             )
         if wanted != current and parse_config(wanted, json_edit.parse) == parse_config(current, json_edit.parse):
-            files.write_change(FileChange(self.settings_path, current, wanted))
+            files.write_change(FileChange(self.settings_file, current, wanted))
 
     def _restore_settings(self, record: BackupRecord) -> None:
         """Restore the settings, byte for byte if nobody else has changed them."""
-        original, current = record.original_text(self.settings_path), files.read_config(self.settings_path)
+        original, current = record.original_text(self.settings_file), files.read_config(self.settings_file)
         source = json_edit.get_value(parse_config(current, json_edit.parse), (*SETTINGS_PATHS[1], "source", "path"))
-        if not record.has_file(self.settings_path) and not _is_own_marketplace(source):
+        if not record.has_file(self.settings_file) and not _is_own_marketplace(source):
             return
         stripped = self._strip_entries(current, original)
         if parse_config(stripped, json_edit.parse) == parse_config(original, json_edit.parse):
             stripped = original
         if stripped != current:
-            files.write_change(FileChange(self.settings_path, current, stripped))
-        record.forget_file(self.settings_path)
+            files.write_change(FileChange(self.settings_file, current, stripped))
+        record.forget_file(self.settings_file)
 
     def _strip_entries(self, text: str | None, original_text: str | None) -> str | None:
         """Return settings without our entries, and without empty objects that the original did not have."""
@@ -155,12 +155,12 @@ class PluginInstall(NamedTuple):
         return False  # people change the source, not the client's copy of it
 
     def _is_same_copy(self, copy: Path) -> bool:
-        return all(files.read_config(copy / name) == text for name, text in self.source.texts.items())
+        return all(files.read_config(ConfigFile(copy / name, None)) == text for name, text in self.source.texts.items())
 
 
 def list_installations(target: SetupTarget) -> list[tuple[str, str, str]]:
     """Return scope, project and folder of each installation of our plugin in the client."""
-    text = files.read_config(_config_folder(target) / "plugins" / "installed_plugins.json")
+    text = files.read_config(ConfigFile(_config_folder(target) / "plugins" / "installed_plugins.json", None))
     try:
         installations = json_edit.get_value(json.loads(text or "{}"), ("plugins", PLUGIN_ID)) or []
         return [(row["scope"], row.get("projectPath") or "", row["installPath"]) for row in installations]
@@ -213,39 +213,41 @@ class FolderRemoval(NamedTuple):
 
 
 def _create_plugin_folder(
-    target: SetupTarget, path: Path, texts: dict[str, str], owned_files: Collection[str] = ()
+    target: SetupTarget, path: Path, project: Path | None, texts: dict[str, str], owned_files: Collection[str] = ()
 ) -> OwnedFolder:
     """Return the plugin in a folder; changes that somebody made to the server's entry there are kept."""
-    existing, entry_path = files.read_config(path / MCP_FILE) or "", ("mcpServers", ENTRY_NAME)
+    existing = files.read_config(ConfigFile(path / MCP_FILE, project)) or ""
+    entry_path = ("mcpServers", ENTRY_NAME)
     try:
         config = parse_config(existing, json_edit.parse)
         if not is_ours(json_edit.get_value(config, (*entry_path, "command"))):
-            return OwnedFolder(path, texts, False, owned_files)
+            return OwnedFolder(path, project, texts, False, owned_files)
     except AthenaError:
-        return OwnedFolder(path, texts, False, owned_files)
+        return OwnedFolder(path, project, texts, False, owned_files)
     text = json_edit.set_value(existing, (*entry_path, "command"), target.mcp_path)
     changed = json_edit.parse(text) != json_edit.parse(texts[MCP_FILE])
     has_more = [*config, *config[entry_path[0]]] != [*entry_path]
     remaining = {MCP_FILE: json_edit.remove_value(existing, entry_path, is_ours)} if has_more else {}
-    return OwnedFolder(path, texts | {MCP_FILE: text}, changed, {*owned_files, MCP_FILE}, remaining)
+    return OwnedFolder(path, project, texts | {MCP_FILE: text}, changed, {*owned_files, MCP_FILE}, remaining)
 
 
 def _claude_steps(target: SetupTarget) -> Sequence[SetupStep]:
     texts = plugin.render_files(target.hook_path, target.mcp_path, [])
     config_folder = target.project / ".claude" if target.project is not None else _config_folder(target)
     skill_texts = {name: texts[name] for name in texts if "marketplace" not in name}
-    skill_folder = _create_plugin_folder(target, config_folder / "skills" / ENTRY_NAME, skill_texts)
+    skill_folder = _create_plugin_folder(target, config_folder / "skills" / ENTRY_NAME, target.project, skill_texts)
     program = _find_claude(target)
     if program is None:
         return [skill_folder]
-    source = _create_plugin_folder(target, Path(target.home).joinpath(*PLUGIN_FOLDER_PARTS), texts, texts)
+    source_path = Path(target.home).joinpath(*PLUGIN_FOLDER_PARTS)
+    source = _create_plugin_folder(target, source_path, None, texts, texts)._replace(is_private=True)
     return [PluginSource(target, source), PluginInstall(target, program, source), FolderRemoval(skill_folder)]
 
 
 def _duplicate_server_notes(target: SetupTarget) -> list[str]:
     """Return a note for each server that the user added and that is Athena too: its tools would appear twice."""
     folder = target.environ.get("CLAUDE_CONFIG_DIR") or target.user_home
-    user_config = _read_json(Path(folder) / ".claude.json")
+    user_config = _read_json(ConfigFile(Path(folder) / ".claude.json", None))
     configs: list[tuple[str, str, Any]] = [("user", "", user_config)]
     projects = user_config.get("projects")
     if isinstance(projects, dict):
@@ -253,7 +255,7 @@ def _duplicate_server_notes(target: SetupTarget) -> list[str]:
             ("local", name, config) for name, config in projects.items() if target.project in (None, Path(name))
         ]
     if target.project is not None:
-        configs.append(("project", str(target.project), _read_json(target.project / MCP_FILE)))
+        configs.append(("project", str(target.project), _read_json(target.find_file(target.project / MCP_FILE))))
     notes = []
     for scope, project, config in configs:
         servers = json_edit.get_value(config, ("mcpServers",))
@@ -266,10 +268,10 @@ def _duplicate_server_notes(target: SetupTarget) -> list[str]:
     return notes
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(file: ConfigFile) -> dict[str, Any]:
     """Return the object in a file of the client, an empty one if it cannot be read."""
     try:
-        value = json.loads(files.read_config(path) or "{}")
+        value = json.loads(files.read_config(file) or "{}")
     except (ValueError, AthenaError):
         return {}
     return value if isinstance(value, dict) else {}

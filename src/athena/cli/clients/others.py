@@ -45,7 +45,9 @@ def _codex_folder(target: SetupTarget) -> Path:
 def _codex_steps(target: SetupTarget) -> Sequence[SetupStep]:
     folder = _codex_folder(target)
     table = FileEdit(
-        folder / "config.toml", [ConfigEntry(("mcp_servers", ENTRY_NAME), {"command": target.mcp_path})], toml_edit
+        target.find_file(folder / "config.toml"),
+        [ConfigEntry(("mcp_servers", ENTRY_NAME), {"command": target.mcp_path})],
+        toml_edit,
     )
     program = target.find_program("codex") if target.project is None else None  # its command has no project scope
     if program is None:
@@ -53,7 +55,10 @@ def _codex_steps(target: SetupTarget) -> Sequence[SetupStep]:
     else:
         add = [[program, "mcp", "add", ENTRY_NAME, "--", target.mcp_path]]
         server_step = CommandStep(target, add, [[program, "mcp", "remove", ENTRY_NAME]], table)
-    return [server_step, FileEdit(folder / "hooks.json", create_hook_entries(target, CODEX_EVENTS, timeout=10))]
+    return [
+        server_step,
+        FileEdit(target.find_file(folder / "hooks.json"), create_hook_entries(target, CODEX_EVENTS, timeout=10)),
+    ]
 
 
 CODEX = Client(
@@ -71,7 +76,7 @@ CODEX = Client(
 def _cursor_edit(target: SetupTarget) -> FileEdit:
     # Cursor starts servers in a folder of its own; only this variable names the open one.
     entry = ConfigEntry(("mcpServers", ENTRY_NAME), create_server_entry(target, folder="${workspaceFolder}"))
-    return FileEdit(target.base_folder / ".cursor" / "mcp.json", [entry])
+    return FileEdit(target.find_file(target.base_folder / ".cursor" / "mcp.json"), [entry])
 
 
 CURSOR = Client(
@@ -87,7 +92,7 @@ CURSOR = Client(
 def _gemini_edit(target: SetupTarget) -> FileEdit:
     entries = [ConfigEntry(("mcpServers", ENTRY_NAME), create_server_entry(target))]
     entries += create_hook_entries(target, GEMINI_EVENTS, timeout=10_000, named=True)  # in milliseconds
-    return FileEdit(target.base_folder / ".gemini" / "settings.json", entries)
+    return FileEdit(target.find_file(target.base_folder / ".gemini" / "settings.json"), entries)
 
 
 GEMINI = Client(
@@ -112,7 +117,7 @@ def _vscode_folder(target: SetupTarget) -> Path:
 def _vscode_steps(target: SetupTarget) -> Sequence[SetupStep]:
     server = {"type": "stdio", "command": target.mcp_path, "args": []}
     path = target.project / ".vscode" if target.project else _vscode_folder(target)
-    edit = FileEdit(path / "mcp.json", [ConfigEntry(("servers", ENTRY_NAME), server)])
+    edit = FileEdit(target.find_file(path / "mcp.json"), [ConfigEntry(("servers", ENTRY_NAME), server)])
     program = None if target.project else target.find_program("code")
     if program is None:
         return [edit]
@@ -140,7 +145,7 @@ WINDSURF = Client(
     lambda target: target.find_program("windsurf") is not None or _windsurf_folder(target).is_dir(),
     lambda target: [
         FileEdit(
-            _windsurf_folder(target) / "mcp_config.json",
+            target.find_file(_windsurf_folder(target) / "mcp_config.json"),
             [ConfigEntry(("mcpServers", ENTRY_NAME), create_server_entry(target))],
         )
     ],

@@ -1,6 +1,5 @@
 """The steps of setting up a client: entries in its files, folders of our own, and calls of the client's command."""
 
-import contextlib
 import os
 import shlex
 import shutil
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from athena.cli.clients import files, hook_entries, json_edit
-from athena.cli.clients.files import BackupRecord, FileChange
+from athena.cli.clients.files import BackupRecord, ConfigFile, FileChange
 from athena.cli.clients.hook_entries import is_athena, is_manual_entry, is_ours
 from athena.errors import AthenaError, Conflict, Unavailable
 from athena.hooks.launcher import BIN_FOLDER, HOOK_LAUNCHER, MCP_LAUNCHER
@@ -39,9 +38,14 @@ class SetupTarget(NamedTuple):
     def base_folder(self) -> Path:
         return self.project or self.user_home
 
+    def find_file(self, path: Path) -> ConfigFile:
+        """Return a file of the client in its folder for this set-up: in the project, or the user's own."""
+        return ConfigFile(path, self.project)
+
     def find_program(self, name: str) -> str | None:
-        """Return the path of a client's own command, if it is installed."""
-        return shutil.which(name, path=self.environ.get("PATH", os.defpath))
+        """Return the path of a client's own command, if it is installed; a project's folder is not searched."""
+        folders = filter(os.path.isabs, self.environ.get("PATH", os.defpath).split(os.pathsep))
+        return shutil.which(name, path=os.pathsep.join(folders))
 
 
 class ClientCommand(NamedTuple):
@@ -85,26 +89,28 @@ class ConfigEntry(NamedTuple):
 class FileEdit(NamedTuple):
     """Our entries in a file of the client."""
 
-    path: Path
+    file: ConfigFile
     entries: Sequence[ConfigEntry]
     text_format: TextFormat = json_edit
 
     def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
-        before = files.read_config(self.path)
+        before = files.read_config(self.file)
         try:
             after = self.remove_entries(record, before) if remove else self._add_entries(before)
         except AthenaError as error:
-            raise type(error)(f"{self.path}: {error}", hint=error.hint or "repair it; nothing was changed") from None
-        return [] if after == before else [FileChange(self.path, before, after)]
+            raise type(error)(
+                f"{self.file.path}: {error}", hint=error.hint or "repair it; nothing was changed"
+            ) from None
+        return [] if after == before else [FileChange(self.file, before, after)]
 
     def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         changes = self.plan_changes(record, remove)
         for change in changes:
             if not remove:
-                record.save_original(self.path, self.remove_entries(record, change.before), change.after)
+                record.save_original(self.file, self.remove_entries(record, change.before), change.after)
             files.write_change(change)
         if remove:
-            record.forget_file(self.path)
+            record.forget_file(self.file)
         return changes
 
     def _add_entries(self, before: str | None) -> str:
@@ -136,12 +142,12 @@ class FileEdit(NamedTuple):
 
     def is_modified(self) -> bool:
         """Return whether somebody has changed our entries; another path of the launcher does not count."""
-        config = parse_config(files.read_config(self.path), self.text_format.parse)
+        config = parse_config(files.read_config(self.file), self.text_format.parse)
         return any(_is_entry_modified(entry, json_edit.get_value(config, entry.path)) for entry in self.entries)
 
     def find_preexisting(self, record: BackupRecord) -> list[ConfigEntry]:
         """Return the entries that the file had before the first set-up, which removal restores."""
-        original = parse_config(record.original_text(self.path), self.text_format.parse)
+        original = parse_config(record.original_text(self.file), self.text_format.parse)
         return [
             entry
             for entry in self.entries
@@ -152,8 +158,8 @@ class FileEdit(NamedTuple):
         """Return a file's text without our entries: the original, if nobody has changed the file since."""
         if before is None:
             return None
-        original_text = record.original_text(self.path)
-        if record.is_untouched(self.path, before):
+        original_text = record.original_text(self.file)
+        if record.is_untouched(self.file, before):
             return original_text
         original = parse_config(original_text, self.text_format.parse)
         preexisting = self.find_preexisting(record)
@@ -165,7 +171,7 @@ class FileEdit(NamedTuple):
                 after = self.text_format.remove_value(after, entry.path, is_ours, original)
             elif is_ours(json_edit.get_value(parse_config(after, self.text_format.parse), entry.path)):
                 after = self.text_format.restore_value(after, entry.path, original_text or "")
-        created = record.has_file(self.path) and original_text is None
+        created = record.has_file(self.file) and original_text is None
         return None if created and not parse_config(after, self.text_format.parse) else after
 
 
@@ -179,10 +185,15 @@ class OwnedFolder(NamedTuple):
     """A folder with files of ours; files and changes of others in it stay."""
 
     path: Path
+    project: Path | None  # that the folder is in
     texts: Mapping[str, str]
     changed: bool = False  # the texts include changes that somebody made
     owned_files: Collection[str] = ()  # may be replaced even if the record differs
     remaining_texts: Mapping[str, str] | None = None  # after removal, of files that hold more than our part
+    is_private: bool = False  # in the data folder
+
+    def _find_file(self, name: str) -> ConfigFile:
+        return ConfigFile(self.path / name, self.project, self.is_private)
 
     def is_modified(self) -> bool:
         return self.changed
@@ -192,10 +203,10 @@ class OwnedFolder(NamedTuple):
         theirs: list[FileChange] = []
         remaining = self.remaining_texts or {}
         for name, text in self.texts.items():
-            path = self.path / name
-            change = FileChange(path, files.read_config(path), remaining.get(name) if remove else text)
+            file = self._find_file(name)
+            change = FileChange(file, files.read_config(file), remaining.get(name) if remove else text)
             may_change = (
-                name in self.owned_files or change.before in (None, text) or record.is_untouched(path, change.before)
+                name in self.owned_files or change.before in (None, text) or record.is_untouched(file, change.before)
             )
             if change.before != change.after:
                 (ours if may_change else theirs).append(change)
@@ -215,18 +226,17 @@ class OwnedFolder(NamedTuple):
     def _record_files(self, record: BackupRecord, remove: bool) -> None:
         """Record the files that Athena wrote: it may replace and remove these."""
         for name, text in self.texts.items():
-            path = self.path / name
+            file = self._find_file(name)
             if remove:
-                record.forget_file(path)
-            elif name not in self.owned_files and not record.is_untouched(path, text):
-                record.save_original(path, None, text)
+                record.forget_file(file)
+            elif name not in self.owned_files and not record.is_untouched(file, text):
+                record.save_original(file, None, text)
 
     def _remove_empty_folders(self) -> None:
         folders = {Path(name).parent for name in self.texts} | {Path()}
         folders |= {parent for folder in set(folders) for parent in folder.parents}
         for folder in sorted(folders, key=lambda path: len(path.parts), reverse=True):
-            with contextlib.suppress(OSError):  # it has other files, or was never created
-                (self.path / folder).rmdir()
+            self._find_file(str(folder / "file")).remove_folder()
 
 
 def run_client_command(argv: list[str], target: SetupTarget) -> str:
@@ -268,7 +278,9 @@ class CommandStep(NamedTuple):
         changes = self.edit.plan_changes(record, remove)
         if not changes or self._must_edit_file(record, remove):
             return changes
-        return [ClientCommand(argv, self.edit.path) for argv in (self.remove_commands if remove else self.add_commands)]
+        return [
+            ClientCommand(argv, self.edit.file.path) for argv in (self.remove_commands if remove else self.add_commands)
+        ]
 
     def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
         if self._must_edit_file(record, remove):
@@ -276,25 +288,25 @@ class CommandStep(NamedTuple):
         planned = self.plan_changes(record, remove)
         if not planned:
             return []
-        path, before = self.edit.path, files.read_config(self.edit.path)
+        file, before = self.edit.file, files.read_config(self.edit.file)
         wanted = self.edit.plan_changes(record, remove)[0].after
         if not remove:
-            record.save_original(path, self.edit.remove_entries(record, before), None)
+            record.save_original(file, self.edit.remove_entries(record, before), None)
         for command in planned:
             assert isinstance(command, ClientCommand)
             run_client_command(command.argv, self.target)
-        current = files.read_config(path)
+        current = files.read_config(file)
         if remove:
             # the client's command may have reformatted the file: restore the bytes if the values are the same
             if self._is_same_config(current, wanted):
-                files.write_change(FileChange(path, current, wanted))
-                record.forget_file(path)
+                files.write_change(FileChange(file, current, wanted))
+                record.forget_file(file)
                 return planned
             return [*planned, *self.edit.apply_changes(record, remove)]
         if current != wanted and self._is_same_config(current, wanted):
-            files.write_change(FileChange(path, current, wanted))  # undo the command's reformatting
+            files.write_change(FileChange(file, current, wanted))  # undo the command's reformatting
             current = wanted
-        record.save_original(path, record.original_text(path), current)
+        record.save_original(file, record.original_text(file), current)
         # some commands only notify an open window, and do nothing if there is none
         return [*planned, *(self.edit.apply_changes(record, remove) if self.edit.plan_changes(record, remove) else [])]
 

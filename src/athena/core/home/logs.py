@@ -3,6 +3,8 @@
 import os
 from contextlib import suppress
 
+from athena.core.files import create_private_folder
+
 LOG_FOLDER = "logs"
 MAX_LOG_BYTES = 1 << 20  # the previous file is kept with the suffix .1
 
@@ -14,8 +16,7 @@ class StderrLog:
 
     def __init__(self, home: str, name: str, max_bytes: int = MAX_LOG_BYTES) -> None:
         folder = os.path.join(home, LOG_FOLDER)
-        os.makedirs(home, mode=0o700, exist_ok=True)  # makedirs gives the mode to the last folder only
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        create_private_folder(folder)
         self.path, self._max_bytes = os.path.join(folder, name), max_bytes
         self._open_file()
 

@@ -33,6 +33,29 @@ def home_folder(environment: Mapping[str, str] = os.environ) -> str:
     return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "athena")
 
 
+def find_home_problem(home: str) -> tuple[str, str] | None:
+    """Return why a data folder must not be trusted, and what to do; None for one that is safe, or does not exist yet.
+
+    Whoever can write there decides what our hooks run. A group counts as others unless it is the user's own. Root may
+    use a folder of anybody.
+    """
+    try:
+        facts = os.stat(home)
+    except OSError:
+        return None
+    user, mode = os.geteuid(), facts.st_mode
+    is_own_group = facts.st_gid == os.getegid() == user
+    if facts.st_uid not in (user, 0) and user:
+        problem = f"the data folder {home} belongs to another user (id {facts.st_uid})"
+        return problem, "set ATHENA_HOME to a folder of yours"
+    if mode & 0o002 or (mode & 0o020 and not is_own_group):
+        problem = f"others can write to the data folder {home} (its mode is {mode & 0o777:04o})"
+        import shlex  # only for the error
+
+        return problem, f"chmod go-w {shlex.quote(home)}, or set ATHENA_HOME to a folder inside that does not exist yet"
+    return None
+
+
 def read_token(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the token of this machine's server: `ATHENA_TOKEN`, else the one in the data folder."""
     if token := environment.get("ATHENA_TOKEN", "").strip():
@@ -71,7 +94,7 @@ def _create_secret_file(folder: str, name: str, read: Callable[[], str | None]) 
     """Write 32 random bytes for the owner alone and return them, or what another process wrote first."""
     from athena.core import files  # needed once in the life of a data folder
 
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    files.create_private_folder(folder)
     path = os.path.join(folder, name)
     secret = os.urandom(32).hex()
     data = secret.encode() + b"\n"
@@ -124,24 +147,42 @@ def find_git_root(folder: str) -> str | None:
 
 def _find_main_repository(root: str, git_file: str) -> str:
     """Return the repository of a linked work tree; a submodule is its own repository."""
+    folders = find_work_tree_folders(root, git_file)
+    if folders is None:
+        return root
+    return os.path.dirname(folders[1]) if os.path.basename(folders[1]) == ".git" else folders[1]
+
+
+def find_work_tree_folders(root: str, git_file: str) -> tuple[str, str] | None:
+    """Return the git folder of a linked work tree and that of its repository; None if that does not list the tree."""
     try:
-        git_folder = os.path.realpath(os.path.join(root, read_first_line(git_file).removeprefix("gitdir:").strip()))
+        git_folder = read_git_file(root, git_file)
         common = os.path.realpath(os.path.join(git_folder, read_first_line(os.path.join(git_folder, "commondir"))))
         back = os.path.join(git_folder, read_first_line(os.path.join(git_folder, "gitdir")))
     except (OSError, ValueError):
-        return root
+        return None
     # the repository must list the work tree too, or any folder could claim any project
     if os.path.dirname(git_folder) != os.path.join(common, "worktrees"):
-        return root
-    if os.path.realpath(back) != os.path.realpath(git_file):
-        return root
-    return os.path.dirname(common) if os.path.basename(common) == ".git" else common
+        return None
+    return (git_folder, common) if os.path.realpath(back) == os.path.realpath(git_file) else None
+
+
+def read_git_file(root: str, git_file: str) -> str:
+    """Return the real path that a `.git` file names."""
+    text = _read_small_file(git_file).rstrip("\r\n")
+    if not text.startswith("gitdir:") or "\n" in text:  # git would take several lines for one path
+        raise ValueError(f"{git_file} names no folder")
+    return os.path.realpath(os.path.join(root, text.removeprefix("gitdir:").strip()))
 
 
 def read_first_line(path: str) -> str:
     """Return the first line of a small file."""
+    return _read_small_file(path).partition("\n")[0].rstrip("\r")
+
+
+def _read_small_file(path: str) -> str:
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name must not block
     try:
-        return os.read(file, 4_096).decode("utf-8", "surrogateescape").partition("\n")[0].rstrip("\r")
+        return os.read(file, 4_096).decode("utf-8", "surrogateescape")
     finally:
         os.close(file)

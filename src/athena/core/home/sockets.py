@@ -6,6 +6,7 @@ import socket
 import stat
 import sys
 
+from athena.core.files import create_private_folder
 from athena.core.home.paths import HTTP_SOCKET, socket_path
 from athena.errors import Misconfigured
 
@@ -16,7 +17,7 @@ def bind_socket(home: str, name: str = HTTP_SOCKET) -> socket.socket:
     """Bind a socket that only its owner can use; the caller must hold the server lock."""
     path = socket_path(home, name)
     folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    create_private_folder(folder)
     if folder != os.path.normpath(home):
         facts = os.lstat(folder)
         if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o022:

@@ -6,7 +6,7 @@ A pattern is acted on once, and never again after a user has undone that.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from athena.core.values import Scope
+from athena.core.values import Author, Scope
 from athena.memory import history_rows, write
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import patterns as consolidation_patterns
@@ -93,7 +93,9 @@ def _merge_drafts(memories: list[Memory]) -> Draft:
         facts |= memory.metadata
     newest = memories[0]
     importance = max(memory.importance for memory in memories)
-    return Draft(newest.content, tuple(tags.values())[:100], newest.memory_type, facts, importance)
+    said_by_person = any(memory.author == "person" for memory in memories)  # they are the same text
+    author: Author = "person" if said_by_person else newest.author
+    return Draft(newest.content, tuple(tags.values())[:100], newest.memory_type, facts, importance, author=author)
 
 
 async def strengthen(context: ChangeContext, memory_id: int) -> bool:

@@ -1,7 +1,7 @@
 """Store documents as memories: the pieces of a document share its path as session and source."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from athena.core import redaction
 from athena.core.hashing import hash_text
@@ -9,6 +9,7 @@ from athena.core.threads import run_in_thread
 from athena.core.values import Call, Scope
 from athena.errors import NotFound
 from athena.memory import edit, history_rows, inputs, rows, write
+from athena.memory.documents.access import FileAccess
 from athena.memory.documents.read import SkippedFile, find_missing_files, read_files, split_document
 from athena.memory.index import encode_missing
 from athena.memory.prepare import add_vectors, prepare_memory
@@ -38,14 +39,15 @@ class Ingested:
     redacted: tuple[str, ...]  # the kinds of secrets that were removed
 
 
-async def ingest_path(store: Store, path: str, tags: inputs.Tags, call: Call) -> Ingested:
+async def ingest_path(store: Store, access: FileAccess, path: str, tags: inputs.Tags, call: Call) -> Ingested:
     """Store a file, or every text file below a folder, and forget the documents whose files no longer exist."""
+    location = await run_in_thread(access.locate, path)
     # One id for all transactions, so that undo takes back all documents together.
     call_id = await store.database.write(lambda tx: calls.record_call(tx, call, "done"))
     document_count = piece_count = 0
     skipped: list[str] = []
     redacted: list[str] = []
-    files = read_files(path)
+    files = read_files(location)
     while (file := await run_in_thread(next, files, None)) is not None:
         if isinstance(file, SkippedFile):
             skipped.append(f"{file.path}: {file.reason}")
@@ -53,14 +55,14 @@ async def ingest_path(store: Store, path: str, tags: inputs.Tags, call: Call) ->
         text, kinds = redaction.redact(file.text)  # before it is split: a secret may lie across two pieces
         metadata = {"source": file.path, "session_id": file.path}
         drafts = [
-            inputs.create_draft(piece, tags, DOCUMENT_TYPE, metadata | {PIECE_KEY: i})
+            replace(inputs.create_draft(piece, tags, DOCUMENT_TYPE, metadata | {PIECE_KEY: i}), author="document")
             for i, piece in enumerate(split_document(text))
         ]
         redacted += [*kinds, *(kind for draft in drafts for kind in draft.redacted)]
         piece_count += await replace_document(store, file.path, drafts, call, call_id)
         document_count += 1
     sources = [document.source for document in await list_documents(store, call.scope)]
-    for source in await run_in_thread(find_missing_files, path, sources):
+    for source in await run_in_thread(find_missing_files, location, sources):
         await replace_document(store, source, [], call, call_id)
     return Ingested(document_count, piece_count, tuple(skipped), tuple(redacted))
 

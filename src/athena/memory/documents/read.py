@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from athena.errors import InvalidInput, NotFound
+from athena.errors import InvalidInput
+from athena.memory.documents.access import Location, escape_path
 
 MAX_PIECE_CHARS = 1_600  # a few paragraphs, about a screen
 MAX_HEADING_CHARS = 200
 MAX_FILE_BYTES = 20_000_000
 MAX_FOLDER_FILES = 5_000
-IGNORED_FOLDERS = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
 HEADING_PATTERN = re.compile(r"#{1,6} +\S")
 
 
@@ -58,60 +58,38 @@ def _iter_paragraphs(text: str) -> Iterator[str]:
             yield paragraph[start:]
 
 
-def read_files(path: str) -> Iterator[DocumentText | SkippedFile]:
-    """Yield the text of a file, or of every file below a folder, without following links."""
-    root = os.path.realpath(os.path.expanduser(_check_path(path)))
-    if os.path.isfile(root):
-        yield _read_file(root)
-        return
-    if not os.path.isdir(root):
-        raise NotFound(f"there is no file or folder {path!r:.200}", hint="give a path that exists")
-    count = 0
-    for folder, subfolders, names in os.walk(root):
-        subfolders[:] = sorted(name for name in subfolders if name not in IGNORED_FOLDERS)
-        for name in sorted(names):
-            count += 1
-            if count > MAX_FOLDER_FILES:
-                raise InvalidInput(f"{path} holds more than {MAX_FOLDER_FILES:,} files", hint="ingest a smaller folder")
-            yield _read_file(os.path.join(folder, name))
+def read_files(location: Location) -> Iterator[DocumentText | SkippedFile]:
+    """Yield the text of a file, or of every file below a folder, and what is skipped."""
+    for count, (path, file) in enumerate(location.iter_files(), 1):
+        if count > MAX_FOLDER_FILES:
+            raise InvalidInput(
+                f"{location.full_path} holds more than {MAX_FOLDER_FILES:,} files", hint="ingest a smaller folder"
+            )
+        name = escape_path(path)
+        if isinstance(file, OSError):
+            yield SkippedFile(name, str(file.strerror))
+        else:
+            yield _read_file(name, file)
 
 
-def _check_path(path: str) -> str:
-    if "\0" in path:
-        raise InvalidInput("path must not hold a NUL character")
-    return path
-
-
-def resolve_path(path: str) -> str:
-    """Return the absolute path that a document is stored under."""
-    return escape_path(os.path.realpath(os.path.expanduser(_check_path(path))))
-
-
-def find_missing_files(path: str, sources: list[str]) -> list[str]:
+def find_missing_files(location: Location, sources: list[str]) -> list[str]:
     """Return the documents below a folder whose files no longer exist."""
-    folder = resolve_path(path)
-    return [source for source in sources if source.startswith(folder + os.sep) and not os.path.exists(source)]
+    folder = escape_path(location.full_path)
+    return [source for source in sources if source.startswith(folder + os.sep) and not os.path.lexists(source)]
 
 
-def _read_file(path: str) -> DocumentText | SkippedFile:
-    if os.path.islink(path) or not os.path.isfile(path):
-        return SkippedFile(escape_path(path), "not a plain file")
+def _read_file(path: str, file: int) -> DocumentText | SkippedFile:
     try:
-        if os.path.getsize(path) > MAX_FILE_BYTES:
-            return SkippedFile(escape_path(path), f"larger than {MAX_FILE_BYTES // 1_000_000} MB")
-        with open(path, "rb") as file:
-            raw = file.read()
+        if os.fstat(file).st_size > MAX_FILE_BYTES:
+            return SkippedFile(path, f"larger than {MAX_FILE_BYTES // 1_000_000} MB")
+        with open(file, "rb", closefd=False) as stream:
+            raw = stream.read(MAX_FILE_BYTES)
     except OSError as error:
-        return SkippedFile(escape_path(path), str(error.strerror))
+        return SkippedFile(path, str(error.strerror))
     if b"\0" in raw[:8_192]:
-        return SkippedFile(escape_path(path), "not text")
+        return SkippedFile(path, "not text")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return SkippedFile(escape_path(path), "not UTF-8 text")
-    return DocumentText(escape_path(path), text) if text.strip() else SkippedFile(escape_path(path), "empty")
-
-
-def escape_path(path: str) -> str:
-    """Return a path with undecodable bytes as escapes, so that it can be stored."""
-    return path.encode("utf-8", "backslashreplace").decode()
+        return SkippedFile(path, "not UTF-8 text")
+    return DocumentText(path, text) if text.strip() else SkippedFile(path, "empty")

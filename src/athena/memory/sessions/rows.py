@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from athena.core.values import Scope
 from athena.memory import rows as memory_rows
-from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, memory_from_row
+from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMN_COUNT, MEMORY_COLUMNS, memory_from_row
 from athena.memory.sessions.values import BriefingTurn, Told
 from athena.memory.values import Memory
 from athena.storage import scopes
@@ -122,7 +122,7 @@ async def list_session_rows(tx: Transaction, row_filter: Filter, limit: int) -> 
             **values,
         )
         rows_by_id |= {row[0]: row for row in rows}
-    timed = [(row[10], memory_from_row(row)) for row in rows_by_id.values()]
+    timed = [(row[MEMORY_COLUMN_COUNT], memory_from_row(row)) for row in rows_by_id.values()]
     return sorted(timed, key=lambda pair: (pair[0], pair[1].id))
 
 
@@ -140,7 +140,7 @@ async def list_episodes(tx: Transaction, scope: Scope, limit: int, offset: int =
         limit=limit,
         offset=offset,
     )
-    return [(row[10], memory_from_row(row)) for row in rows]
+    return [(row[MEMORY_COLUMN_COUNT], memory_from_row(row)) for row in rows]
 
 
 async def list_tagged_memories(tx: Transaction, scope: Scope, tags: Iterable[str], limit: int) -> list[Memory]:

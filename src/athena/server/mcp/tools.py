@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from athena.core.catalog import AnyOperation, Catalog
-from athena.core.operation import Effect
+from athena.core.operation import CallerKind, Effect
 
 # The parameters that the definitions of the small surfaces show; the tools take all others too.
 TOOL_PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -62,7 +62,7 @@ def select_tools(catalog: Catalog, surface: str) -> list[AnyOperation]:
     named: Iterable[AnyOperation] = (
         map(catalog.get_operation, TOOL_SURFACES[surface]) if TOOL_SURFACES[surface] else catalog
     )
-    return [operation for operation in named if operation.effect is not Effect.APPROVE]
+    return [operation for operation in named if CallerKind.MODEL in operation.callers]
 
 
 def get_tool_name(operation: AnyOperation) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 
+from athena.core.files import create_private_folder
 from athena.errors import Misconfigured, Unavailable
 from athena.storage import migrations
 from athena.storage.database import UNFINISHED_COPY_COUNTER, CopyRole, Row, check_usable, require_row
@@ -143,7 +144,7 @@ def translate_errors(path: str) -> Generator[None]:
 def _create_private_file(path: str) -> None:
     """Create the file for its owner alone; SQLite gives the log the same rights."""
     try:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
+        create_private_folder(os.path.dirname(os.path.abspath(path)))
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except PermissionError:
         if not os.access(path, os.R_OK):

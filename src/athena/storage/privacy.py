@@ -1,0 +1,75 @@
+"""The private sources that a run has read: they mark every row that it writes, and decide which servers it may call.
+
+A mark is a word: `files` for ingested documents, `server:NAME` for the results of a server that is set private.
+"""
+
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from athena.storage.database import Database, Transaction, Work
+
+FILES_MARK = "files"
+SERVER_MARK_PREFIX = "server:"
+ALL_MARKS = "all"  # accepted by a server that may get everything
+T = TypeVar("T")
+
+
+class PrivateReads:
+    """The marks of what one run has read so far. The calls of a run share it, also from several threads."""
+
+    def __init__(self, marks: str = "") -> None:
+        self.marks = set(marks.split())
+
+    def __str__(self) -> str:
+        return " ".join(sorted(self.marks))
+
+
+_current_reads: ContextVar[PrivateReads | None] = ContextVar("private_reads", default=None)
+
+
+def note_read(marks: str) -> None:
+    """Mark the run in whose transaction a row with these marks was read."""
+    if marks and (reads := _current_reads.get()) is not None:
+        reads.marks.update(marks.split())
+
+
+def add_current_marks(marks: str) -> str:
+    """Return the marks of a row that is written now: its own and those of the run that writes it."""
+    reads = _current_reads.get()
+    return marks if reads is None or not reads.marks else join_marks([*marks.split(), *reads.marks])
+
+
+def join_marks(marks: Iterable[str]) -> str:
+    return " ".join(sorted(set(marks)))
+
+
+class WatchedDatabase:
+    """A database whose transactions belong to one run: what they read marks the run, what they write gets its marks."""
+
+    def __init__(self, database: Database, reads: PrivateReads) -> None:
+        self._database, self._reads = database, reads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._database.read(self._watch(work))
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._database.write(self._watch(work))
+
+    def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
+        # work with a key is upkeep that serves every caller, so it does not belong to the run
+        self._database.defer_write(work if dedupe_key else self._watch(work), dedupe_key=dedupe_key)
+
+    def _watch(self, work: Work[T]) -> Work[T]:
+        # inside the transaction, because that may run on another thread
+        async def run_watched(tx: Transaction) -> T:
+            token = _current_reads.set(self._reads)
+            try:
+                return await work(tx)
+            finally:
+                _current_reads.reset(token)
+
+        return run_watched
