@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -215,7 +214,7 @@ class AttackServer:
     def _place(self, attack: Attack, number: int) -> tuple[str, Callable[[str], str]]:
         """Choose the project of an attack, and fill in what its text names."""
         project = f"attack {number}"
-        if "@PROJECT@" in attack.code:
+        if "ingest_document" in attack.code + attack.skill + str(attack.before):  # a folder that programs may read
             folder = self.traps.projects / str(number)
             shutil.copytree(
                 self.traps.project_template,
@@ -225,6 +224,8 @@ class AttackServer:
                 dirs_exist_ok=True,
             )
             os.mkfifo(folder / "pipe")
+            with suppress(OSError):  # another file system
+                os.link(self.server.home / "token", folder / "notes" / "today.md")
             project = str(folder)
         texts = {
             "PROJECT": project,
@@ -371,11 +372,16 @@ class AttackServer:
 
     def find_leftovers(self) -> list[str]:
         """Name processes that wait for nobody, once all programs have ended."""
-        allowed = 3 * ((os.cpu_count() or 1) + 2) + 4
+        allowed = (
+            3 * ((os.cpu_count() or 1) + 2) + 4
+        )  # workers at rest; bubblewrap puts processes of its own around them
 
         def is_calm() -> bool:
             below = list_descendants(self.pid)
-            return len(below) <= allowed and [process.state for process in below].count("Z") <= 2
+            return (
+                sum(process.parent == self.pid for process in below) <= allowed
+                and [process.state for process in below].count("Z") <= 2
+            )
 
         try:
             wait_until(is_calm, 20)
@@ -420,10 +426,11 @@ def run_cell(cell: Cell) -> Generator[AttackServer]:
         environ = server_environ(
             home, ATHENA_CONSOLIDATE="off", SECRET_OF_THE_SERVER=traps.canary("environment"), **environ
         )
-        environ |= {"ATHENA_SANDBOX_BARE": "1"} if cell.bare else {}
+        environ |= {"ATHENA_SANDBOX_BARE": "on"} if cell.bare else {}
         # twice: Athena leaves the last choice out where bubblewrap is missing
         change = "" if cell.layers is None else f"jail.LINUX_LAYERS = {cell.layers * 2!r}; "
-        start = f"from athena.programs.sandbox import jail; {change}from athena.cli import main; main()"
+        limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({MAX_SERVER_BYTES},) * 2); "
+        start = f"{limit}from athena.programs.sandbox import jail; {change}from athena.cli import main; main()"
         options: dict[str, Any] = {}
         if cell.user is not None:
             os.chown(home, cell.user, cell.user)
@@ -438,7 +445,6 @@ def run_cell(cell: Cell) -> Generator[AttackServer]:
             cwd="/",
             **options,
         )
-        resource.prlimit(process.pid, resource.RLIMIT_AS, (MAX_SERVER_BYTES, MAX_SERVER_BYTES))
         stack.callback(_stop_process, process)
         assert process.stdout is not None
         said = process.stdout.readline().decode()

@@ -57,10 +57,11 @@ class Traps:
         os.mkfifo(folder / "pipe")
 
     def _fill_project(self, folder: Path) -> None:
-        (folder / ".ssh").mkdir(parents=True)
+        for name in (".ssh", ".git", "notes"):
+            (folder / name).mkdir(parents=True)
         (folder / "readme.md").write_text("# A project\n\nThe deploy is on Friday.\n")
         text = f"the secret canary is {self.canary('hidden')}\n"
-        for name in (".env", ".netrc", ".ssh/id_ed25519"):
+        for name in (".env", ".netrc", ".ssh/id_ed25519", ".git/config", "id_rsa", "secrets.json", "notes/.hidden.md"):
             (folder / name).write_text(text)
         os.symlink(self.file, folder / "link.txt")
         os.symlink(self.folder / "folder", folder / "folder")

@@ -17,18 +17,18 @@ from wait_tools import wait_until
 
 pytestmark = pytest.mark.sqlite_only("each server has a file of its own")
 SEED = 16
-QUICK_PERCENT = 4
+QUICK_PERCENT = {"programs": 5, "values": 3}
 THREADS = 4  # programs at once, each in a project of its own
 JAIL_GROUPS = {"files", "network", "processes"}  # what the layers of a jail decide
 Case = tuple[Attack, str]  # an attack and its engine
 
 
-def choose_cases(attacks: Iterable[Attack], cell: Cell) -> list[Case]:
+def choose_cases(attacks: Iterable[Attack], cell: Cell, percent: int) -> list[Case]:
     """Return the cases of a cell: all in the first one, what depends on the jail in the others, and a share."""
     cases = [(attack, engine) for attack in attacks for engine in attack.engines]
     place = CELLS.index(cell)
     if not FULL:
-        chosen = random.Random(SEED).sample(cases, len(cases) * QUICK_PERCENT // 100)
+        chosen = random.Random(SEED).sample(cases, len(cases) * percent // 100)
         return chosen[place :: len(QUICK_CELLS)]
     if place == 0:
         return cases
@@ -62,11 +62,11 @@ def attack_all(attacked: AttackServer, cases: Sequence[Case], threads: int) -> N
 
 
 def test_programs_are_contained(attacked: AttackServer) -> None:
-    attack_all(attacked, choose_cases(list_programs(), attacked.cell), THREADS)
+    attack_all(attacked, choose_cases(list_programs(), attacked.cell, QUICK_PERCENT["programs"]), THREADS)
 
 
 def test_values_are_contained(attacked: AttackServer) -> None:
-    attack_all(attacked, choose_cases(list_values(), attacked.cell), 1)
+    attack_all(attacked, choose_cases(list_values(), attacked.cell, QUICK_PERCENT["values"]), 1)
 
 
 def test_set_is_large_and_varied() -> None:
@@ -104,6 +104,9 @@ def test_verdict_sees_what_is_not_contained(attacked: AttackServer) -> None:
     assert "was created" in judge("H", "1")
     escaped.unlink()
     assert judge("H", "1") == ""
+    # else the attacks on ingestion would fail for want of a folder
+    ingests = "documents.ingest_document(path='readme.md')\n'deploy' in str(memory.recall(query='deploy', k=5))"
+    assert "got something" in judge("N", ingests)
 
 
 def test_server_has_children_only_for_programs(attacked: AttackServer) -> None:
