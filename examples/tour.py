@@ -169,7 +169,7 @@ def own_store(url: str | None) -> str:
 
 
 def call(operation: str, project: str, **arguments: Any) -> Coroutine[Any, Any, connect.OperationResult]:
-    return connect.AppConnection(connect.shared_app, project, "tour").call(operation, arguments)
+    return connect.AppConnection(connect.shared_app, project, "python").call(operation, arguments)
 
 
 def leave_nothing(project: str) -> None:

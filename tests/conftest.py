@@ -12,11 +12,13 @@ import pytest
 from athena import testing
 from athena.app import connect
 from athena.app.compose import App
+from athena.cli import approval
 from athena.embedding.minilm import MiniLM
 from athena.storage.database import Database
 from athena.storage.postgres.store import Postgres
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
+from person_tools import Person
 
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
 HERE = Path(__file__).parent
@@ -204,3 +206,12 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
     app = App(engine.open(tmp_path / "athena.db"), MODEL)
     yield app
     app.close()
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> Generator[Person]:
+    """Put a person at the terminal of this process, who says yes."""
+    made = Person()
+    monkeypatch.setattr(approval, "TERMINAL_PATH", made.path)
+    yield made
+    made.close()

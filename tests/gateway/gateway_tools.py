@@ -13,6 +13,8 @@ from athena.embedding.minilm import MiniLM
 from athena.gateway.config import validate_entry
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
+from person_tools import decide_run
+from person_tools import approve_tools
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
 MODEL = MiniLM()
@@ -24,8 +26,8 @@ def server_entry(kind: str, **more: Any) -> dict[str, Any]:
 
 
 class GatewayApp:
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, project: str = "test") -> None:
+        self.home, self.project = home, project
         self.app = App(Sqlite(IN_MEMORY_PATH), MODEL, servers=str(home))
         self.gateway = self.app.gateway
 
@@ -38,22 +40,25 @@ class GatewayApp:
         return name
 
     def approve(self, name: str) -> None:
-        self.gateway.approve_tools(name, *run_sync(self.gateway.fetch_tools(name)))
+        approve_tools(self.app, name, *run_sync(self.gateway.fetch_tools(name)))
         self.app.catalog.refresh()
 
     def call(self, path: str, surface: str = "python", key: str | None = None, /, **arguments: Any) -> Any:
-        return run_sync(invoke(self.app.catalog, path, arguments, self.app.create_context("test", surface, key)))
+        return run_sync(invoke(self.app.catalog, path, arguments, self.app.create_context(self.project, surface, key)))
 
     def run(self, code: str, **more: Any) -> Any:
         return self.call("execute_code", code=code, **more)
+
+    def approve_run(self, run_id: str) -> Any:
+        return decide_run(self.app, run_id, project=self.project)
 
     def server(self, name: str) -> Any:
         return next(one for one in self.call("list_servers") if one.name == name)
 
 
 @contextmanager
-def open_gateway_app(home: Path) -> Iterator[GatewayApp]:
-    gateway = GatewayApp(home)
+def open_gateway_app(home: Path, project: str = "test") -> Iterator[GatewayApp]:
+    gateway = GatewayApp(home, project)
     try:
         yield gateway
     finally:

@@ -35,6 +35,7 @@ from athena.gateway.gateway import RemoteTool
 from athena.operations import CATALOG
 from athena.storage import calls
 from conftest import rounds
+from person_tools import decide_run
 from wait_tools import LONG, wait_until
 
 
@@ -609,13 +610,14 @@ def test_approval_pauses_programs_and_refuses_others(home: GatewayApp) -> None:
     home.add("careful", server_entry("fine", approval="always"))
     with pytest.raises(ApprovalNeeded, match=r"careful\.bad needs a person's approval"):
         home.call("careful.bad", "http")
-    assert home.call("careful.bad", "cli") == "did fine"  # a person calls
+    with pytest.raises(ApprovalNeeded):
+        home.call("careful.bad", "cli")  # an agent with a shell uses the command line too
     for words in ("dry_run=True", "dry_run=1"):  # dry_run exists only for our own operations
         assert home.run(f"careful.bad({words})").status == "needs_approval"
     waiting = home.run("x = careful.bad()\nx + '!'")
     assert waiting.status == "needs_approval"
     assert waiting.waiting.operation == "careful.bad"
-    done = home.call("approve_run", "cli", run_id=waiting.run_id)
+    done = decide_run(home.app, waiting.run_id, "test")
     assert done.result == "did fine!"
 
 

@@ -22,6 +22,7 @@ from athena.gateway.config import validate_entry
 from athena.gateway.monitor import MAX_TOTAL_BYTES, ConnectionMonitor
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
+from person_tools import approve_tools
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
 PATIENCE = 2.0  # seconds until a missing answer times out; everything else may take longer on a busy machine
@@ -138,7 +139,7 @@ class Zoo:
         self.app.catalog.refresh()
         tools, _ = run_sync(self.app.gateway.fetch_tools("fine"))
         for server in self.app.gateway.list_servers():
-            self.app.gateway.approve_tools(server.name, tools, 0)
+            approve_tools(self.app, server.name, tools)
         self.app.catalog.refresh()
 
     def call(self, path: str, **arguments: Any) -> Outcome:

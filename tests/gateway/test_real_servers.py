@@ -14,6 +14,7 @@ from athena.cli.commands import athena
 from athena.core.threads import run_sync
 from athena.errors import NotFound
 from conftest import skip_or_fail
+from person_tools import Person
 
 COPY = """
 graph = notes.read_graph()
@@ -35,9 +36,8 @@ def call(name: str, **arguments: Any) -> Any:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, person: Person) -> Iterator[Path]:
     """Return a home with three reference servers, added as a person adds them."""
-    monkeypatch.setenv("ATHENA_UNATTENDED", "1")
     made = tmp_path / "files"
     made.mkdir()
     try:
@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert "notes: 9 tools can be called" in result.output
     others = {"mcpServers": {"every-thing": {"command": every[0], "args": every[1:]}}}
     (tmp_path / "others.json").write_text(json.dumps(others), "utf-8")
-    assert "every_thing: added" in run("servers", "import", str(tmp_path / "others.json"), "--yes").output
+    assert "every_thing: added" in run("servers", "import", str(tmp_path / "others.json")).output
     run("servers", "add", "files", "--approval", "destructive", "--", *files, str(made))
     yield made
     connect.close()

@@ -10,6 +10,7 @@ from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.errors import Denied, InvalidInput
 from conftest import MODEL
+from person_tools import decide_run
 
 KEY = bytes(range(32))
 pytestmark = pytest.mark.sqlite_only("one app for all of them")
@@ -25,8 +26,9 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Generator[App]:
 
 
 def call(app: App, name: str, /, **arguments: Any) -> Any:
-    surface = "cli" if name == "approve_run" else "python"  # only a person may approve
-    return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface, None), **arguments))
+    if name == "approve_run":
+        return decide_run(app, **arguments)
+    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "python", None), **arguments))
 
 
 def run(app: App, code: str, **more: Any) -> Any:

@@ -17,6 +17,7 @@ from athena.programs import host_calls, run_record
 from athena.programs import workspace as workspace_files
 from athena.storage import runs
 from conftest import MODEL, Engine
+from person_tools import decide_run
 from wait_tools import pausing_code, wait_until
 
 KEY = bytes(range(32))
@@ -55,7 +56,7 @@ def save(app: App, name: str, code: str, example: str = "") -> None:
 
 
 def approve(app: App, run_id: str, **more: Any) -> Any:
-    return call(app, "approve_run", "cli", run_id=run_id, **more)
+    return decide_run(app, run_id, **more)
 
 
 # --- nested programs --------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from athena.core.types import to_json
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying, runs, workspaces
 from conftest import MODEL, Engine
+from person_tools import Person, decide_run, read_terminal, start_on_terminal
 from wait_tools import pausing_code, wait_until
 
 KEY = bytes(range(32))
@@ -44,7 +45,7 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
+def terminal(isolated: App, capsys: pytest.CaptureFixture[str], person: Person) -> Terminal:
     return Terminal(capsys)
 
 
@@ -60,8 +61,9 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    surface = "cli" if name == "approve_run" else "python"  # only a person may approve
-    return run_sync(app.catalog.get_operation(name)(app.create_context(project, surface, key), **arguments))
+    if name == "approve_run":
+        return decide_run(app, project=project, **arguments)
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
 
 
 def run(app: App, code: str, project: str = "p", key: str | None = None, **more: Any) -> Any:
@@ -414,10 +416,17 @@ def test_kill_after_approval_leaves_unknown_run(tmp_path: Path) -> None:
 
     app = App(Sqlite(home / "athena.db"), MODEL)
     [waits] = call(app, "list_runs", "test", status="needs_approval")
-    child = subprocess.Popen([*athena, "approve", waits.run_id], env=environment, stdout=subprocess.DEVNULL)
+    child, terminal = start_on_terminal(["approve", waits.run_id], ATHENA_HOME=str(home))
+    shown = b""
+    while b"[y/N] " not in shown:
+        piece = read_terminal(terminal)
+        assert piece, shown
+        shown += piece
+    os.write(terminal, b"y\n")
     wait_until(lambda: call(app, "get_run", "test", run_id=waits.run_id).status == "running")
     child.kill()  # while the program is replayed
-    child.wait()
+    child.communicate()
+    os.close(terminal)
     assert call(app, "get_run", "test", run_id=waits.run_id).status == "unknown"
     with pytest.raises(Conflict, match="does not wait"):
         call(app, "approve_run", "test", run_id=waits.run_id)

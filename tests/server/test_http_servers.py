@@ -16,11 +16,12 @@ PROGRAM = str(Path(__file__).parent.parent / "gateway" / "misbehaving.py")
 
 
 @pytest.mark.sqlite_only("the servers of a home are the same for both")
+@pytest.mark.usefixtures("person")
 def test_servers_appear_as_categories(tmp_path: Path) -> None:
     with run_server(tmp_path) as server, AthenaClient(f"http://localhost:{server.port}", token=server.token) as client:
         before = client.discover_tools()["total_tools"]
         words = ("servers", "add", "fine", "--json", "--", sys.executable, PROGRAM, "fine")
-        alone = {"ATHENA_HOME": str(server.home), "ATHENA_UNATTENDED": "1"}
+        alone = {"ATHENA_HOME": str(server.home)}
         result = CliRunner().invoke(athena, words, env=alone, standalone_mode=False)
         assert json.loads(result.stdout)["tools"] == ["bad", "echo"]
         found = client.discover_tools()
@@ -37,12 +38,13 @@ def test_servers_appear_as_categories(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "code"), [("disabled", True, "not_found"), ("approval", "always", "approval_")]
 )
+@pytest.mark.usefixtures("person")
 def test_change_during_request_is_obeyed(tmp_path: Path, key: str, value: object, code: str) -> None:
     """A server that a person disables while the body arrives is not called."""
     body = b'{"text": "hello"}'
     with run_server(tmp_path) as server:
         words = ("servers", "add", "fine", "--", sys.executable, PROGRAM, "fine")
-        alone = {"ATHENA_HOME": str(server.home), "ATHENA_UNATTENDED": "1"}
+        alone = {"ATHENA_HOME": str(server.home)}
         CliRunner().invoke(athena, words, env=alone, standalone_mode=False)
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             head = f"POST /tools/fine.echo/execute HTTP/1.1\r\nHost: localhost:{server.port}\r\nConnection: close\r\n"

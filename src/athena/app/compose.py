@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from athena.app.settings import Settings, load_settings
 from athena.core import clock
+from athena.core.approval import Approval, Approver
 from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
 from athena.core.types import to_json
@@ -63,7 +64,8 @@ class App:
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # connected servers add their operations
         self.document_roots = document_roots
-        self.gateway = Gateway(servers, CATALOG.categories)
+        self.approver = Approver(servers)
+        self.gateway = Gateway(servers, self.approver, CATALOG.categories)
         if servers is not None:
             self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
 
@@ -73,13 +75,18 @@ class App:
             if self._programs is None:
                 from athena.programs.runner import ProgramRunner  # imports the sandbox
 
-                self._programs = ProgramRunner(self._create_key, allow_bare=self._allow_bare)
+                self._programs = ProgramRunner(self._create_key, self.approver, allow_bare=self._allow_bare)
             return self._programs
 
     def create_context(
-        self, project: str, surface: str, key: str | None = None, workspace: str | None = None
+        self,
+        project: str,
+        surface: str,
+        key: str | None = None,
+        workspace: str | None = None,
+        approval: Approval | None = None,
     ) -> Context:
-        """Return the context of one call."""
+        """Return the context of one call; without a person's approval, it may approve nothing."""
         return Context(
             self.store,
             self.call_log,
@@ -92,13 +99,14 @@ class App:
             document_roots=self.document_roots,
             idempotency_key=key,
             workspace=workspace,
+            approval=approval,
         )
 
     async def call_operation(
-        self, name: str, arguments: Mapping[str, Any], project: str, surface: str
+        self, name: str, arguments: Mapping[str, Any], project: str, surface: str, approval: Approval | None = None
     ) -> tuple[Any, int | None]:
         """Run an operation; return its result as JSON values, and the length of the list that it is a page of."""
-        result = await invoke(self.catalog, name, arguments, self.create_context(project, surface))
+        result = await invoke(self.catalog, name, arguments, self.create_context(project, surface, approval=approval))
         return to_json(result), getattr(result, "total", None)
 
     def close(self) -> None:

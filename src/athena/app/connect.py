@@ -16,6 +16,7 @@ from athena.core.threads import SharedLock
 
 if TYPE_CHECKING:
     from athena.app.compose import App
+    from athena.core.approval import Approval
 
 # the settings that select a store or change how it answers: another value means another app
 _STORE_VARIABLES = ("ATHENA_HOME", "ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "XDG_DATA_HOME", "HOME")
@@ -54,14 +55,20 @@ class AppConnection:
         self.project = project
         self.surface = surface
 
-    async def call(self, name: str, arguments: Mapping[str, Any], project: str | None = None) -> OperationResult:
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        project: str | None = None,
+        approval: "Approval | None" = None,
+    ) -> OperationResult:
         # an atexit handler that runs after ours may still call, when no other thread is left
         is_last_thread = _has_exited and threading.current_thread() is threading.main_thread()
         with nullcontext() if is_last_thread else _call_lock:
             app = self._get_app()
             if project is None:
                 project = current_project() if self.project is None else self.project
-            return OperationResult(*await app.call_operation(name, arguments, project, self.surface))
+            return OperationResult(*await app.call_operation(name, arguments, project, self.surface, approval))
 
 
 @contextmanager

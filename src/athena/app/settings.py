@@ -11,6 +11,9 @@ from athena.errors import Misconfigured
 CONFIG_FILE = "config.toml"
 VARIABLE_PREFIX = "ATHENA_"
 ALL_EVENTS = "*"
+PASSPHRASE_KEY = "approve.passphrase"  # no setting: only its hash is stored, in a file of its own
+PASSPHRASE_VARIABLE = "ATHENA_APPROVE_PASSPHRASE"
+PASSPHRASE_HINT = "remove it and choose another at a terminal: athena passphrase set"
 Strategy = Literal["off", "minimal", "speed", "balanced", "quality"]
 
 
@@ -106,6 +109,8 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     home = home_folder(environment)
     if problem := find_home_problem(home):
         raise Misconfigured(problem[0], hint=problem[1])
+    if PASSPHRASE_VARIABLE in environment:
+        raise Misconfigured(f"{PASSPHRASE_VARIABLE} is set: other programs can read it there", hint=PASSPHRASE_HINT)
     values = _read_config(os.path.join(home, CONFIG_FILE))
     for key in SETTING_KEYS:
         if value := environment.get(_name_variable(key)):
@@ -316,6 +321,8 @@ def _read_config(path: str) -> dict[str, str]:
         raise Misconfigured(f"{path} is not valid TOML: {error}", hint="correct it or remove it") from None
     flat = dict(_flatten_table(_encode_lists(tables)))
     for key, value in flat.items():
+        if key == PASSPHRASE_KEY:
+            raise Misconfigured(f"{path}: {key} must not stand in a file", hint=PASSPHRASE_HINT)
         if key not in SETTING_KEYS:
             hint = _suggest_name(key, SETTING_KEYS) or f"there are {', '.join(SETTING_KEYS)}"
             raise Misconfigured(f"{path}: there is no setting {key!r}", hint=hint)

@@ -80,7 +80,7 @@ SUBCOMMANDS = {
     "approve": LazyCommand(
         "programs", "approve", "Let a program go on that waits for a person; without an ID, list those that wait."
     ),
-    "call": LazyCommand("memory", "call", "Call any operation; prints JSON."),
+    "call": LazyCommand("tools", "call", "Call any operation; prints JSON."),
     "consolidate": LazyCommand(
         "memory", "consolidate", "Find patterns in the last days, and merge, strengthen or fade memories accordingly."
     ),
@@ -112,6 +112,9 @@ SUBCOMMANDS = {
     "mcp": LazyCommand("mcp", "mcp", "Serve an MCP client over standard input and output."),
     "migrate": LazyCommand(
         "migrate", "migrate", "Copy the whole store to PostgreSQL, or back to a file; the store itself is not changed."
+    ),
+    "passphrase": LazyCommand(
+        "approval", "passphrase", "Say whether approvals need a passphrase; set, change or remove it."
     ),
     "projects": LazyCommand("memory", "projects", "List the projects of the store."),
     "purge": LazyCommand(

@@ -2,12 +2,15 @@
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from athena.app import connect
 from athena.core.threads import run_sync
+
+if TYPE_CHECKING:
+    from athena.core.approval import Approval
 
 json_option = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 project_option = click.option(
@@ -25,7 +28,13 @@ def invoke_operation(operation: str, project: str | None = None, /, **arguments:
 
 def call_operation(operation: str, project: str | None = None, /, **arguments: Any) -> Any:
     """Call an operation and return its result as plain JSON values."""
-    return run_sync(connect.AppConnection(connect.shared_app, project, "cli").call(operation, arguments)).data
+    return call_approved(operation, project, arguments, None)
+
+
+def call_approved(operation: str, project: str | None, arguments: dict[str, Any], approval: "Approval | None") -> Any:
+    """Call an operation with a person's approval and return its result as plain JSON values."""
+    connection = connect.AppConnection(connect.shared_app, project, "cli")
+    return run_sync(connection.call(operation, arguments, approval=approval)).data
 
 
 def parse_json_object(text: str) -> dict[str, Any]:

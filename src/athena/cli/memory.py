@@ -7,8 +7,7 @@ from typing import Any, get_args
 import click
 
 from athena.cli import output
-from athena.cli.commands import CALL_HINT_PATTERN
-from athena.cli.invoke import invoke_operation, json_option, parse_json_object, project_option, read_stdin
+from athena.cli.invoke import invoke_operation, json_option, project_option, read_stdin
 from athena.core.clock import to_local_time
 from athena.core.home.paths import USER_PROJECT
 from athena.core.threads import start_in_thread
@@ -174,30 +173,6 @@ def undo(project: str | None, json_output: bool) -> None:
         preview = f"{memory['hash']} {output.escape_control_chars(memory['content'][:100])}".strip()
         click.echo(f"{change['action']}: {preview}" if preview else change["action"])
     return None
-
-
-@click.command("call", context_settings={"allow_extra_args": True})
-@click.argument("name")
-@click.option("--json", "arguments", default="{}", help="The arguments, as a JSON object; '-' reads them.")
-@project_option
-@click.pass_context
-def call(ctx: click.Context, name: str, arguments: str, project: str | None) -> None:
-    """Call any operation; prints JSON.
-
-    Example: athena call recall --json '{"query": "deploy", "k": 3}'
-    """
-    if ctx.args:
-        raise InvalidInput(
-            f"unexpected argument {ctx.args[0]!r:.60}",
-            hint=f'pass arguments as a JSON object: athena call {name} --json \'{{"argument": "value"}}\'',
-        )
-    parsed = parse_json_object(read_stdin() if arguments == "-" else arguments)
-    try:
-        output.print_json(invoke_operation(name, project, **parsed))
-    except InvalidInput as error:
-        if error.hint and CALL_HINT_PATTERN.match(error.hint):
-            raise InvalidInput(str(error), hint=f"it is called as {error.hint}") from None
-        raise
 
 
 @click.command()

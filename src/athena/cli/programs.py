@@ -5,22 +5,28 @@ import os
 import re
 import sys
 from codeop import compile_command
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from athena.app import connect
 from athena.cli import output
-from athena.cli.invoke import invoke_operation, json_option, read_stdin
+from athena.cli.approval import Terminal, ask_approvals, ask_refusal
+from athena.cli.invoke import call_approved, invoke_operation, json_option, read_stdin
 from athena.core.files import create_private_folder
-from athena.core.home.paths import home_folder
+from athena.core.home.paths import current_project, home_folder
 from athena.core.operation import CallerKind
+from athena.core.threads import run_sync
 from athena.errors import ApprovalNeeded, InvalidInput
+
+if TYPE_CHECKING:
+    from athena.programs.review import RunReview
 
 HISTORY_FILE = "shell_history"
 MAX_HISTORY_LINES = 2_000
+MAX_VARIABLE_CHARS = 300
 EXIT_COMMANDS = ("exit", "quit", "exit()", "quit()")
 SHELL_HELP = (
     'Operations are functions, e.g. memory.recall(query="x"); tools.search(query="...") finds them, '
@@ -112,14 +118,25 @@ def read_source(file: str) -> str:
 def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, json_output: bool) -> None:
     """Let a program go on that waits for a person; without an ID, list those that wait.
 
+    Shows the whole program and asks, at the terminal alone.
+
     Example: athena approve 0123456789abcdef --refuse --reason "not before the release"
     """
     if run_id is None:
         return _list_waiting(invoke_operation("list_runs", project, status="needs_approval"), json_output)
-    call = invoke_operation("get_run", project, run_id=run_id)["waiting"]
-    result = invoke_operation("approve_run", project, run_id=run_id, refuse=refuse, reason=reason)
-    if call:
-        click.echo(f"{'refused' if refuse else 'approved'}: {_format_call(call)}", err=True)
+    with Terminal(f"approve {run_id}") as terminal:
+        app = connect.shared_app()
+        context = app.create_context(current_project() if project is None else project, "cli")
+        review = run_sync(app.programs.review_run(context, run_id))
+        terminal.show(format_review(review))
+        if refuse:
+            approval = ask_refusal(terminal, "Refuse this call?", review.subject)
+        else:
+            [approval] = ask_approvals(terminal, "Let the program make this call and go on?", [review.subject])
+    arguments = {"run_id": run_id, "refuse": refuse, "reason": reason}
+    result = call_approved("approve_run", project, arguments, approval)
+    call = format_call(review.operation, review.arguments)
+    click.echo(f"{'refused' if refuse else 'approved'}: {output.escape_control_chars(call)}", err=True)
     if json_output:
         output.print_json(result)
         code = 0 if result["success"] else 1
@@ -130,17 +147,57 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
     return None
 
 
-def _format_call(call: dict[str, Any]) -> str:
+def format_review(review: "RunReview") -> Iterator[str]:
+    """Yield the lines that a person must see before the program goes on."""
+    yield f"run {review.run_id} waits in the workspace {review.workspace!r} with this call:"
+    yield f"  {format_call(review.operation, review.arguments)}"
+    if calls := ", ".join(f"{path} ({count})" for path, count in review.calls_made.items() if count):
+        yield f"calls before it: {calls}"
+    yield from _format_source("the whole program:", review.lines, review.call_lines)
+    for name, lines in review.definitions.items():
+        yield from _format_source(f"{name}, from an earlier program:", lines)
+    for name, lines in review.skills.items():
+        yield from _format_source(f"the skill {name}:", lines)
+    if review.variables:
+        yield "variables of earlier programs, or arguments:"
+        for name, value in review.variables.items():
+            text = json.dumps(value, ensure_ascii=False)
+            more = f"... ({len(text):,} characters)" if len(text) > MAX_VARIABLE_CHARS else ""
+            yield f"  {name} = {text[:MAX_VARIABLE_CHARS]}{more}"
+    if review.unknown_names:
+        yield f"of earlier programs, with no source to show: {', '.join(review.unknown_names)}"
+    yield _describe_rest(review)
+
+
+def _format_source(title: str, lines: list[str], marked: Sequence[int] = ()) -> Iterator[str]:
+    yield title
+    for number, line in enumerate(lines, 1):
+        yield f"{'>' if number in marked else ' '} {number:>4} | {line}"
+
+
+def _describe_rest(review: "RunReview") -> str:
+    """Say which lines follow the call."""
+    name, last = review.operation, len(review.lines)
+    if not review.call_lines:
+        return f"no line of the program names {name}; any line may follow the call"
+    if review.next_line is None:
+        return f"> marks the lines that name {name}; any line may follow the call"
+    if review.next_line > last:
+        return f"> marks the call of {name}; no line follows it"
+    return f"> marks the call of {name}; lines {review.next_line} to {last} follow it"
+
+
+def format_call(path: str, arguments: dict[str, Any]) -> str:
     """Format a call as a program writes it."""
-    arguments = ", ".join(f"{name}={value!r}" for name, value in call["arguments"].items())
-    return output.escape_control_chars(f"{call['operation']}({arguments})")
+    return f"{path}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
 
 def _list_waiting(runs: list[dict[str, Any]], json_output: bool) -> None:
     if json_output:
         return output.print_json(runs)
     for run in runs:
-        click.echo(f"{run['run_id']}  {_format_call(run['waiting'])}")
+        call = format_call(run["waiting"]["operation"], run["waiting"]["arguments"])
+        click.echo(f"{run['run_id']}  {output.escape_control_chars(call)}")
     if not runs:
         click.echo("nothing waits", err=True)
     return None

@@ -2,7 +2,7 @@
 
 import json
 import os
-import sys
+from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Any
 
@@ -10,6 +10,7 @@ import click
 
 from athena.app import connect
 from athena.cli import output
+from athena.cli.approval import Terminal, ask_approvals, open_terminal
 from athena.cli.invoke import invoke_operation, json_option
 from athena.client import AthenaClient
 from athena.core import redaction
@@ -20,14 +21,14 @@ from athena.gateway import approvals, config, sanitize
 from athena.gateway.config import VARIABLE_PATTERN, ServerEntry, reject_self, validate_entry
 from athena.gateway.gateway import Gateway, RegisteredServer
 
-UNATTENDED_VARIABLE = "ATHENA_UNATTENDED"  # "1": the caller has decided, and no person is at the terminal
 SERVER_STATUS_TIMEOUT_S = 5.0
 MAX_VALUE_CHARS = 300
 MAX_DESCRIPTION_CHARS = 200
 MAX_DIFF_LINE_CHARS = 2_000
 MAX_DIFF_LINES = 200
 STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask; a terminal is needed all the same.")
 
 
 @click.group(invoke_without_command=True)
@@ -87,12 +88,12 @@ def add_server(name: str, command: tuple[str, ...], json_output: bool, **options
 
     Example: athena servers add github --url https://example.com/mcp --header 'Authorization=Bearer ${GITHUB_TOKEN}'
     """
-    require_person(f"add {name}")
-    entry = parse_server_entry(name, command, options)
-    if entry.is_unencrypted:
-        click.echo("the address is not encrypted: others on the way can read and change what is sent", err=True)
-    load_gateway().add_servers([entry])
-    approve_tools(name, json_output, ask=False)
+    with open_terminal(f"servers add {name}") as terminal:
+        entry = parse_server_entry(name, command, options)
+        if entry.is_unencrypted:
+            click.echo("the address is not encrypted: others on the way can read and change what is sent", err=True)
+        load_gateway().add_servers([entry])
+        approve_tools(terminal, name, json_output, is_new=True)
 
 
 @servers.command("import")
@@ -104,21 +105,19 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
 
     Example: athena servers import ~/.cursor/mcp.json
     """
-    require_person(f"import {file}")
-    (entries, skipped), gateway = read_foreign_entries(file), load_gateway()
-    new = [entry for entry in entries if gateway.is_unapproved(entry.name)]
-    for entry in entries:
-        note = "" if entry in new else "  (there already)"
-        click.echo(f"{entry.name}: {sanitize.escape_hidden(entry.target)}{note}", err=True)
-        for line in describe_entry(entry) if entry in new else ():
-            click.echo(f"  {line}", err=True)
-    for name, reason in skipped.items():
-        click.echo(f"{sanitize.escape_hidden(name)}: skipped: {sanitize.escape_hidden(reason)}", err=True)
-    if new and not yes:
-        click.confirm(f"Add {len(new)} and run what they name?", abort=True, err=True)
-    if new:
-        gateway.add_servers(new)
-    problems = {entry.name: try_approve(entry, json_output) for entry in new}
+    with open_terminal(f"servers import {file}", assume_yes=yes) as terminal:
+        (entries, skipped), gateway = read_foreign_entries(file), load_gateway()
+        new = [entry for entry in entries if gateway.is_unapproved(entry.name)]
+        for entry in entries:
+            terminal.show([f"{entry.name}: {entry.target}{'' if entry in new else '  (there already)'}"])
+            terminal.show(f"  {line}" for line in (describe_entry(entry) if entry in new else ()))
+        for name, reason in skipped.items():
+            terminal.show([f"{name}: skipped: {reason}"])
+        problems: dict[str, str] = {}
+        if new:
+            terminal.confirm(f"Add {len(new)} and run what they name?")
+            gateway.add_servers(new)
+            problems = _approve_new(terminal, new, json_output)
     if json_output:
         output.print_json(problems | {name: f"skipped: {reason}" for name, reason in skipped.items()})
     if skipped:
@@ -147,8 +146,8 @@ def login_to_server(name: str, json_output: bool) -> None:
 
     Example: athena servers login github
     """
-    require_person(f"login {name}")
-    approve_tools(name, json_output, ask=False, login=True)
+    with open_terminal(f"servers login {name}") as terminal:
+        approve_tools(terminal, name, json_output, login=True)
 
 
 @servers.command("approve")
@@ -160,8 +159,8 @@ def approve_server(name: str, yes: bool, json_output: bool) -> None:
 
     Example: athena servers approve github
     """
-    require_person(f"approve {name}")
-    approve_tools(name, json_output, ask=not yes)
+    with open_terminal(f"servers approve {name}", assume_yes=yes) as terminal:
+        approve_tools(terminal, name, json_output)
 
 
 @servers.command("privacy")
@@ -183,9 +182,11 @@ def set_server_privacy(
     gateway = load_gateway()
     entry = gateway.get_server(name).config
     if accepted or refused or private is not None:
-        require_person(f"privacy {name}")
         marks = sorted((entry.accepted_marks | {*accepted}) - {*refused})
         is_private = entry.is_private if private is None else private
+        with open_terminal(f"servers privacy {name}") as terminal:
+            question = f"Let programs send {', '.join(marks) or 'nothing private'} to {name}?"
+            ask_approvals(terminal, question, [f"privacy {name}"])
         gateway.servers_file.update_entry(entry.name, {"accepts": marks or None, "private": is_private or None})
         entry = load_gateway().get_server(name).config
     if json_output:
@@ -215,20 +216,6 @@ def _fetch_servers(url: str) -> list[dict[str, Any]]:
     except AthenaError:
         return []  # `athena daemon status` reports a daemon that does not answer
     return listed if isinstance(listed, list) else []
-
-
-def is_interactive() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
-
-
-def require_person(command: str) -> None:
-    """Raise an error unless a person is at the terminal: a program of an agent must not approve servers."""
-    if not is_interactive() and os.environ.get(UNATTENDED_VARIABLE) != "1":
-        raise consent_error(command)
-
-
-def consent_error(command: str) -> InvalidInput:
-    return InvalidInput("a person has to agree", hint=f"a person does it at a terminal: athena servers {command}")
 
 
 def describe_entry(entry: ServerEntry) -> list[str]:
@@ -301,36 +288,43 @@ def _parse_key_value(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _log_in(gateway: Gateway, name: str) -> None:
+def _log_in(terminal: Terminal, gateway: Gateway, name: str) -> None:
     """Let a person log in with a browser."""
 
     def show_address(address: str) -> None:
-        click.echo(f"to log in, open this address:\n{sanitize.escape_hidden(address)}", err=True)
-        if sys.stdin.isatty() and click.confirm("Open it in a browser now?", default=True, err=True):
+        terminal.show(["to log in, open this address:", address])
+        if terminal.ask("Open it in a browser now?", default=True):
             click.launch(address)
 
     gateway.login(name, show_address)
     click.echo(f"logged in to {name}", err=True)
 
 
-def try_approve(entry: ServerEntry, json_output: bool) -> str:
-    """Approve a server that was just added; return its problem, an empty text if there is none."""
+def _approve_new(terminal: Terminal, entries: list[ServerEntry], json_output: bool) -> dict[str, str]:
+    """Show the tools of servers that were just added, ask once and approve them; return the problem of each."""
     gateway = load_gateway()
-    name = gateway.resolve_name(entry.name)
-    try:
-        offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
-    except AthenaError as error:
-        problem = f"{error}; {error.hint}"
-        if not json_output:
-            click.echo(f"{name}: {sanitize.escape_hidden(problem)}")
-        return problem
-    if not json_output:
-        _print_offered_tools(offered, {}, None)
-    approved = gateway.approve_tools(name, offered, left_out)
-    if not json_output:
-        example = f"{name}.{_first_tool_name(approved)}(...)"
-        click.echo(f"{name}: added, {len(approved.tools)} tools can be called, as {example}")
-    return ""
+    problems, offers = dict.fromkeys((entry.name for entry in entries), ""), {}
+    for entry in entries:
+        name = gateway.resolve_name(entry.name)
+        try:
+            offers[name] = run_sync(_fetch_offered_tools(gateway, name))
+        except AthenaError as error:
+            problems[entry.name] = f"{error}; {error.hint}"
+            if not json_output:
+                click.echo(f"{name}: {sanitize.escape_hidden(problems[entry.name])}")
+            continue
+        terminal.show([f"{name} offers:"])
+        terminal.show(_format_offered_tools(offers[name][0], {}, None))
+    if offers:
+        count = sum(len(offered) for offered, _ in offers.values())
+        subjects = [gateway.format_subject(name, offered) for name, (offered, _) in offers.items()]
+        granted = ask_approvals(terminal, f"Allow these {count} tools of {', '.join(offers)}?", subjects)
+        for (name, (offered, left_out)), approval in zip(offers.items(), granted, strict=True):
+            approved = gateway.approve_tools(name, offered, left_out, approval)
+            if not json_output:
+                example = f"{name}.{_first_tool_name(approved)}(...)"
+                click.echo(f"{name}: added, {len(approved.tools)} tools can be called, as {example}")
+    return problems
 
 
 async def _fetch_offered_tools(gateway: Gateway, name: str) -> tuple[approvals.ToolDefinitions, int]:
@@ -347,31 +341,29 @@ async def _fetch_offered_tools(gateway: Gateway, name: str) -> tuple[approvals.T
         raise
 
 
-def approve_tools(key: str, json_output: bool, *, ask: bool, login: bool = False) -> None:
+def approve_tools(
+    terminal: Terminal, key: str, json_output: bool, *, is_new: bool = False, login: bool = False
+) -> None:
     """Show the tools that a server has now, after a login if wanted, ask, and approve them."""
     gateway = load_gateway()
     name = gateway.resolve_name(key)
     server = gateway.get_server(name)
     before = server.approvals
-    ask = ask or (login and before is not None)  # a new login does not approve changes
     same_server = before is not None and before.fingerprint == server.config.fingerprint
-    if not same_server and (ask or before is not None):
-        _show_server_changes(name, server, json_output, ask=ask)
+    if not same_server and not is_new:
+        _show_server_changes(terminal, name, server)
     if login:
-        _log_in(gateway, name)
+        _log_in(terminal, gateway, name)
     offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
     changes = approvals.compare_tools(before, offered) if before else {}
-    if not json_output:
-        _print_offered_tools(offered, changes, before)
+    terminal.show(_format_offered_tools(offered, changes, before))
     if before is not None and same_server and not changes and not before.refused:
         if json_output:
             return output.print_json(_approval_to_dict(name, before))
         return click.echo(f"{name}: all as approved")
-    if ask:
-        if json_output or not is_interactive():
-            raise consent_error(f"approve {name}")
-        click.confirm(f"Allow these {len(offered)} tools of {name}?", abort=True, err=True)
-    approved = gateway.approve_tools(name, offered, left_out)
+    subject = gateway.format_subject(name, offered)
+    [approval] = ask_approvals(terminal, f"Allow these {len(offered)} tools of {name}?", [subject])
+    approved = gateway.approve_tools(name, offered, left_out, approval)
     if problem := fetch_server_problems(gateway.servers_file.home).get(name):
         click.echo(f"{name} will not work yet {problem}", err=True)
     if json_output:
@@ -387,17 +379,12 @@ def approve_tools(key: str, json_output: bool, *, ask: bool, login: bool = False
     return click.echo(f"{name}: {len(approved.tools)} tools can be called, as {example}")
 
 
-def _show_server_changes(name: str, server: RegisteredServer, json_output: bool, *, ask: bool) -> None:
+def _show_server_changes(terminal: Terminal, name: str, server: RegisteredServer) -> None:
     """Show the command of a server, or what changed in it, and ask before it runs."""
     lines = describe_changes("{}" if server.approvals is None else server.approvals.fingerprint, server.config)
-    if not json_output:
-        click.echo(f"{name} is not the one that was approved:" if server.approvals else f"{name} was never approved:")
-        for line in lines:
-            click.echo(f"  {line}")
-    if ask:
-        if json_output or not is_interactive():
-            raise consent_error(f"approve {name}")
-        click.confirm("Run it, and see what it offers?", abort=True, err=True)
+    terminal.show([f"{name} is not the one that was approved:" if server.approvals else f"{name} was never approved:"])
+    terminal.show(f"  {line}" for line in lines)
+    terminal.confirm("Run it, and see what it offers?")
 
 
 def _first_tool_name(approved: approvals.ServerApprovals) -> str:
@@ -409,26 +396,25 @@ def _approval_to_dict(name: str, approved: approvals.ServerApprovals) -> dict[st
     return {"name": name, "tools": tools, "renamed": approved.renamed_tools, "left_out": approved.left_out}
 
 
-def _print_offered_tools(
+def _format_offered_tools(
     offered: approvals.ToolDefinitions, changes: dict[str, Any], before: approvals.ServerApprovals | None
-) -> None:
-    """Print the tools, or what changed in them, with hidden characters escaped."""
+) -> Iterator[str]:
+    """Yield the tools, or what changed in them."""
     for tool, definition in offered.items():
         change = changes.get(tool, "") if before else ""
         if before and not change:
             continue
-        warning = output.style("  HIDDEN CHARACTERS", fg="red") if sanitize.has_hidden_text(definition) else ""
+        warning = "  HIDDEN CHARACTERS" if sanitize.has_hidden_text(definition) else ""
         if change == "changed" and before is not None:
-            click.echo(f"changed: {sanitize.escape_hidden(tool)}{warning}")
-            for line in _diff_definitions(before.tools[tool].definition, definition):
-                click.echo(f"  {line}")
+            yield f"changed: {tool}{warning}"
+            yield from (f"  {line}" for line in _diff_definitions(before.tools[tool].definition, definition))
         else:
             description = sanitize.escape_hidden(" ".join(str(definition.get("description") or "").split()))
             details = _format_hints(definition) + _truncate_text(description, MAX_DESCRIPTION_CHARS)
-            click.echo(f"{change or '+'} {sanitize.escape_hidden(tool)}  {details}{warning}")
+            yield f"{change or '+'} {tool}  {details}{warning}"
     for tool, change in changes.items():
         if change == "gone":
-            click.echo(f"gone: {sanitize.escape_hidden(tool)}")
+            yield f"gone: {tool}"
 
 
 def _format_hints(definition: Any) -> str:

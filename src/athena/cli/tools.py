@@ -1,5 +1,6 @@
-"""`athena tools`: list, search, show and export operations and skills."""
+"""`athena tools`: list, search, show and export operations and skills; `athena call`: call one."""
 
+import json
 import os
 from typing import Any
 
@@ -7,12 +8,24 @@ import click
 
 from athena.app import connect
 from athena.cli import output
-from athena.cli.invoke import json_option
+from athena.cli.approval import Terminal, ask_approvals
+from athena.cli.commands import CALL_HINT_PATTERN
+from athena.cli.invoke import (
+    call_approved,
+    invoke_operation,
+    json_option,
+    parse_json_object,
+    project_option,
+    read_stdin,
+)
+from athena.core.approval import format_call_subject
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
+from athena.core.types import to_json
 from athena.discovery import export
 from athena.discovery.entry import ToolEntry
+from athena.errors import InvalidInput
 from athena.operations import tools as operations_tools
 from athena.operations.context import Context
 
@@ -107,3 +120,43 @@ def _print_tools(category: str | None) -> None:
             heading = operation.category
             click.echo(output.style(f"{heading}: {catalog.categories[heading]}", bold=True))
         click.echo(f"  {operation.name:<18} {operation.summary}")
+
+
+@click.command("call", context_settings={"allow_extra_args": True})
+@click.argument("name")
+@click.option("--json", "arguments", default="{}", help="The arguments, as a JSON object; '-' reads them.")
+@project_option
+@click.pass_context
+def call(ctx: click.Context, name: str, arguments: str, project: str | None) -> None:
+    """Call any operation; prints JSON.
+
+    Example: athena call recall --json '{"query": "deploy", "k": 3}'
+    """
+    if ctx.args:
+        raise InvalidInput(
+            f"unexpected argument {ctx.args[0]!r:.60}",
+            hint=f'pass arguments as a JSON object: athena call {name} --json \'{{"argument": "value"}}\'',
+        )
+    parsed = parse_json_object(read_stdin() if arguments == "-" else arguments)
+    try:
+        output.print_json(_call_with_approval(name, project, parsed))
+    except InvalidInput as error:
+        if error.hint and CALL_HINT_PATTERN.match(error.hint):
+            raise InvalidInput(str(error), hint=f"it is called as {error.hint}") from None
+        raise
+
+
+def _call_with_approval(name: str, project: str | None, arguments: dict[str, Any]) -> Any:
+    """Call an operation; ask the person first where the operation is a server's tool that needs approval."""
+    catalog = connect.shared_app().catalog
+    if "." in name:  # may be a server's
+        catalog.refresh()
+    operation = catalog.get_operation(name)
+    if not (operation.is_foreign and operation.approval):
+        return invoke_operation(name, project, **arguments)
+    checked = operation.check_arguments(arguments)
+    with Terminal(f"call {name}") as terminal:
+        terminal.show([f"{operation.path} needs a person's approval, with", json.dumps(checked, ensure_ascii=False)])
+        subject = format_call_subject(operation.path, to_json(checked))
+        [approval] = ask_approvals(terminal, "Make this call?", [subject])
+    return call_approved(name, project, arguments, approval)

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from typing import Literal
 
 INVISIBLE_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, direction marks, tags, unassigned
 # Variation selectors and fillers: they are not seen, so that whole texts can be hidden in them.
@@ -9,6 +10,8 @@ INVISIBLE_FILLER_PATTERN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
+MAX_MARKS_IN_A_ROW = 30  # as in Unicode's Stream-Safe Text Format: no language has more
+_OTHER_THAN_ASCII_PATTERN = re.compile(rf"[^\x00-\x7f]{{{MAX_MARKS_IN_A_ROW + 1},}}")
 # What a terminal obeys (controls, also as undecodable bytes) and what hides or reorders text. One variation selector
 # after a character belongs to an emoji, more of them hide something.
 TERMINAL_UNSAFE_PATTERN = re.compile(
@@ -35,6 +38,26 @@ def find_invisible_chars(text: str, allowed: str = "") -> set[str]:
     if text.isascii() and text.isprintable():
         return set()
     return {char for char in set(text) if char not in allowed and is_invisible(char)}
+
+
+def has_long_marks(text: str) -> bool:
+    """Return whether a text has more combining marks in a row than any language: Python sorts them very slowly."""
+    if text.isascii():
+        return False
+    for run in _OTHER_THAN_ASCII_PATTERN.finditer(text):
+        count = 0
+        for char in run[0]:
+            count = count + 1 if unicodedata.combining(char) else 0
+            if count > MAX_MARKS_IN_A_ROW:
+                return True
+    return False
+
+
+def normalize_text(form: Literal["NFC", "NFKD"], text: str) -> str:
+    """Return a text in a normal form of Unicode, without its marks if it has too many in a row."""
+    if has_long_marks(text):
+        text = "".join(char for char in text if not unicodedata.combining(char))
+    return unicodedata.normalize(form, text)
 
 
 def make_storable(text: str) -> str:

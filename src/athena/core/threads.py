@@ -15,6 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from athena.errors import LimitExceeded
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -22,6 +24,7 @@ P = ParamSpec("P")
 class _ThreadMode(threading.local):
     is_sync = False
     no_wait_reason = ""
+    is_stopped: "Callable[[], bool] | None" = None
 
 
 _mode = _ThreadMode()
@@ -33,17 +36,20 @@ def get_running_loop() -> Any:
     return None if _mode.is_sync or asyncio is None else asyncio._get_running_loop()
 
 
-def run_sync(work: Coroutine[Any, Any, T], *, closed_to: str = "") -> T:
-    """Run a coroutine to its end on this thread; `closed_to` is a reason to forbid waits, as in a transaction."""
-    before = _mode.is_sync, _mode.no_wait_reason
-    _mode.is_sync, _mode.no_wait_reason = True, closed_to or before[1]
+def run_sync(work: Coroutine[Any, Any, T], *, closed_to: str = "", is_stopped: Callable[[], bool] | None = None) -> T:
+    """Run a coroutine to its end on this thread; `closed_to` is a reason to forbid waits, as in a transaction.
+
+    Once `is_stopped` returns True, the next step of the work raises an error, see `check_stopped`.
+    """
+    before = _mode.is_sync, _mode.no_wait_reason, _mode.is_stopped
+    _mode.is_sync, _mode.no_wait_reason, _mode.is_stopped = True, closed_to or before[1], is_stopped or before[2]
     try:
         work.send(None)
     except StopIteration as stop:
         result: T = stop.value
         return result
     finally:
-        _mode.is_sync, _mode.no_wait_reason = before
+        _mode.is_sync, _mode.no_wait_reason, _mode.is_stopped = before
     work.close()
     raise RuntimeError("this coroutine waits for something that only an event loop can deliver")
 
@@ -52,6 +58,12 @@ def check_may_wait() -> None:
     """Raise an error where a wait would never end, as inside a transaction."""
     if _mode.no_wait_reason:
         raise RuntimeError(f"no waiting here: {_mode.no_wait_reason}")
+
+
+def check_stopped() -> None:
+    """Raise an error if nobody waits for the work of this thread any more: called at each step of long work."""
+    if _mode.is_stopped is not None and _mode.is_stopped():
+        raise LimitExceeded("the run has ended", hint="nothing more is done for it")
 
 
 class ThreadFuture(Generic[T]):
@@ -198,6 +210,7 @@ def start_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a blocking function on another thread if an event loop would be blocked, else on this one."""
+    check_stopped()
     if get_running_loop() is None:
         return function(*args, **kwargs)
     return await start_in_thread(function, *args, **kwargs)

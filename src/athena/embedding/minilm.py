@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from athena.core.threads import check_stopped
 from athena.embedding.embedder import Excerpt, PassageEncoding, QuestionEncoding, TokenStates
 from athena.errors import AthenaError, Unavailable
 
@@ -123,6 +124,7 @@ class MiniLM:
         loaded = self._ensure_loaded()
         outputs: list[Output] = []
         for start in range(0, len(texts), TOKENIZE_BATCH_SIZE):
+            check_stopped()
             # Not `encode_batch`: its pool of threads does not survive a fork and says so on stderr.
             encodings = [
                 loaded.tokenizer.encode(_to_valid_utf8(text)) for text in texts[start : start + TOKENIZE_BATCH_SIZE]

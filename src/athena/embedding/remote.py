@@ -12,6 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
+from athena.core.threads import check_stopped
 from athena.errors import Misconfigured, Unavailable
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class RemoteEmbedder:
 
     def _embed_batch(self, texts: list[str]) -> NDArray[np.float32]:
         import numpy as np
+
+        check_stopped()
 
         answer = self._post_with_retries(json.dumps({"model": self._model, "input": texts}).encode())
         try:

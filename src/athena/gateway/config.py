@@ -390,10 +390,10 @@ def read_foreign_entries(data: bytes, path: str) -> tuple[list[ServerEntry], dic
 
 
 def _normalize_options(options: Any) -> Any:
-    """Translate the option names of other clients to ours."""
+    """Translate the option names of other clients to ours; what may be sent to a server is for a person to say."""
     if not isinstance(options, dict):
         return options
-    entry = dict(options)
+    entry = {key: value for key, value in options.items() if key != "accepts"}
     for their_name in ("serverUrl", "httpUrl"):
         if their_name in entry:
             entry["url"] = entry.pop(their_name)

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from athena.core.approval import Approval, Approver, digest_subject, format_call_subject
 from athena.core.catalog import Catalog
 from athena.core.foreign_operation import ForeignOperation
 from athena.core.home import lock
@@ -40,6 +41,7 @@ from athena.gateway.approvals import (
     create_approvals,
     create_definition,
     get_program_name,
+    hash_definition,
 )
 from athena.gateway.config import LOGINS_FOLDER, ServerEntry, ServersFile, assign_names, format_unset_hint
 from athena.gateway.values import ConnectedServer, Status
@@ -55,7 +57,6 @@ FINGERPRINT_CHANGED = "its command or address is not the one that was approved"
 ENABLE_HINT = 'take "disabled" out of servers.json'
 MAX_LISTED_REFUSALS = 10
 MAX_TOOL_NAME_CHARS = 60  # of a name without approval
-APPROVAL_SURFACES = ("program", "cli")  # a program pauses for a person; on the command line a person makes the call
 RUN_POLL_INTERVAL_S = 0.2
 
 
@@ -77,6 +78,9 @@ class ToolCaller(Protocol):
 
     @property
     def call(self) -> Call: ...
+
+    @property
+    def approval(self) -> Approval | None: ...
 
     @property
     def database(self) -> Database: ...
@@ -122,9 +126,13 @@ class Gateway:
     """The servers of one data folder; without a folder there are none."""
 
     def __init__(
-        self, home: str | None, reserved_names: Iterable[str] = (), environ: Mapping[str, str] = os.environ
+        self,
+        home: str | None,
+        approver: Approver,
+        reserved_names: Iterable[str] = (),
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self.home, self._environ = home, environ
+        self.home, self._approver, self._environ = home, approver, environ
         self._reserved_names = frozenset(reserved_names)  # our own categories
         self._lock = threading.RLock()
         self._file_state: object = None
@@ -224,10 +232,11 @@ class Gateway:
 
     async def call_tool(self, tool: RemoteTool, caller: ToolCaller, arguments: dict[str, Any]) -> Any:
         """Call a server's tool and record the call; with an idempotency key, call it at most once."""
-        if tool.needs_approval and caller.surface not in APPROVAL_SURFACES:
-            raise ApprovalNeeded(
-                f"{tool.path} needs a person's approval", hint="call it in a program, which can wait for it"
-            )
+        if tool.needs_approval and caller.surface != "program":  # a program has waited for its approval
+            if caller.approval is None:
+                hint = "call it in a program, which can wait for it"
+                raise ApprovalNeeded(f"{tool.path} needs a person's approval", hint=hint)
+            self._approver.redeem(caller.approval, format_call_subject(tool.path, to_json(arguments)))
         if caller.call.key is not None:
             return await self._call_tool_once(tool, caller, arguments)
         result = await _wait_for_result(self.start_call(tool, to_json(arguments)), caller)
@@ -370,8 +379,16 @@ class Gateway:
         servers = [server for server in self._servers.values() if server.config.name == key]
         return all(server.approvals is None and server.problem.startswith(NEVER_APPROVED) for server in servers)
 
-    def approve_tools(self, name: str, offered: ToolDefinitions, left_out: int) -> ServerApprovals:
+    def format_subject(self, name: str, offered: ToolDefinitions) -> str:
+        """Return the subject of an approval of these tools, of the server as it is configured now."""
+        definitions = (text for tool in sorted(offered) for text in (tool, hash_definition(offered[tool])))
+        return f"server {digest_subject(name, self.get_server(name).config.fingerprint, *definitions)}"
+
+    def approve_tools(
+        self, name: str, offered: ToolDefinitions, left_out: int, approval: Approval | None
+    ) -> ServerApprovals:
         """Store the definitions that a person approved."""
+        self._approver.redeem(approval, self.format_subject(name, offered))
         server = self.get_server(name)
         approvals = create_approvals(server.config.fingerprint, offered, left_out, server.approvals)
         self._approval_store.write(name, approvals)

@@ -324,9 +324,11 @@ async def replace_tags(tx: Transaction, scope: int, memory: int, tags: Iterable[
 async def count_tags(tx: Transaction, criteria: Filter) -> list[tuple[str, int]]:
     """Return the tags in use, the most used first; spellings of one tag count together."""
     condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
-    rows = await tx.fetch(f"SELECT m.tags FROM memories m WHERE {condition}", **values)
+    rows = await tx.fetch(f"SELECT m.tags, m.private, m.author FROM memories m WHERE {condition}", **values)
     totals: dict[str, list[Any]] = {}
-    for (tags,) in rows:
+    for tags, private, author in rows:
+        if author != "document":  # of a document the text is private, not the tags that a person gave it
+            privacy.note_read(private)
         for tag in json.loads(tags):
             totals.setdefault(tag_key(tag), [tag, 0])[1] += 1
     return sorted(((tag, count) for tag, count in totals.values()), key=lambda pair: (-pair[1], pair[0]))
@@ -381,7 +383,18 @@ async def insert_link(tx: Transaction, scope: int, memory: int, other: int, rela
         relation=relation,
         at=at,
     )
+    quoted = await tx.fetch_one("SELECT private FROM memories WHERE id = :id", id=other)
+    await _add_marks(tx, memory, quoted[0] if quoted and relation == QUOTES_RELATION else "")
+    await _add_marks(tx, other, "")  # the relation is a text, and both memories show it
     return inserted > 0
+
+
+async def _add_marks(tx: Transaction, memory: int, marks: str) -> None:
+    """Add private marks to a memory, and those of the run that writes."""
+    if marks := privacy.add_current_marks(marks):
+        row = await tx.fetch_one("SELECT private FROM memories WHERE id = :id", id=memory)
+        joined = privacy.join_marks([*marks.split(), *(row[0].split() if row else ())])
+        await tx.execute("UPDATE memories SET private = :private WHERE id = :id", private=joined, id=memory)
 
 
 async def has_live_link(tx: Transaction, scope: int, memory: int, relation: str) -> bool:

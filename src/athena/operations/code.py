@@ -88,7 +88,7 @@ async def approve_run(
 ) -> Result:
     """Let a waiting program go on; for people.
 
-    Only the command line can call it: `athena approve`. An agent must not approve the calls of its own programs.
+    Only a person's answer at a terminal makes it work: `athena approve`. An agent cannot approve its own programs.
 
     >>> code.approve_run(run_id="0123456789abcdef", refuse=True)
     """

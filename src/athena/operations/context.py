@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from athena.core import tokens
+from athena.core.approval import Approval
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
@@ -57,6 +58,7 @@ class Context:
     finder: ToolFinder
     gateway: Gateway
     document_roots: tuple[str, ...] = ()  # folders below which programs and models may ingest files
+    approval: Approval | None = None  # a person's leave for this call
     idempotency_key: str | None = None
     current_call: Call | None = None
     reach: frozenset[Reach] = frozenset()  # of the operation in progress
@@ -108,6 +110,7 @@ class Context:
             store=self.store._replace(database=cast("Database", WatchedDatabase(database, private_reads))),
             surface="program",
             private_reads=private_reads,
+            approval=None,
             idempotency_key=None,
             current_call=None,
             run_id=run_id,

@@ -61,7 +61,8 @@ class HostCalls:
             run_sync(self._caller.store.database.sync())
         if operation.private_mark:
             self._caller.private_reads.marks.add(operation.private_mark)
-        return to_json(run_sync(invoke(self._caller.catalog, operation.name, arguments, self._caller)))
+        work = invoke(self._caller.catalog, operation.name, arguments, self._caller)
+        return to_json(run_sync(work, is_stopped=is_run_closed))  # the operation ends with its program
 
     def _list_refused_marks(self, operation: AnyOperation) -> list[str]:
         """Return the private sources that this run has read and that the server of a tool may not get."""

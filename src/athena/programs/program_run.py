@@ -102,10 +102,9 @@ class ProgramRun:
     def check_paused(self, row: runs.RunRow) -> None:
         """Refuse a paused run that cannot go on, before the decision on it is stored."""
         assert row.snapshot is not None
-        assert row.waits_for is not None
-        self.runner.sandbox.check_paused(row.snapshot, json.loads(row.waits_for)["owner"])
+        self.runner.sandbox.check_paused(row.snapshot, run_record.get_pause_owner(row))
 
-    async def resume(self, row: runs.RunRow, *, approved: bool, reason: str) -> Run:
+    async def resume(self, row: runs.RunRow, approved_call: tuple[str, dict[str, Any]] | None, reason: str) -> Run:
         """Go on with a paused run: make the call that waits, or raise its refusal in the program."""
         assert row.snapshot is not None
         assert row.waits_for is not None
@@ -113,7 +112,7 @@ class ProgramRun:
         if pause["variables"] != self.workspace_row.updated:  # later programs changed the variables: keep theirs
             self.keeps_variables = False
         self.workspace_row = self.workspace_row._replace(owner=pause["owner"])
-        host_calls = self._create_host_calls((pause["operation"], pause["arguments"]) if approved else None)
+        host_calls, approved = self._create_host_calls(approved_call), approved_call is not None
         active: ActiveRun | None = None
         try:
             active = self.runner.sandbox.start_resumed(
@@ -245,6 +244,7 @@ class ProgramRun:
             self.started_at,
             fingerprint=self.fingerprint,
             claimed=self.claimed_at,
+            private=str(self.private_reads),
             **fields,
         )
 

@@ -68,6 +68,12 @@ def to_waiting(row: runs.RunRow) -> Waiting | None:
     return Waiting(pause["operation"], pause["arguments"])
 
 
+def get_pause_owner(row: runs.RunRow) -> str:
+    """Return for whom the pause of a run is sealed."""
+    assert row.waits_for is not None
+    return str(json.loads(row.waits_for)["owner"])
+
+
 def create_lost_result(row: runs.RunRow) -> Result:
     """Return the result of a run whose end is unknown."""
     fault = Fault(
@@ -136,10 +142,13 @@ async def write_variables(
 
     If another process ran a program in this workspace meanwhile, the plain values are merged into its variables.
     """
-    count, size = await workspaces.fetch_workspace_usage(tx, scope, name)
-    is_too_large = size + len(after.state or b"") + len(after.variables) > MAX_VARIABLES_BYTES
-    if is_too_large or (before.state is None and count >= MAX_WORKSPACES):
-        return ["all variables: the project's workspaces are full"]
+    while True:
+        count, size = await workspaces.fetch_workspace_usage(tx, scope, name)
+        is_too_large = size + len(after.state or b"") + len(after.variables) > MAX_VARIABLES_BYTES
+        if not is_too_large and not (before.state is None and count >= MAX_WORKSPACES):
+            break
+        if not await workspaces.delete_oldest_variables(tx, scope, name):
+            return ["all variables: the project's workspaces are full"]
     lost: list[str] = []
     for _ in range(MERGE_ATTEMPTS):
         if await workspaces.upsert_workspace(tx, scope, name, after, before.updated):

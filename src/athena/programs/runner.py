@@ -3,17 +3,19 @@
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from athena.core.approval import Approver, format_refusal
 from athena.core.hashing import create_serial
 from athena.core.threads import ThreadFuture, run_in_thread
 from athena.errors import Conflict, InvalidInput, LimitExceeded, NotFound
-from athena.programs import run_record, skill_source, skills
+from athena.programs import review, run_record, skill_source, skills
 from athena.programs.program_run import ProgramRun
+from athena.programs.review import RunReview
 from athena.programs.sandbox import Failure, Limits, Program, Run, Sandbox
 from athena.programs.values import ARGUMENTS_VARIABLE, EngineName, KeptSkill, Past, ProgramCaller, Result, Skill
 from athena.programs.workspace import DEFAULT_WORKSPACE
@@ -30,8 +32,14 @@ class ProgramRunner:
     """The sandbox of an app, and the queue of each workspace. `create_key` is called with the first program."""
 
     def __init__(
-        self, create_key: Callable[[], bytes], *, allow_bare: bool = False, limits: Limits | None = None
+        self,
+        create_key: Callable[[], bytes],
+        approver: Approver,
+        *,
+        allow_bare: bool = False,
+        limits: Limits | None = None,
     ) -> None:
+        self._approver = approver
         self._create_key, self._allow_bare, self._limits = create_key, allow_bare, limits
         self._sandbox: Sandbox | None = None
         self._lock = threading.Lock()
@@ -83,8 +91,31 @@ class ProgramRunner:
         program_run.count_skill_use(skill.name)
         return await program_run.store_result(run)
 
+    async def review_run(self, context: ProgramCaller, run_id: str) -> RunReview:
+        """Return what a person must see before deciding on a paused run."""
+        row = await self._fetch_paused(context, run_id)
+        return self._create_review(context, row, await skills.load_skills(context.store, context.scope))
+
     async def decide_run(self, context: ProgramCaller, run_id: str, *, approved: bool, reason: str) -> Result:
-        """Go on with a paused run: make the call that waits, or raise its refusal in the program."""
+        """Go on with a paused run: make the call that waits, or raise its refusal in the program.
+
+        The caller's approval must be a person's, for the run as it is now: its call, its program and its skills.
+        """
+        row = await self._fetch_paused(context, run_id)
+        async with self._wait_for_turn(context.scope.project, row.workspace, APPROVAL_TURN_TIMEOUT_S):
+            program_run = await ProgramRun.create(self, context, run_id, row.workspace, needs_skills=True, row=row)
+            seen = self._create_review(context, row, program_run.skills)
+            self._approver.redeem(context.approval, seen.subject if approved else format_refusal(seen.subject))
+            if approved:  # a refusal also ends a run that this version cannot resume
+                await run_in_thread(program_run.check_paused, row)
+            process, now = run_record.get_process_name(), context.store.clock()
+            if not await context.store.database.write(lambda tx: runs.claim_run(tx, context.scope, row, process, now)):
+                raise Conflict(f"run {run_id} was decided on by somebody else just now", hint="nothing was done")
+            approved_call = (seen.operation, seen.arguments) if approved else None
+            run = await program_run.resume(row, approved_call, reason)
+            return await program_run.store_result(run)
+
+    async def _fetch_paused(self, context: ProgramCaller, run_id: str) -> runs.RunRow:
         row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
         if row is None:
             raise _create_not_found(run_id)
@@ -92,17 +123,11 @@ class ProgramRunner:
             raise Conflict(f"run {run_id} waited, but was ended by a purge", hint="run the program again")
         if row.status != "needs_approval" or row.snapshot is None:
             raise Conflict(f"run {run_id} does not wait for anybody: it is {row.status}", hint="nothing was done")
-        async with self._wait_for_turn(context.scope.project, row.workspace, APPROVAL_TURN_TIMEOUT_S):
-            program_run = await ProgramRun.create(self, context, run_id, row.workspace, needs_skills=True, row=row)
-            if approved:  # a refusal also ends a run that this version cannot resume
-                await run_in_thread(program_run.check_paused, row)
-            process, now = run_record.get_process_name(), context.store.clock()
-            if not await context.store.database.write(
-                lambda tx: runs.claim_run(tx, context.scope, run_id, process, now)
-            ):
-                raise Conflict(f"run {run_id} was decided on by somebody else just now", hint="nothing was done")
-            run = await program_run.resume(row, approved=approved, reason=reason)
-            return await program_run.store_result(run)
+        return row
+
+    def _create_review(self, context: ProgramCaller, row: runs.RunRow, skills: Mapping[str, Skill]) -> RunReview:
+        owner = run_record.get_pause_owner(row)
+        return review.review_run(context.scope.project, row, owner, self.key, context.catalog, skills)
 
     async def _find_earlier_result(self, context: ProgramCaller, run_id: str) -> Result | None:
         """Return the result of an earlier call with the same key; refuse if it still runs or was another program."""

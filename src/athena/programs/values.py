@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from athena.core.approval import Approval
 from athena.core.operation import Caller
 from athena.core.values import Call, Scope
 from athena.storage.privacy import PrivateReads
@@ -35,6 +36,11 @@ class ProgramCaller(Caller, Protocol):
     @property
     def run_id(self) -> str | None:
         """The run of the program that makes this call; None outside of programs."""
+        ...
+
+    @property
+    def approval(self) -> Approval | None:
+        """A person's leave for this call, if it needs one."""
         ...
 
     @property

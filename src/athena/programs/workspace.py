@@ -4,11 +4,10 @@ import csv
 import io
 import json
 import re
-import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-from athena.core.text import make_storable
+from athena.core.text import make_storable, normalize_text
 from athena.core.values import Call, Page, Scope
 from athena.errors import InvalidInput, LimitExceeded, NotFound
 from athena.storage import calls, workspaces
@@ -41,7 +40,7 @@ def clean_name(name: str | None) -> str:
     """Return a valid workspace name, or say what is wrong with it; None is the default workspace."""
     if name is None:
         return DEFAULT_WORKSPACE
-    cleaned = unicodedata.normalize("NFC", name).strip()
+    cleaned = normalize_text("NFC", name).strip()
     if not cleaned or len(cleaned) > MAX_NAME_CHARS or not _NAME_PATTERN.fullmatch(cleaned):
         raise InvalidInput(
             f"{name!r:.60} is no name of a workspace",
@@ -52,7 +51,7 @@ def clean_name(name: str | None) -> str:
 
 def clean_path(path: str) -> str:
     """Return a path in its stored form: relative, with single slashes, without `..`."""
-    text = unicodedata.normalize("NFC", path).strip().replace("\\", "/")
+    text = normalize_text("NFC", path).strip().replace("\\", "/")
     parts = [part for part in text.split("/") if part not in ("", ".")]
     hint = 'a relative path such as "reports/week.json"'
     if text.startswith("/") or re.match(r"[A-Za-z]:", text):
@@ -106,7 +105,8 @@ async def _check_room(tx: Transaction, scope: Scope, name: str, path: str, size:
     if used.project_bytes + size > MAX_PROJECT_BYTES:
         message = f"the workspaces of this project hold {used.project_bytes:,} of {MAX_PROJECT_BYTES:,} bytes"
         raise LimitExceeded(f"{message}; {size:,} more do not fit", hint="delete files")
-    if not used.files and used.workspaces >= MAX_PROJECT_WORKSPACES:
+    is_full = not used.files and used.workspaces >= MAX_PROJECT_WORKSPACES
+    if is_full and not await workspaces.delete_oldest_handles(tx, scope, name):
         message = f"this project has {used.workspaces:,} workspaces with files; at most {MAX_PROJECT_WORKSPACES:,}"
         raise LimitExceeded(message, hint="use one of them, or delete the files of some")
 
@@ -222,7 +222,8 @@ async def put_handle(
     files = await workspaces.list_files(tx, scope, workspace)
     handles = sorted((file for file in files if file.path.startswith(HANDLES_PREFIX)), key=lambda file: file.updated)
     used = await workspaces.fetch_file_usage(tx, scope, workspace, path)
-    if not files and used.workspaces >= MAX_PROJECT_WORKSPACES:
+    is_full = not files and used.workspaces >= MAX_PROJECT_WORKSPACES
+    if is_full and not await workspaces.delete_oldest_handles(tx, scope, workspace):
         return None
     bytes_left = min(MAX_WORKSPACE_BYTES - used.workspace_bytes, MAX_PROJECT_BYTES - used.project_bytes)
     files_left = MAX_FILES - len(files)

@@ -41,7 +41,7 @@ COPIED_TABLES = (
     CopiedTable("links", "scope, memory, other, relation, at", "scope, memory, other, relation"),
     CopiedTable(
         "relations",
-        "id, scope, source, target, source_name, target_name, relation, began, ended, created, removed",
+        "id, scope, source, target, source_name, target_name, relation, began, ended, created, removed, private",
         "id",
     ),
     CopiedTable("waiting", "scope, memory", "scope, memory"),
@@ -63,7 +63,7 @@ COPIED_TABLES = (
     CopiedTable(
         "runs",
         """scope, id, workspace, status, process, started, elapsed_ms, calls, engine, error, fingerprint, waits_for,
-           snapshot, answer, claimed""",
+           snapshot, answer, claimed, private""",
         "scope, id",
     ),
     CopiedTable("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key", "id"),

@@ -1,10 +1,10 @@
 """The filter of a search, as a value and as a condition in SQL; bound lists and batches for SQL."""
 
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from athena.core.text import normalize_text
 from athena.core.values import Scope
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Filter:
 
 def tag_key(tag: str) -> str:
     """Return the form under which a tag is stored and compared, without case."""
-    return unicodedata.normalize("NFC", tag).casefold()
+    return normalize_text("NFC", tag).casefold()
 
 
 def build_where_clause(memory_filter: Filter, scope_ids: list[int]) -> tuple[str, dict[str, Any]]:

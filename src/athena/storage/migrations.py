@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 #   memories.author        who said it: person, agent, tool or document
 #   memories.private       the private sources that its text may quote, separated by spaces; empty for most
 #   memories.strength      how much it was recalled lately, as of the time `used`
-#   workspaces.private, files.private   the same, of what a program left there
+#   the same column in other tables: of what a program left there
 #   passages.session       the id of the session's first memory; the memory's own id where it has no session
 #   passages.voice         1: the speaker is an assistant, a tool or the system; 2: a speaker talks about themselves
 #   passages.live          1 where searches may see it
@@ -252,6 +252,8 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE memories ADD COLUMN private TEXT NOT NULL DEFAULT '';
     ALTER TABLE workspaces ADD COLUMN private TEXT NOT NULL DEFAULT '';
     ALTER TABLE files ADD COLUMN private TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN private TEXT NOT NULL DEFAULT '';
+    ALTER TABLE relations ADD COLUMN private TEXT NOT NULL DEFAULT '';
     UPDATE memories SET author = 'document', private = 'files' WHERE memory_type = 'document';
     UPDATE memories SET author = 'person' WHERE id IN (
         SELECT h.memory FROM history h JOIN calls c ON c.id = h.call

@@ -7,6 +7,7 @@ person, and in the answer of one that has waited, or may be asked for again with
 from typing import NamedTuple
 
 from athena.core.values import Scope
+from athena.storage import privacy
 from athena.storage.database import Row, Transaction
 
 RUN_TTL_S = 30 * 86_400.0
@@ -28,6 +29,7 @@ class RunRow(NamedTuple):
     snapshot: bytes | None = None
     answer: str | None = None
     claimed: float | None = None  # when it went on after it had waited
+    private: str = ""  # marks of the private sources that it read
 
 
 RUN_COLUMNS = ", ".join(RunRow._fields)
@@ -39,6 +41,7 @@ _UPDATED_COLUMNS = ", ".join(f"{name} = excluded.{name}" for name in RunRow._fie
 
 def _parse_run(row: Row) -> RunRow:
     run = RunRow(*row)
+    privacy.note_read(run.private)
     return run._replace(snapshot=None if run.snapshot is None else bytes(run.snapshot))
 
 
@@ -82,15 +85,16 @@ async def count_runs(tx: Transaction, scope: Scope, status: str) -> int:
     return int(row[0])
 
 
-async def claim_run(tx: Transaction, scope: Scope, run_id: str, process: str, now: float) -> bool:
-    """Mark a run that waits for approval as running; False if it does not wait, so that it goes on only once."""
+async def claim_run(tx: Transaction, scope: Scope, run: RunRow, process: str, now: float) -> bool:
+    """Mark a run that waits for approval as running; False if it no longer waits there, so that it goes on once."""
     claimed = await tx.execute(
         """UPDATE runs SET status = 'running', process = :process, claimed = :now, snapshot = NULL, waits_for = NULL
-           WHERE scope = :scope AND id = :id AND status = 'needs_approval'""",
+           WHERE scope = :scope AND id = :id AND status = 'needs_approval' AND snapshot = :snapshot""",
         scope=scope.project,
-        id=run_id,
+        id=run.id,
         process=process,
         now=now,
+        snapshot=run.snapshot,
     )
     return claimed > 0
 

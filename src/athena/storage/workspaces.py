@@ -7,6 +7,7 @@ from athena.storage import privacy
 from athena.storage.database import Transaction
 
 HANDLES_PREFIX = "handles/"  # the folder of values that were too long to show
+CONNECTION_PREFIX = "mcp-"  # of the names of connections' workspaces, which no later connection gets
 
 
 class WorkspaceRow(NamedTuple):
@@ -93,6 +94,40 @@ async def delete_workspaces(tx: Transaction, scope: Scope) -> None:
     await tx.execute("DELETE FROM workspaces WHERE scope = :scope", scope=scope.project)
 
 
+async def delete_oldest_variables(tx: Transaction, scope: Scope, kept_name: str) -> bool:
+    """Delete the variables of the connection's workspace that was not used for longest; False if there is none."""
+    deleted = await tx.execute(
+        """DELETE FROM workspaces WHERE scope = :scope AND name = (
+               SELECT name FROM workspaces
+               WHERE scope = :scope AND substr(name, 1, :length) = :prefix AND name <> :kept
+               ORDER BY updated, name LIMIT 1)""",
+        scope=scope.project,
+        prefix=CONNECTION_PREFIX,
+        length=len(CONNECTION_PREFIX),
+        kept=kept_name,
+    )
+    return deleted > 0
+
+
+async def delete_oldest_handles(tx: Transaction, scope: Scope, kept_name: str) -> bool:
+    """Delete the long values of the oldest connection's workspace that has no other files; False if there is none."""
+    deleted = await tx.execute(
+        """DELETE FROM files WHERE scope = :scope AND workspace = (
+               SELECT workspace FROM files
+               WHERE scope = :scope AND substr(workspace, 1, :length) = :prefix AND workspace <> :kept
+               GROUP BY workspace
+               HAVING min(CASE WHEN substr(path, 1, :handles_length) = :handles THEN 1 ELSE 0 END) = 1
+               ORDER BY max(updated), workspace LIMIT 1)""",
+        scope=scope.project,
+        prefix=CONNECTION_PREFIX,
+        length=len(CONNECTION_PREFIX),
+        kept=kept_name,
+        handles=HANDLES_PREFIX,
+        handles_length=len(HANDLES_PREFIX),
+    )
+    return deleted > 0
+
+
 async def fetch_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> str | None:
     row = await tx.fetch_one(
         "SELECT content, private FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
@@ -143,11 +178,13 @@ async def upsert_file(
 async def list_files(tx: Transaction, scope: Scope, workspace: str) -> list[FileRow]:
     """Return the files of a workspace in the order of their paths."""
     rows = await tx.fetch(
-        "SELECT path, size, updated FROM files WHERE scope = :scope AND workspace = :workspace",
+        "SELECT path, size, updated, private FROM files WHERE scope = :scope AND workspace = :workspace",
         scope=scope.project,
         workspace=workspace,
     )
-    return sorted(FileRow(path, int(size), updated) for path, size, updated in rows)
+    for *_, private in rows:
+        privacy.note_read(private)
+    return sorted(FileRow(path, int(size), updated) for path, size, updated, _ in rows)
 
 
 async def delete_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> bool:

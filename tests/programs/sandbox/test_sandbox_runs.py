@@ -1,5 +1,6 @@
 """Runs: results, variables, refusals and timeouts."""
 
+import json
 import threading
 import time
 from collections.abc import Generator
@@ -530,3 +531,29 @@ def test_report_names_layers(sandbox: Sandbox) -> None:
 
 def test_approval_signal_is_athena_error() -> None:
     assert NeedsApproval("x", request={"a": 1}).code == "approval_needed"
+
+
+ODD_VALUES = {
+    "an enumeration": "import enum\nclass Colour(enum.Enum):\n    RED = 1\nColour",
+    "a class": "class A: pass\nA",
+    "a class that hides its name": "class M(type):\n    @property\n    def __name__(cls): raise ValueError\n"
+    "class A(metaclass=M): pass\nA",
+    "a module": "import json\njson",
+    "a generator that fails": "def f():\n    yield 1\n    raise ValueError\nf()",
+    "a function": "def f(): pass\nf",
+    "no number": "float('nan')",
+    "a long integer": "10**5000",
+    "a long integer as key": "{10**5000: 1}",
+    "a list in itself": "a = []\na.append(a)\na",
+    "half a character": "'a\\ud800'",
+    "an object without text": "class A:\n    def __str__(self): raise ValueError\nA()",
+    "a list that cannot be read": "class A(list):\n    def __iter__(self): raise ValueError\nA([1])",
+    "a text of negative length": "class A(str):\n    def __len__(self): return -5\nA('a')",
+}
+
+
+@pytest.mark.parametrize("code", ODD_VALUES.values(), ids=ODD_VALUES)
+def test_odd_last_value_fails_no_run(sandbox: Sandbox, code: str) -> None:
+    done = run(sandbox, f"graph.create_entities(entities=[{{'name': 'x'}}])\n{code}")
+    assert (done.status, done.error) == ("done", None)
+    json.dumps(done.result, allow_nan=False).encode()

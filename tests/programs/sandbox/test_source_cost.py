@@ -55,6 +55,11 @@ SOURCES: dict[str, Callable[[int], str]] = {
     "long chains": lambda size: "\n".join(["x" + ".a" * 900] * (size // 1_800)),
     "long chains of operations": lambda size: "\n".join(["memory" + ".a" * 900] * (size // 1_800)),
     "long chains of calls": lambda size: "\n".join(["x" + ".a()" * 450] * (size // 1_800)),
+    "one dotted import": lambda size: "import a" + ".a" * (size // 2),
+    "one dotted import from": lambda size: "from a" + " . \\\n a" * (size // 7) + " import b",
+    "dotted imports": lambda size: "\n".join(["import x" + ".a" * 900] * (size // 1_800)),
+    "one name of many marks": lambda size: "a" + "\u0301\u0323" * (size // 4),
+    "spaces before dots": lambda size: repeat_unit("a" + " " * 20 + ".", size, tail="b"),
     "sums": lambda size: "\n".join(["x = 0" + "+a" * 900] * (size // 1_800)),
     "generators inside of each other": lambda size: nest_brackets("(x for x in [", "])", size, "f(), "),
     "keys inside of each other": lambda size: nest_brackets("max(a, key=[", "])", size, "x.y, "),
@@ -124,3 +129,8 @@ def test_names_of_package_are_kept_together() -> None:
         "os": "import os.path\nimport os.x",
         "re": "import re",
     }
+
+
+def test_texts_may_have_dots_and_marks() -> None:
+    text = "'" + "a. b. " * 5_000 + "e\u0301" * 2_000 + "漢字" * 2_000 + "'"
+    assert ProgramSource(text, 64_000).tree.body

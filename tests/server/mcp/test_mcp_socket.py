@@ -166,7 +166,7 @@ def test_disconnect_stops_program(served: RunningServer) -> None:
 def test_connections_leave_no_trace(served: RunningServer) -> None:
     for _ in range(30):
         with open_lines(served.home, b"{}") as one:
-            assert one.greeting["workspace"] == "mcp-1" or one.greeting["workspace"].startswith("mcp-")
+            assert one.greeting["workspace"].startswith("mcp-")
         with socket.socket(socket.AF_UNIX) as silent:
             silent.connect(str(served.home / "mcp.sock"))
     if os.path.exists("/proc"):
@@ -186,27 +186,39 @@ def test_stopping_server_answers_first(tmp_path: Path) -> None:
         assert not (server.home / "mcp.sock").exists()
 
 
-def test_workspaces_are_reused() -> None:
+def test_no_workspace_is_given_twice() -> None:
     now = 0.0
     seats = WorkspacePool(lambda: now)
-    assert [seats.acquire("p"), seats.acquire("p"), seats.acquire("q")] == ["mcp-1", "mcp-2", "mcp-1"]
-    seats.release("p", "mcp-1")
-    assert seats.acquire("p", "mcp-7") == "mcp-7"
-    assert seats.acquire("p", "mcp-2") == "mcp-1"
-    assert seats.acquire("p", "default") == "mcp-3"
-    assert seats.get_for_session("s", "p") == seats.get_for_session("s", "p") == "mcp-4"
-    assert seats.get_for_session("t", "p") == "mcp-5"
+    first, second = seats.acquire("p"), seats.acquire("p")
+    seats.release("p", first)
+    later = [seats.acquire("p") for _ in range(50)]
+    assert len({first, second, *later}) == 52
+    assert seats.acquire("p", first) == first, "a client that connects again"
+    assert seats.acquire("p", first) != first, "it is in use"
+    assert seats.acquire("p", "default") != "default"
+    assert seats.acquire("p", "mcp-1") != "mcp-1"
+    session = seats.get_for_session("s", "p")
+    assert seats.get_for_session("s", "p") == session
     now = SESSION_IDLE_TIMEOUT_S + 1
-    assert seats.get_for_session("u", "p") == "mcp-4"
-    assert seats.get_for_session("s", "p") == "mcp-5"
+    assert session not in (seats.get_for_session("u", "p"), seats.get_for_session("s", "p"))
+
+
+def test_connection_does_not_inherit_variables(served: RunningServer) -> None:
+    with open_lines(served.home) as one:
+        one.begin().call(1, "execute_code", code="secret = 'of the first'\nsecret")
+        assert "of the first" in str(one.read())
+    with open_lines(served.home) as two:
+        two.begin().call(1, "execute_code", code="secret")
+        assert "of the first" not in str(two.read())
 
 
 def test_invented_sessions_are_limited() -> None:
     times = iter(range(10_000))
     seats = WorkspacePool(lambda: next(times) / 1_000)
-    assert seats.acquire("p") == "mcp-1"
+    own = seats.acquire("p")
     names = {seats.get_for_session(f"made up {n}" + "x" * 1_000, "p") for n in range(MAX_TRACKED_SESSIONS + 50)}
-    assert len(names) == MAX_TRACKED_SESSIONS
+    assert len(names) == MAX_TRACKED_SESSIONS + 50
+    assert len(seats._last_used) <= MAX_TRACKED_SESSIONS + 1
     assert len(seats._sessions) <= MAX_TRACKED_SESSIONS
-    assert "mcp-1" not in names  # a connection keeps its own workspace
+    assert own not in names  # a connection keeps its own workspace
     assert all(len(session) <= 200 for session, _ in seats._sessions)

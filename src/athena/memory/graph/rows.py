@@ -4,16 +4,17 @@ Entities and observations are rows of `memories` with the kind `entity`. The ses
 entity; an entity has no session.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from athena.core.home.paths import USER_PROJECT
 from athena.memory.rows import join_ids
-from athena.storage.database import Transaction
+from athena.storage import privacy
+from athena.storage.database import Row, Transaction
 from athena.storage.filters import bind_list, split_batches
 
-ENTITY_COLUMNS = "id, scope, content, memory_type, digest"
-RELATION_COLUMNS = "id, scope, source, target, source_name, target_name, relation, began, ended"
+ENTITY_COLUMNS = "id, scope, content, memory_type, digest, private"
+RELATION_COLUMNS = "id, scope, source, target, source_name, target_name, relation, began, ended, private"
 PADDED_KEY_COUNTS = (16, 32, 64, 128, 256, 500)
 
 
@@ -23,6 +24,7 @@ class EntityRow(NamedTuple):
     name: str
     type: str
     key: str
+    private: str = ""  # marks of the private sources that it may quote
 
 
 class RelationRow(NamedTuple):
@@ -37,6 +39,7 @@ class RelationRow(NamedTuple):
     relation: str
     began: float | None
     ended: float | None
+    private: str = ""
 
     def holds_at(self, at: float | None) -> bool:
         """Return whether it held true at a time; None stands for any time."""
@@ -51,6 +54,18 @@ class RelationRow(NamedTuple):
         return begins is None or ends is None or begins < ends
 
 
+def _to_entity(row: Sequence[Any]) -> EntityRow:
+    entity = EntityRow(*row)
+    privacy.note_read(entity.private)
+    return entity
+
+
+def _to_relation(row: Row) -> RelationRow:
+    relation = RelationRow(*row)
+    privacy.note_read(relation.private)
+    return relation
+
+
 async def fetch_entities_by_key(tx: Transaction, scope_ids: list[int], keys: list[str]) -> list[EntityRow]:
     """Return the live entities with these keys, in the order they were created."""
     entities: list[EntityRow] = []
@@ -61,7 +76,7 @@ async def fetch_entities_by_key(tx: Transaction, scope_ids: list[int], keys: lis
                 WHERE scope IN ({join_ids(scope_ids)}) AND digest IN ({names}) AND deleted IS NULL""",
             **bound,
         )
-        entities += [EntityRow(*row) for row in rows]
+        entities += [_to_entity(row) for row in rows]
     return sorted(entities)
 
 
@@ -75,7 +90,7 @@ async def fetch_entities_by_id(tx: Transaction, scope_ids: list[int], ids: list[
                 WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names}) AND session IS NULL AND deleted IS NULL""",
             **bound,
         )
-        entities += [EntityRow(*row) for row in rows]
+        entities += [_to_entity(row) for row in rows]
     return sorted(entities)
 
 
@@ -98,11 +113,12 @@ async def fetch_observations(tx: Transaction, scope_ids: list[int], ids: list[in
     for batch in split_batches(ids):
         names, bound = bind_list("session", map(str, batch))
         rows = await tx.fetch(
-            f"""SELECT session, content FROM memories
+            f"""SELECT session, content, private FROM memories
                 WHERE scope IN ({join_ids(scope_ids)}) AND session IN ({names}) AND deleted IS NULL ORDER BY id""",
             **bound,
         )
-        for session, content in rows:
+        for session, content, private in rows:
+            privacy.note_read(private)
             observations[int(session)].append(content)
     return observations
 
@@ -123,9 +139,10 @@ async def fetch_all_entities(tx: Transaction, scope_ids: list[int]) -> tuple[lis
         f"""SELECT session, {ENTITY_COLUMNS} FROM memories
             WHERE scope IN ({join_ids(scope_ids)}) AND deleted IS NULL ORDER BY id"""
     )
-    entities = [EntityRow(*entity) for session, *entity in rows if session is None]
+    entities = [_to_entity(entity) for session, *entity in rows if session is None]
     observations: dict[int, list[str]] = {entity.id: [] for entity in entities}
-    for session, _, _, content, *_ in rows:
+    for session, _, _, content, *_, private in rows:
+        privacy.note_read(private)
         if session is not None and int(session) in observations:
             observations[int(session)].append(content)
     return entities, observations
@@ -166,10 +183,11 @@ async def fetch_owner_ids(tx: Transaction, scope_ids: list[int], ids: list[int])
 async def insert_relation(tx: Transaction, scope: int, edge: RelationRow, now: float) -> int:
     """Insert a relation and return its id."""
     [(relation_id,)] = await tx.fetch(
-        """INSERT INTO relations (scope, source, target, source_name, target_name, relation, began, ended, created)
-           VALUES (:scope, :source, :target, :source_name, :target_name, :relation, :began, :ended, :now)
+        """INSERT INTO relations (scope, source, target, source_name, target_name, relation, began, ended, created,
+                                  private)
+           VALUES (:scope, :source, :target, :source_name, :target_name, :relation, :began, :ended, :now, :private)
            RETURNING id""",
-        **{**edge._asdict(), "scope": scope},
+        **{**edge._asdict(), "scope": scope, "private": privacy.add_current_marks(edge.private)},
         now=now,
     )
     return int(relation_id)
@@ -186,7 +204,7 @@ async def find_relations(
         target=target,
         relation=relation,
     )
-    return [RelationRow(*row) for row in rows]
+    return [_to_relation(row) for row in rows]
 
 
 async def list_relations_touching(
@@ -202,7 +220,7 @@ async def list_relations_touching(
             for side in sides
         ]
         for row in await tx.fetch(" UNION ALL ".join(parts), **bound):
-            relations[row[0]] = RelationRow(*row)
+            relations[row[0]] = _to_relation(row)
     return [relations[relation_id] for relation_id in sorted(relations)]
 
 
@@ -212,7 +230,7 @@ async def list_relations(tx: Transaction, scope_ids: list[int]) -> list[Relation
         f"""SELECT {RELATION_COLUMNS} FROM relations
             WHERE scope IN ({join_ids(scope_ids)}) AND removed IS NULL ORDER BY id"""
     )
-    return [RelationRow(*row) for row in rows]
+    return [_to_relation(row) for row in rows]
 
 
 async def fetch_relation(tx: Transaction, scope: int, relation_id: int) -> tuple[RelationRow, float | None] | None:
@@ -222,7 +240,7 @@ async def fetch_relation(tx: Transaction, scope: int, relation_id: int) -> tuple
         scope=scope,
         id=relation_id,
     )
-    return None if row is None else (RelationRow(*row[:-1]), row[-1])
+    return None if row is None else (_to_relation(row[:-1]), row[-1])
 
 
 async def set_relation_removed(tx: Transaction, scope: int, relation_id: int, at: float | None) -> None:

@@ -10,7 +10,7 @@ from athena.memory import rows as memory_rows
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMN_COUNT, MEMORY_COLUMNS, memory_from_row
 from athena.memory.sessions.values import BriefingTurn, Told
 from athena.memory.values import Memory
-from athena.storage import scopes
+from athena.storage import privacy, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter, build_where_clause, tag_key
 
@@ -39,16 +39,19 @@ async def list_sessions(tx: Transaction, row_filter: Filter, limit: int) -> list
     while len(names) < limit:
         before = "" if reached is None else "AND m.happened <= :reached"
         rows = await tx.fetch(
-            f"""SELECT m.session, m.happened FROM memories m WHERE {condition} {before}
+            f"""SELECT m.session, m.happened, m.private FROM memories m WHERE {condition} {before}
                 ORDER BY m.happened DESC, m.id DESC LIMIT {SESSION_SCAN_ROWS} OFFSET :offset""",
             offset=offset,
             **values | ({} if reached is None else {"reached": reached}),
         )
-        names |= {name: None for name, _ in rows if name is not None}
+        for name, _, private in rows:
+            if name is not None and name not in names:
+                privacy.note_read(private)
+                names[name] = None
         if len(rows) < SESSION_SCAN_ROWS:
             break
         last = rows[-1][1]
-        offset = sum(happened == last for _, happened in rows) + (offset if last == reached else 0)
+        offset = sum(happened == last for _, happened, _ in rows) + (offset if last == reached else 0)
         reached = last
     return list(names)[:limit]
 
@@ -89,8 +92,8 @@ async def fetch_session_extent(tx: Transaction, row_filter: Filter) -> SessionEx
     """Return the extent of the session that a filter names; None if it has no rows."""
     condition, values = build_where_clause(row_filter, await scopes.fetch_visible_ids(tx, row_filter.scope))
     rows = await tx.fetch(
-        f"""SELECT m.tags, count(*), min(m.happened), max(m.happened) FROM memories m WHERE {condition}
-            GROUP BY m.tags""",
+        f"""SELECT m.tags, count(*), min(m.happened), max(m.happened), m.private FROM memories m WHERE {condition}
+            GROUP BY m.tags, m.private""",
         **values,
     )
     first = await tx.fetch_one(
@@ -99,7 +102,8 @@ async def fetch_session_extent(tx: Transaction, row_filter: Filter) -> SessionEx
     if not rows or first is None:
         return None
     outcomes: Counter[str] = Counter()
-    for tags, count, _, _ in rows:
+    for tags, count, _, _, private in rows:
+        privacy.note_read(private)
         outcomes.update(dict.fromkeys(json.loads(tags), int(count)))
     return SessionExtent(
         row_filter.session or "",

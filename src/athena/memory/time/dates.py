@@ -8,6 +8,7 @@ import re
 import unicodedata
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
+from athena.core.text import normalize_text
 from athena.memory.time.calendar import Period, create_instant, create_local_date, expand_to_units
 
 # Without accents: English, German, French, Spanish, Italian, Portuguese, Dutch.
@@ -80,7 +81,7 @@ def parse_written_date(text: str, now: datetime) -> Period | None:
 
 def _fold(text: str) -> str:
     """Return the text in lower case, without accents, with single spaces."""
-    plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    plain = "".join(c for c in normalize_text("NFKD", text) if not unicodedata.combining(c))
     plain = re.sub(r"[\s_]+", " ", plain.casefold()).strip()
     plain = re.sub(_COMMENT_PATTERN, "", plain, flags=re.ASCII)
     # Between date and clock: "2026-03-03T14:05 PST", and access logs, "03/Mar/2026:14:05:09".

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import struct
 import subprocess
 import threading
@@ -15,7 +16,9 @@ _MAX_FRAME_BYTES = 16 << 20  # a complete value, escaped
 MAX_SMALL_FRAME_BYTES = 256 << 10  # of frames without these prefixes
 _LARGE_FRAME_PREFIXES = (b'{"op": "call"', b'{"op": "done"')
 _LARGE_FRAME_BYTES_PER_S = 32 << 20
-_MAX_FRAME_CONTAINERS = 500_000  # they cost far more memory than their text
+_MAX_FRAME_PARTS = 600_000  # values and keys; they cost far more than their text
+# A string without an end matches too: each byte is read once.
+_STRING_PATTERN = re.compile(rb'"(?>[^"\\]*)(?>(?:\\.[^"\\]*)*)(?:"|\\?\Z)', re.DOTALL)
 
 
 class WorkerBroken(Exception):
@@ -52,7 +55,7 @@ class PythonWorker:
             time.sleep(
                 length / _LARGE_FRAME_BYTES_PER_S
             )  # parsing it holds the GIL, so a worker may not make us do that all the time
-        if data.count(b"[") + data.count(b"{") > _MAX_FRAME_CONTAINERS:
+        if _has_too_many_parts(data):
             raise WorkerBroken("a frame has too many parts")
         try:
             frame = json.loads(data, parse_constant=str)
@@ -100,6 +103,21 @@ class PythonWorker:
                     pipe.close()
         self.handle.release()
         return code
+
+
+def _has_too_many_parts(data: bytes) -> bool:
+    """Return whether parsing a frame would take long; it holds the GIL."""
+    if len(data) < _MAX_FRAME_PARTS:
+        return False
+    if data.count(b'"') - data.count(b'\\"') > 2 * _MAX_FRAME_PARTS:
+        return True
+    if _count_separators(data) <= _MAX_FRAME_PARTS:
+        return False
+    return _count_separators(_STRING_PATTERN.sub(b"", data)) > _MAX_FRAME_PARTS
+
+
+def _count_separators(data: bytes) -> int:
+    return sum(map(data.count, (b",", b"[", b"{")))
 
 
 class ReadyWorker(PythonWorker):

@@ -291,7 +291,10 @@ class Sandbox:
         except ProgramRejected as rejected:
             running.finish(running.create_run(EngineResult("", error=rejected.failure)))
         except BaseException as error:  # noqa: BLE001  # delivered to the caller
-            running.fail(error)
+            if running.stop_reason and isinstance(error, AthenaError):  # it ended because it was stopped
+                running.report_abandoned()
+            else:
+                running.fail(error)
         finally:
             alarm.cancel()
 

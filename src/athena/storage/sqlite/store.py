@@ -21,6 +21,7 @@ from athena.core.threads import (
     SharedLock,
     ThreadFuture,
     check_may_wait,
+    check_stopped,
     get_running_loop,
     run_in_thread,
     run_sync,
@@ -138,6 +139,7 @@ class Sqlite:
     async def read(self, work: Work[T]) -> T:
         if self._memory_connection is not None:
             return await self.write(work)
+        check_stopped()
         if get_running_loop() is None:  # as run_in_thread does, but skips one call on the hot path
             return self._run_read(work)
         return await start_in_thread(self._run_read, work)
@@ -163,6 +165,7 @@ class Sqlite:
     # --- writes -------------------------------------------------------------------------------------------------------
 
     async def write(self, work: Work[T], *, deferred_sync: bool = False) -> T:
+        check_stopped()
         if get_running_loop() is None and self._jobs.empty() and self._write_lock.acquire(blocking=False):
             # On the caller's own thread: changing threads would take as long as the disk.
             job = WriteJob(work, deferred_sync=deferred_sync)

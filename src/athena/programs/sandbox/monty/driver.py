@@ -2,14 +2,15 @@
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from athena.programs.sandbox.calls import MAX_PATH_CHARS, CallError, CallResult, RunCalls, TooManyUnknownCalls
-from athena.programs.sandbox.json_values import CUT_MARK, ValueTooLarge, to_plain_json
+from athena.programs.sandbox.json_values import JsonBudget
 from athena.programs.sandbox.monty import prelude
+from athena.programs.sandbox.monty.client import MontyCrashed, MontyFailed, MontyRaised, Reply
 from athena.programs.sandbox.monty.engine import INITIAL_FEED_COUNT, Monty, MontyWorker
 from athena.programs.sandbox.monty.errors import describe_crash, to_failure
 from athena.programs.sandbox.monty.parallel import ParallelCalls
@@ -25,50 +26,16 @@ from athena.programs.sandbox.state import (
 )
 from athena.programs.sandbox.timer import TimerThread
 from athena.programs.sandbox.values import DENIED_MESSAGE, Pause, PauseRequired, create_failure
-from athena.programs.sandbox.worker.tagging import Tagger, UntaggableValue, untag_value
 
-if TYPE_CHECKING:
-    import pydantic_monty
-
-_UUID_NAMESPACE = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
+_UUID_NAMESPACE = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")  # as in worker/monty_client.py
 NO_CONCURRENT_SPANS = ConcurrentSpans()
 _FEED_PATTERN = re.compile(r"<python-input-(\d+)>")
 
 
-class _NamespaceObject:
-    __slots__ = ("operations", "path")
-
-    def __init__(self, path: str, operations: str) -> None:
-        self.path, self.operations = path, operations
-
-    def __str__(self) -> str:
-        return f"<namespace {self.path}: {self.operations}>"
-
-
-_NamespaceObject.__name__ = "namespace"  # as Monty shows it
-
-
 @cache
-def _path_uuid(path: str) -> uuid.UUID:
-    return uuid.uuid5(_UUID_NAMESPACE, path)
-
-
-@cache
-def _create_namespace(path: str, operations: str) -> Any:
-    """Create a namespace that has the same id in every session, so that it survives a dump."""
-    import pydantic_monty as pm
-
-    kind = pm.ClassType(_NamespaceObject, id=_path_uuid("#"))
-    instance = _NamespaceObject(path, operations)
-    return pm.ClassInstance(instance, eager_attrs={"operations"}, id=_path_uuid(path), class_type=kind)
-
-
-def _create_stand_in(path: str) -> Any:
-    def stand_in(*_: object, **__: object) -> None:
-        raise RuntimeError
-
-    stand_in.__name__ = stand_in.__qualname__ = path
-    return stand_in
+def path_to_id(path: str) -> str:
+    """Return the id that the namespace of a path has in every session."""
+    return str(uuid.uuid5(_UUID_NAMESPACE, path))
 
 
 class MontyDriver:
@@ -78,7 +45,7 @@ class MontyDriver:
         self.engine, self.running, self.key, self.owner = engine, running, key, owner
         self.calls: RunCalls = running.calls
         self.names = running.calls.names
-        self.paths_by_id = {_path_uuid(path): path for path in self.names.namespaces}
+        self.paths_by_id = {path_to_id(path): path for path in self.names.namespaces}
         self.spans_by_feed: dict[int, ConcurrentSpans] = {}
         self.feed = 0
         self.state = State()
@@ -91,17 +58,17 @@ class MontyDriver:
     def run(self, source: ProgramSource, state: State) -> EngineResult:
         self.engine.open()
         self.state = state
-        self.paths_by_id |= {_path_uuid(path): path for path in state.spaces}
+        self.paths_by_id |= {path_to_id(path): path for path in state.spaces}
         if state.dump and state.dump_of != self.engine.dump_format:
             state.shrink_to_plain(state.known, "another version of Athena kept it")
         self.feed = state.feeds or INITIAL_FEED_COUNT
         self.spans_by_feed = self._parse_spans(state.spots)
         worker, _ = (
-            self.engine.acquire_loaded(lambda session: session.load_session(state.dump), self._is_over)
+            self.engine.acquire_loaded(lambda client: client.load(state.dump), self._is_over)
             if state.dump
             else self.engine.acquire_new(self._is_over)
         )
-        return self._run_on_worker(worker, lambda: self._start_program(worker, source), source)
+        return self._run_on_worker(worker, lambda: self._start_program(source), source)
 
     def resume(self, head: Mapping[str, Any], dump: bytes, *, approved: bool, refusal: str) -> EngineResult:
         self.engine.open()
@@ -114,17 +81,14 @@ class MontyDriver:
                 "monty", error=create_failure("Conflict", message, hint="run the program again from its start")
             )
         source = ProgramSource(self.code, self.running.limits.source_bytes)
-        worker, loaded = self.engine.acquire_loaded(
-            lambda session: session.load_snapshot(dump, print_callback=self._write_output), self._is_over
-        )
-        snapshot: Any = loaded
-        self.paths_by_id |= {_path_uuid(path): path for path in head["paths"]}
+        worker, _ = self.engine.acquire_loaded(lambda client: client.request("restore", blob=dump), self._is_over)
+        self.paths_by_id |= {path_to_id(path): path for path in head["paths"]}
 
-        def resume_call() -> Any:
+        def resume_call() -> Reply:
             if approved:
-                return self._make_call(snapshot, head["path"], (), head["arguments"])
+                return self._make_call(head["path"], [], head["arguments"])
             trouble = CallError("ToolError", "denied", refusal or DENIED_MESSAGE)
-            return snapshot.resume(self.parallel_calls.to_reply(CallResult(error=trouble)))
+            return self._resume(self.parallel_calls.to_reply(CallResult(error=trouble)))
 
         return self._run_on_worker(worker, resume_call, source)
 
@@ -137,14 +101,13 @@ class MontyDriver:
         return self.calls.is_closed
 
     def _run_on_worker(self, worker: MontyWorker, first: Any, source: ProgramSource) -> EngineResult:
-        import pydantic_monty as pm
-
-        self.worker = worker
-        self.running.set_kill(worker.handle.kill)
-        before = worker.handle.read_cpu_s() if self.calls.depth else 0.0
+        self.worker, self.client = worker, worker.client
+        self.client.on_output = self._write_output
+        self.running.set_kill(self.client.kill)
+        before = self.client.read_cpu_s() if self.calls.depth else 0.0
         try:
             try:
-                value = self._run_to_end(first())
+                end = self._run_to_end(first())
             except _PauseRequested as paused:
                 worker.must_kill = True  # it still waits for the reply, which another session will get
                 return EngineResult("monty", pause=paused.pause)
@@ -156,19 +119,15 @@ class MontyDriver:
                 return EngineResult(
                     "monty", error=create_failure("LimitExceeded", str(error), limit="calls"), state_unchanged=True
                 )
-            except (pm.MontyRuntimeError, pm.MontySyntaxError) as error:
+            except MontyRaised as error:
                 return self._create_failed_result(error, source)
-            ended = self._create_result(value)
+            ended = self._create_result(end)
             ended.state, ended.lost = self._seal_variables(source)
             return ended
-        except pm.MontyCrashedError as error:
+        except MontyCrashed as error:
+            worker.must_kill = True
             return EngineResult("monty", error=describe_crash(error), worker_died=True)
-        except (
-            pm.MontyError,
-            RuntimeError,
-            ValueError,
-            TypeError,
-        ) as error:  # Monty's own: a value that it cannot transfer
+        except MontyFailed as error:
             worker.must_kill = True
             return EngineResult(
                 "monty", error=create_failure("WorkerDied", f"the engine failed: {error}"), worker_died=True
@@ -178,101 +137,116 @@ class MontyDriver:
             self.parallel_calls.close()
             self.calls.close()
             if self.calls.depth:
-                self.calls.add_cpu_s(max(0.0, worker.handle.read_cpu_s() - before))
+                self.calls.add_cpu_s(max(0.0, self.client.read_cpu_s() - before))
             self.engine.release_worker(worker)
 
-    def _start_program(self, worker: MontyWorker, source: ProgramSource) -> Any:
-        session = worker.session
-        self._define_sources(session)
-        inputs: dict[str, Any] = {
-            name: untag_value(self.state.plain[name]) for name in self.state.newer if name in self.state.plain
-        }
-        inputs |= {name: self._get_namespace(name) for name in self.state.hidden if name in self.names.namespaces}
+    def _start_program(self, source: ProgramSource) -> Reply:
+        self._define_sources()
+        state = self.state
+        inputs = {name: state.plain[name] for name in state.newer if name in state.plain}
+        namespaces = {name: self._list_members(name) for name in state.hidden if name in self.names.namespaces}
         self.code = source.text
         self.spans_by_feed[self.feed] = source.concurrent_spans
         self.feed += 1
-        return session.feed_start(source.to_monty_source(), inputs=inputs or None, print_callback=self._write_output)
+        return self.client.feed(source.to_monty_source(), inputs=inputs, namespaces=namespaces)
 
-    def _define_sources(self, session: "pydantic_monty.MontySession") -> None:
+    def _define_sources(self) -> None:
         """Run the definitions that were made on CPython since; skip those that Monty cannot read."""
-        import pydantic_monty as pm
-
         self.is_internal = True
         for name in self.state.newer_sources:
             self.feed += 1
-            with suppress(pm.MontyRuntimeError, pm.MontySyntaxError):
-                self._run_to_end(session.feed_start(self.state.sources[name], print_callback=lambda *_: None))
+            with suppress(MontyRaised):
+                self._run_to_end(self.client.feed(self.state.sources[name], quiet=True))
         self.is_internal = False
 
-    def _write_output(self, _: str, text: str) -> None:
-        self.running.output.write(text)
+    def _write_output(self, text: str, dropped: int) -> None:
+        if text:
+            self.running.output.write(text)
+        if dropped:
+            self.running.output.add_dropped(dropped)
+
+    def _resume(self, reply: Mapping[str, Any]) -> Reply:
+        return self.client.request("resume", reply=dict(reply))
 
     # --- calls and name lookups ---------------------------------------------------------------------------------------
 
-    def _run_to_end(self, snapshot: Any) -> Any:
-        import pydantic_monty as pm
-
-        while True:
-            if isinstance(snapshot, pm.FunctionSnapshot):
-                snapshot = self._dispatch_call(snapshot)
-            elif isinstance(snapshot, pm.MontyComplete):
-                return snapshot.output
-            elif isinstance(snapshot, pm.NameLookupSnapshot):
-                snapshot = self._resolve_name(snapshot)
+    def _run_to_end(self, report: Reply) -> Reply:
+        while (kind := report["op"]) != "end":
+            if kind == "call":
+                report = self._dispatch_call(report)
+            elif kind == "name":
+                report = self._resolve_name(report)
             else:
-                snapshot = snapshot.resume(self.parallel_calls.wait_awaited(snapshot.pending_call_ids))
+                replies = self.parallel_calls.wait_awaited(report["ids"])
+                report = self.client.request("resume_futures", replies=replies)
+        return report
 
-    def _resolve_name(self, snapshot: "pydantic_monty.NameLookupSnapshot") -> Any:
-        namespace = self.paths_by_id.get(owner) if (owner := snapshot.object_id) else None
-        path = f"{namespace}.{snapshot.variable_name}" if namespace else snapshot.variable_name
+    def _resolve_name(self, report: Reply) -> Reply:
+        name, owner = report["name"], report["owner"]
+        namespace = self.paths_by_id.get(owner) if owner else None
+        path = f"{namespace}.{name}" if namespace else name
         kind = None if self.is_internal else self.names.classify_path(path)
         if kind == "namespace":
-            self.paths_by_id[_path_uuid(path)] = path
+            self.paths_by_id[path_to_id(path)] = path
             self.state.spaces = list(dict.fromkeys([*self.state.spaces, path]))[:MAX_KNOWN_NAMES]
-            return snapshot.resume(value=self._get_namespace(path))
+            return self._resume_name("namespace", path, self._list_members(path))
         if namespace and kind is None and not self.is_internal:
             self.calls.count_miss(path)
-            if snapshot.variable_name in PLAIN_METHODS:  # their arguments are not measured
-                return snapshot.resume()
+            if name in PLAIN_METHODS:  # their arguments are not measured
+                return self._resume_name("unknown", path)
             path = path[:MAX_PATH_CHARS]
         if kind == "function" or (namespace and not self.is_internal):  # an unknown one says so when it is called
-            return snapshot.resume(value=_create_stand_in(path))
-        return snapshot.resume()
+            return self._resume_name("function", path)
+        return self._resume_name("unknown", path)
 
-    def _get_namespace(self, path: str) -> Any:
-        return _create_namespace(path, ", ".join(self.names.members.get(path, ())))
+    def _resume_name(self, kind: str, path: str, operations: str = "") -> Reply:
+        return self.client.request("resume_name", kind=kind, path=path, operations=operations)
 
-    def _dispatch_call(self, snapshot: "pydantic_monty.FunctionSnapshot") -> Any:
-        name = str(snapshot.function_name)
-        if snapshot.is_os_function:
-            return self._call_system(snapshot, name)
-        namespace = self.paths_by_id.get(owner, "?") if (owner := snapshot.object_id) else ""
+    def _list_members(self, path: str) -> str:
+        return ", ".join(self.names.members.get(path, ()))
+
+    def _dispatch_call(self, report: Reply) -> Reply:
+        name, owner = report["name"], report["owner"]
+        if report["is_system"]:
+            return self._call_system(report)
+        namespace = self.paths_by_id.get(owner, "?") if owner else ""
         path = f"{namespace}.{name}" if namespace else name
         if self.is_internal:
-            return snapshot.resume({"exc_type": "RuntimeError", "message": "not here"})
-        if path in ("parallel", "parallel__"):  # the second is called by the prelude's own
-            return snapshot.resume(self.parallel_calls.collect(snapshot.args, snapshot.kwargs))
+            return self._resume({"exc_type": "RuntimeError", "message": "not here"})
+        if "pending" in report:
+            return self._collect_parallel(report)
         if self.names.classify_path(path) != "function":
-            return snapshot.resume(self._report_unknown(path))
-        position = snapshot.position
-        spans = self.spans_by_feed.get(_parse_feed(position.filename), NO_CONCURRENT_SPANS)
-        where = (position.start, position.end)
-        if where in spans.parallel:
-            import pydantic_monty as pm
+            return self._resume(self._report_unknown(path))
+        if "too_large" in report:
+            message = f"an argument of {path} is too large: {report['too_large']}"
+            error = CallError("ToolError", "limit_exceeded", message, "pass less at a time")
+            return self._resume(self.parallel_calls.to_reply(CallResult(error=error)))
+        filename, start, end = report["where"]
+        spans = self.spans_by_feed.get(_parse_feed(filename), NO_CONCURRENT_SPANS)
+        if (start, end) in spans.parallel:
+            return self._resume({"pending": self.parallel_calls.start_held(path, report["args"], report["kwargs"])})
+        if (start, end) in spans.awaited or report["eager"]:
+            self.parallel_calls.start_awaited(report["id"], path, report["args"], report["kwargs"])
+            return self._resume({"future": True})
+        return self._make_call(path, report["args"], report["kwargs"])
 
-            pending = self.parallel_calls.start_held(path, snapshot.args, snapshot.kwargs)
-            return snapshot.resume({"return_value": pm.ClassInstance(pending)})
-        if where in spans.awaited or snapshot.allow_eager_await:
-            self.parallel_calls.start_awaited(snapshot.call_id, path, snapshot.args, snapshot.kwargs)
-            return snapshot.resume({"future": ...})
-        return self._make_call(snapshot, path, snapshot.args, snapshot.kwargs)
-
-    def _make_call(self, snapshot: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _make_call(self, path: str, args: list[Any], kwargs: Mapping[str, Any]) -> Reply:
         try:
             result = self.calls.make_call(path, args, kwargs, pausable=self.parallel_calls.is_idle)
         except PauseRequired as required:
-            raise _PauseRequested(self._seal_pause(snapshot.dump(), required)) from None
-        return snapshot.resume(self.parallel_calls.to_reply(result))
+            raise _PauseRequested(self._seal_pause(required)) from None
+        return self._resume(self.parallel_calls.to_reply(result))
+
+    def _collect_parallel(self, report: Reply) -> Reply:
+        """Answer `parallel(...)`: wait for all, then raise the first error or give all results."""
+        if report["pending"] is None:
+            return self._resume({"exc_type": "TypeError", "message": prelude.PARALLEL_USAGE})
+        done = self.parallel_calls.collect(report["pending"])
+        error = next((call for call in done.values() if call.error is not None), None)
+        if error is not None and not report["return_errors"]:
+            return self._resume(self.parallel_calls.to_reply(error))
+        results = {number: {"error": call.error.text} if call.error else call.value for number, call in done.items()}
+        return self.client.request("resume_parallel", results=results)
 
     def _report_unknown(self, path: str) -> Any:
         if "." in path or path in self.names.roots:
@@ -288,59 +262,48 @@ class MontyDriver:
         )
         return {"exc_type": "NameError", "message": f"name {path!r} is not defined{hint}"}
 
-    def _call_system(self, snapshot: "pydantic_monty.FunctionSnapshot", name: str) -> Any:
+    def _call_system(self, report: Reply) -> Reply:
         """Sleep for the program; let Monty refuse every other system call."""
-        if "sleep" not in name:
-            return snapshot.resume_auto()
-        seconds = max(0.0, float(next(iter((*snapshot.args, *snapshot.kwargs.values())), 0.0)))
-        if "asyncio" in name:
-            self.parallel_calls.start_sleep(snapshot.call_id, seconds)
-            return snapshot.resume({"future": ...})
+        if "sleep" not in report["name"] or "args" not in report:
+            return self.client.request("resume_system")
+        given = next(iter((*report["args"], *report["kwargs"].values())), 0.0)
+        seconds = max(0.0, float(given)) if isinstance(given, int | float | str) else 0.0
+        if "asyncio" in report["name"]:
+            self.parallel_calls.start_sleep(report["id"], seconds)
+            return self._resume({"future": True})
         self.parallel_calls.sleep(seconds)
-        return snapshot.resume({"return_value": None})
+        return self._resume({"return_value": None})
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
-    def _create_result(self, value: Any) -> EngineResult:
-        cut = isinstance(value, tuple) and len(value) == 3 and value[0] == CUT_MARK
-        limits = self.running.limits
-        try:
-            copied = to_plain_json(value[1] if cut else value, limits.value_nodes, limits.value_bytes)
-            full_length = value[2] if cut and isinstance(value[2], int) else None
-        except (ValueTooLarge, RecursionError) as error:
-            return EngineResult("monty", value=f"[cut: {error}]", is_cut=True)
-        return EngineResult("monty", value=copied, is_cut=cut, full_length=full_length)
+    def _create_result(self, end: Reply) -> EngineResult:
+        return EngineResult("monty", value=end["value"], is_cut=end["cut"], full_length=end.get("whole"))
 
-    def _create_failed_result(self, error: Any, source: ProgramSource) -> EngineResult:
+    def _create_failed_result(self, error: MontyRaised, source: ProgramSource) -> EngineResult:
         failed = to_failure(error, self.feed - 1, source, self.running.limits, self.parallel_calls.errors_by_text)
         if failed["type"] in ("MemoryError", "TimeoutError"):  # its memory may be half written
             self.worker.must_kill = True
             return EngineResult("monty", error=failed, worker_died=bool(self.running.stop_reason), state_unchanged=True)
-        unread = type(error).__name__ == "MontySyntaxError" or "monty syntax parser" in failed["message"]
+        unread = error.is_unread or "monty syntax parser" in failed["message"]
         state, lost = (None, ()) if unread else self._seal_variables(source)
         return EngineResult("monty", error=failed, state=state, lost=lost)
 
     def _seal_variables(self, source: ProgramSource) -> tuple[bytes | None, tuple[str, ...]]:
         """Seal the variables for the next run and name those that are lost; None leaves them unchanged."""
-        import pydantic_monty as pm
-
         state, limits, hidden = self.state, self.running.limits, source.list_hidden(self.names.roots)
         known = list(dict.fromkeys([*state.known, *state.plain, *source.top_level_names]))[:MAX_KNOWN_NAMES]
         if not known and not state.dump:
             return None, hidden
-        session = self.worker.session
         self.is_internal = True
         self.feed += 1
         try:
-            values = self._run_to_end(
-                session.feed_start(prelude.build_keep_source(known), print_callback=lambda *_: None)
-            )
-            dump = session.dump()
-        except pm.MontyRuntimeError:  # the program replaced a function that we need, or its memory is full
+            end = self._run_to_end(self.client.feed(prelude.build_keep_source(known), form="variables", quiet=True))
+            dump = self.client.dump(limits.state_bytes)
+        except MontyRaised:  # the program replaced a function that we need, or its memory is full
             return None, (*source.top_level_names, *hidden)
         finally:
             self.is_internal = False
-        defined, plain = source.definitions, _tag_values(values)
+        defined, plain, names = source.definitions, _list_accepted(end["variables"]), end["names"]
         sources = {name: text for name, text in state.sources.items() if name not in plain} | defined
         new = State(
             plain={name: value for name, value in plain.items() if name not in defined},
@@ -348,7 +311,7 @@ class MontyDriver:
             sources=keep_newest_sources(sources, limits.source_bytes),
             hidden=sorted({*state.hidden, *source.top_level_names} & self.names.roots),
             spaces=state.spaces,
-            dump=dump,
+            dump=dump or b"",
             dump_of=self.engine.dump_format,
             feeds=self.feed,
             spots={
@@ -356,17 +319,22 @@ class MontyDriver:
                 for feed, spans in self.spans_by_feed.items()
                 if feed and (spans.awaited or spans.parallel)
             },
-            missing={name: why for name, why in state.missing.items() if name not in values},
+            missing={name: why for name, why in state.missing.items() if name not in names},
         )
         sealed, lost = new.to_sealed(self.key, self.owner), []
-        if len(sealed) > limits.state_bytes:
-            lost = new.shrink_to_plain(values, TOO_LARGE_REASON)
+        if dump is None or len(sealed) > limits.state_bytes:
+            lost = new.shrink_to_plain(names, TOO_LARGE_REASON)
             sealed = new.to_sealed(self.key, self.owner)
         if len(sealed) > limits.state_bytes:
             return None, (*source.top_level_names, *hidden)
         return sealed, (*lost, *hidden)
 
-    def _seal_pause(self, dump: bytes, required: PauseRequired) -> Pause:
+    def _seal_pause(self, required: PauseRequired) -> Pause:
+        max_bytes = self.running.limits.state_bytes
+        dump = self.client.dump(max_bytes * 2)
+        if dump is None:
+            size = f"{max_bytes >> 20} MB (state_bytes)"
+            raise CannotPause(f"{required.path} waits for a person, and the program holds more than {size}")
         state = {name: getattr(self.state, name) for name in State.__slots__ if name != "dump"}
         head = {
             "engine": "monty",
@@ -381,7 +349,7 @@ class MontyDriver:
             "made": self.calls.counts_by_path,
             "before": (self.running.state_before or b"").hex(),
         }
-        return create_pause(self.key, self.owner, head, dump, required, self.running.limits.state_bytes)
+        return create_pause(self.key, self.owner, head, dump, required, max_bytes)
 
 
 @lru_cache(maxsize=256)
@@ -396,11 +364,7 @@ class _PauseRequested(Exception):
         self.pause = pause
 
 
-def _tag_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of Monty's variables that CPython can read."""
-    tagged, tagger = {}, Tagger()
-    for name, value in values.items():
-        if value != (CUT_MARK,):
-            with suppress(UntaggableValue):
-                tagged[name] = tagger.tag_value(value)
-    return tagged
+def _list_accepted(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables that CPython can read, as far as they fit."""
+    budget = JsonBudget()
+    return {name: value for name, value in values.items() if budget.accepts(value)}

@@ -1,41 +1,43 @@
-"""The Monty engine: a pool of jailed worker processes of the Monty interpreter."""
+"""The Monty engine: a pool of jailed worker processes of the Monty interpreter, each behind a client process."""
 
 import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, TypeVar
 
+from athena.core.threads import ThreadPool
 from athena.errors import Misconfigured, Unavailable
 from athena.programs.sandbox import jail
 from athena.programs.sandbox.calls import MAX_NESTED_CALLS
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.monty import prelude
 from athena.programs.sandbox.monty import types as monty_types
-from athena.programs.sandbox.spawner import ProcessHandle, Spawner
-
-if TYPE_CHECKING:
-    import pydantic_monty
+from athena.programs.sandbox.monty.client import MontyClient, MontyCrashed, MontyFailed, MontyRaised
+from athena.programs.sandbox.spawner import Spawner
 
 T = TypeVar("T")
-_opened_pid = 0  # the process whose threads Monty's runtime has
 
 MAX_SESSIONS_PER_WORKER = 200
+MAX_IDLE_CLIENTS = 2
 READY_WORKER_COUNTS = {
     True: 2,
     False: 1,
 }  # by whether the prelude is loaded: a session with variables loads its own dump
 SLOT_POLL_S = 0.1  # how often a run that waits for a worker checks whether it was stopped
 INITIAL_FEED_COUNT = 2  # sources that a new session has seen: the prelude and its test
+END_TIMEOUT_S = 0.2  # to end a session: a new client takes longer to start
+MAX_PRELUDE_DUMP_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
 class MontyWorker:
-    """A worker that one run uses."""
+    """A session that one run uses."""
 
-    session: "pydantic_monty.MontySession"
-    handle: ProcessHandle
+    client: MontyClient
     has_prelude: bool = False  # the prelude is loaded
     must_kill: bool = False  # it met a limit of memory or time, so nothing more may run in it
     is_leased: bool = False  # a run has it, and is counted
@@ -52,14 +54,16 @@ class Monty:
         self.version = ""
         self.prelude_dump = b""
         self.prelude_spans = prelude.find_prelude_spans(limits)
-        self._pool: pydantic_monty.Monty | None = None
         self._launch_script: jail.LaunchScript | None = None
         self._ready_workers: list[MontyWorker] = []
+        self._idle_clients: list[MontyClient] = []  # without a session
         # Each run may have MAX_NESTED_CALLS others inside, and so on. Nothing waits on the spawner's thread: it must
         # always be able to end workers, or none would ever become free.
-        self._max_workers = limits.runs * sum(MAX_NESTED_CALLS**depth for depth in range(limits.depth))
-        self._free_slots = threading.Semaphore(self._max_workers)
-        self._guard = threading.Lock()
+        max_workers = limits.runs * sum(MAX_NESTED_CALLS**depth for depth in range(limits.depth))
+        self._ends, self._refills = ThreadPool(1, "athena-monty-end"), ThreadPool(1, "athena-monty-start")
+        self._free_slots = threading.Semaphore(max_workers)
+        self._ending_count = 0  # sessions whose client may be free in a moment
+        self._guard = threading.Condition(threading.Lock())
         self._opening = threading.Lock()
         self._closed = False
 
@@ -80,58 +84,52 @@ class Monty:
     def open(self) -> None:
         """Start the first worker in the strongest jail that works."""
         with self._opening:
-            if self._pool is None:
-                self._spawner.run_job(self._open_pool)
+            if self._launch_script is None:
+                self._spawner.run_job(self._find_layers)
 
-    def _open_pool(self) -> None:
-        global _opened_pid
-        if _opened_pid not in (0, os.getpid()):
-            # Its runtime shares an epoll with the parent: using it here would hang both.
-            raise Misconfigured("Monty was opened before this process was forked", hint="start processes by spawning")
-        _opened_pid = os.getpid()
-        try:
-            import pydantic_monty  # 50 ms that only programs pay
-        except ImportError:
-            raise Misconfigured("pydantic-monty is not installed", hint="pip install pydantic-monty") from None
-        from pydantic_monty._binary import find_monty_binary
-
-        self.version = pydantic_monty.__version__
+    def _find_layers(self) -> None:
         # The jail binds the real file, not a link to it.
-        spec = jail.build_monty_spec(os.path.realpath(find_monty_binary()), memory_mb=self.limits.memory_mb * 2 + 1_024)
+        binary = os.path.realpath(_find_binary())
+        spec = jail.build_monty_spec(binary, memory_mb=self.limits.memory_mb * 2 + 1_024)
         for layers in self._layer_choices:
-            script = jail.LaunchScript(jail.build_command(spec, layers))
-            pool = pydantic_monty.Monty(
-                binary_path=script.path,
-                min_processes=1,
-                max_processes=self._max_workers + sum(READY_WORKER_COUNTS.values()) + 2,
-                checkout_timeout=20.0,
-                request_timeout=self.limits.cpu_s + 30.0,
-                max_checkouts_per_worker=MAX_SESSIONS_PER_WORKER,
-            )
+            script, client = jail.LaunchScript(jail.build_command(spec, layers)), MontyClient()
             try:
-                self._probe_pool(pool)
-            except (pydantic_monty.MontyError, OSError, RuntimeError, TimeoutError):
-                with suppress(Exception):
-                    pool.__exit__(None, None, None)
+                self._open_client(client, script)
+                self._load_prelude(client)
+            except (MontyCrashed, MontyFailed, MontyRaised, OSError):
+                client.terminate()
                 script.close()
                 continue
-            self._pool, self._launch_script, self.layers = pool, script, layers
+            self._launch_script, self.layers = script, layers
+            self._release_client(client)
             return
         raise Misconfigured(
             "no jail for programs works on this machine",
             hint="athena doctor says which layers are missing; a setting allows Monty without one",
         )
 
-    def _probe_pool(self, pool: "pydantic_monty.Monty") -> None:
-        """Run a worker; its dump after the prelude becomes the start of every program."""
-        pool.__enter__()
-        with pool.checkout(limits=self._resource_limits(), os_policy={"sleep": "call_host"}) as session:
-            session.feed_run(prelude.build_prelude(self.limits))
-            if session.feed_run("sorted([2, 1])") != [1, 2]:
-                raise RuntimeError("Monty failed its self-test")
-            self.prelude_dump = session.dump()
+    def _open_client(self, client: MontyClient, script: jail.LaunchScript) -> None:
+        options = {
+            "min_processes": 1,
+            "max_processes": 2,
+            "checkout_timeout": 20.0,
+            "request_timeout": self.limits.cpu_s + 30.0,
+            "max_checkouts_per_worker": MAX_SESSIONS_PER_WORKER,
+        }
+        self.version = client.request("open", binary=script.path, options=options)["version"]
 
-    def _resource_limits(self) -> "pydantic_monty.ResourceLimits":
+    def _load_prelude(self, client: MontyClient) -> None:
+        """Test a worker; its dump after the prelude becomes the start of every program."""
+        client.enter(self.limits, self._resource_limits())
+        client.feed(prelude.build_prelude(self.limits))
+        if client.feed("sorted([2, 1])").get("value") != [1, 2]:
+            raise MontyFailed("Monty failed its self-test")
+        dump = client.dump(MAX_PRELUDE_DUMP_BYTES)
+        if dump is None or not client.exit():
+            raise MontyFailed("Monty failed its self-test")
+        self.prelude_dump = dump
+
+    def _resource_limits(self) -> dict[str, Any]:
         limits = self.limits
         return {
             "max_memory": limits.memory_mb << 20,
@@ -142,19 +140,14 @@ class Monty:
 
     def check_types(self, code: str, stubs: str) -> str:
         """Return the type checker's report on a program as JSON, without running it."""
-        import pydantic_monty
-
         self.open()
-        worker = self._spawner.run_job(lambda: self._create_worker(stubs))
+        worker = self._create_worker(stubs)
         try:
-            worker.session.feed_run(f"{monty_types.UNDEFINED_NAME}\n{code}")
-        except pydantic_monty.MontyTypingError as error:
-            return error.display()
-        except pydantic_monty.MontyError:  # it does not read all of Python
+            return str(worker.client.request("check", source=f"{monty_types.UNDEFINED_NAME}\n{code}")["report"])
+        except (MontyCrashed, MontyFailed, MontyRaised):
             return "[]"
         finally:
             self._discard_worker(worker)
-        return "[]"
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
@@ -165,31 +158,27 @@ class Monty:
             worker.is_leased = True
             return worker, None
         self._free_slots.release()
-        return self.acquire_loaded(lambda session: session.load_session(self.prelude_dump), is_over)
+        return self.acquire_loaded(lambda client: client.load(self.prelude_dump), is_over)
 
     def _wait_for_slot(self, is_over: Callable[[], bool]) -> None:
         while not self._free_slots.acquire(timeout=SLOT_POLL_S):
             if is_over():
                 raise Unavailable("all workers of the sandbox were busy")
 
-    def acquire_loaded(
-        self, load: Callable[["pydantic_monty.MontySession"], T], is_over: Callable[[], bool]
-    ) -> tuple[MontyWorker, T]:
+    def acquire_loaded(self, load: Callable[[MontyClient], T], is_over: Callable[[], bool]) -> tuple[MontyWorker, T]:
         """Return a worker with a loaded session; replace one that died while idle."""
-        import pydantic_monty
-
         self.open()
         for _ in range(sum(READY_WORKER_COUNTS.values()) + 3):
             self._wait_for_slot(is_over)
             try:
-                worker = self._pop_ready() or self._spawner.run_job(lambda: self._pop_ready() or self._create_worker())
+                worker = self._pop_ready() or self._create_worker()
             except BaseException:
                 self._free_slots.release()
                 raise
             worker.is_leased = True
             try:
-                return worker, load(worker.session)
-            except pydantic_monty.MontyCrashedError:  # nothing has run
+                return worker, load(worker.client)
+            except MontyCrashed:  # nothing has run
                 self._discard_worker(worker)
             except BaseException:
                 self._discard_worker(worker)
@@ -197,28 +186,40 @@ class Monty:
         raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
 
     def _discard_worker(self, worker: MontyWorker) -> None:
-        self._spawner.submit_job(lambda: self._end_worker(worker))
+        with self._guard:
+            self._ending_count += 1
+        self._run_later(self._ends, lambda: self._end_and_count(worker))
 
     def _pop_ready(self, *, new: bool = False) -> MontyWorker | None:
         with self._guard:
             for index in range(len(self._ready_workers) - 1, -1, -1):  # the newest first: it is still in the CPU caches
-                if self._ready_workers[index].has_prelude == new and self._ready_workers[index].handle.is_alive:
+                if self._ready_workers[index].has_prelude == new and self._ready_workers[index].client.is_alive:
                     return self._ready_workers.pop(index)
         return None
 
     def release_worker(self, worker: MontyWorker) -> None:
         """End this session and prepare the next ones."""
 
-        def end_and_refill() -> None:
-            self._end_worker(worker)
-            self._refill_ready()
+        self._discard_worker(worker)
+        self._run_later(self._refills, self._refill_ready)
 
-        self._spawner.submit_job(end_and_refill)
+    def _run_later(self, threads: ThreadPool, job: Callable[[], None]) -> None:
+        """Run a job in the background. The spawner must stay free, and no session waits for its end behind a start."""
+
+        def run_quietly() -> None:
+            with suppress(Exception):
+                job()
+
+        with self._guard:
+            if not self._closed:
+                threads.submit(run_quietly)
+                return
+        run_quietly()
 
     def _refill_ready(self) -> None:
         with self._guard:
-            dead = [worker for worker in self._ready_workers if not worker.handle.is_alive]
-            self._ready_workers = [worker for worker in self._ready_workers if worker.handle.is_alive]
+            dead = [worker for worker in self._ready_workers if not worker.client.is_alive]
+            self._ready_workers = [worker for worker in self._ready_workers if worker.client.is_alive]
             kinds = [worker.has_prelude for worker in self._ready_workers]
         for worker in dead:
             self._end_worker(worker)
@@ -227,41 +228,66 @@ class Monty:
             return
         worker = self._create_worker()
         if missing[0]:
-            worker.session.load_session(self.prelude_dump)
+            worker.client.load(self.prelude_dump)
             worker.has_prelude = True
         with self._guard:
-            self._ready_workers.append(worker)
-        if len(kinds) + 1 < sum(READY_WORKER_COUNTS.values()):
-            self._spawner.submit_job(self._refill_ready)  # after the jobs that are already queued
+            is_closed = self._closed
+            if not is_closed:
+                self._ready_workers.append(worker)
+        if is_closed:
+            worker.client.terminate()
+        elif len(kinds) + 1 < sum(READY_WORKER_COUNTS.values()):
+            self._run_later(self._refills, self._refill_ready)  # after the jobs that are already queued
 
     def _create_worker(self, stubs: str | None = None) -> MontyWorker:
-        import pydantic_monty
-
-        if self._pool is None:
-            raise Unavailable("the sandbox is closed")
-        for attempt in range(3):
-            session = self._pool.checkout(
-                limits=self._resource_limits(),
-                os_policy={"sleep": "call_host"},
-                type_check=stubs is not None,
-                type_check_stubs=stubs,
-                type_check_format="json",
-            )
+        for _ in range(MAX_IDLE_CLIENTS + 3):
+            client = self._acquire_client()
             try:
-                session.__enter__()
-            except pydantic_monty.MontyCrashedError:  # a worker died while it was idle; the pool has replaced it
-                if attempt == 2:
-                    raise
+                client.enter(self.limits, self._resource_limits(), stubs)
+            except (MontyCrashed, MontyFailed, MontyRaised):  # it ended while it was idle
+                client.terminate()
                 continue
-            return MontyWorker(session, ProcessHandle(session.worker_pid or 0))
-        raise Unavailable("the sandbox's workers end as soon as they start")
+            return MontyWorker(client)
+        raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
+
+    def _acquire_client(self) -> MontyClient:
+        with self._guard:
+            self._guard.wait_for(lambda: self._idle_clients or not self._ending_count, END_TIMEOUT_S)
+            if self._idle_clients:
+                return self._idle_clients.pop()
+        if self._launch_script is None:
+            raise Unavailable("the sandbox is closed")
+        client = self._spawner.run_job(MontyClient)
+        try:
+            self._open_client(client, self._launch_script)
+        except (MontyCrashed, MontyFailed, MontyRaised):
+            client.terminate()
+            raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor") from None
+        return client
+
+    def _release_client(self, client: MontyClient) -> None:
+        """Keep a client without a session for the next one, or end it."""
+        with self._guard:
+            if len(self._idle_clients) < MAX_IDLE_CLIENTS and not self._closed:
+                self._idle_clients.append(client)
+                return
+        client.terminate()
+
+    def _end_and_count(self, worker: MontyWorker) -> None:
+        try:
+            self._end_worker(worker)
+        finally:
+            with self._guard:
+                self._ending_count -= 1
+                self._guard.notify_all()
 
     def _end_worker(self, worker: MontyWorker) -> None:
-        if worker.must_kill:
-            worker.handle.kill()
-        with suppress(Exception):  # the session of a dead worker raises again
-            worker.session.__exit__(None, None, None)
-        worker.handle.release()
+        client = worker.client
+        is_reusable = not worker.must_kill and client.is_alive and client.session_count < MAX_SESSIONS_PER_WORKER
+        if is_reusable and client.exit():
+            self._release_client(client)
+        else:
+            client.terminate()
         if worker.is_leased:
             worker.is_leased = False
             self._free_slots.release()
@@ -275,15 +301,31 @@ class Monty:
             self._discard_worker(worker)
 
     def close(self) -> None:
-        """End all workers, on the spawner's thread."""
-        self._closed = True
+        """End all workers."""
         with self._guard:
-            waiting, self._ready_workers = self._ready_workers, []
-        for worker in waiting:
-            self._end_worker(worker)
-        if self._pool is not None:
-            with suppress(Exception):
-                self._pool.__exit__(None, None, None)
+            self._closed = True
+            clients = [*self._idle_clients, *(worker.client for worker in self._ready_workers)]
+            self._ready_workers, self._idle_clients = [], []
+        for client in clients:
+            client.terminate()
         if self._launch_script is not None:
             self._launch_script.close()
-        self._pool = self._launch_script = None
+        self._launch_script = None
+        self._ends.close()
+        self._refills.close()
+
+
+def _find_binary() -> str:
+    """Find Monty's binary without an import of its client, which takes 50 ms and which this process does not need."""
+    package = find_spec("pydantic_monty")
+    if package is None or package.origin is None:
+        raise Misconfigured("pydantic-monty is not installed", hint="pip install pydantic-monty")
+    finder = spec_from_file_location("_monty_binary", Path(package.origin).with_name("_binary.py"))
+    assert finder is not None
+    assert finder.loader is not None
+    module = module_from_spec(finder)
+    finder.loader.exec_module(module)
+    try:
+        return str(module.find_monty_binary())
+    except FileNotFoundError:
+        raise Misconfigured("the binary of pydantic-monty is missing", hint="pip install pydantic-monty") from None

@@ -3,10 +3,10 @@
 import ast
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from athena.programs.sandbox.calls import CallError
 from athena.programs.sandbox.limits import Limits
+from athena.programs.sandbox.monty.client import MontyCrashed, MontyRaised
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.values import Failure, create_failure
 
@@ -17,12 +17,12 @@ _ARGUMENT_ERROR_PATTERN = re.compile(
 
 
 def to_failure(
-    error: Any, feed: int, source: ProgramSource, limits: Limits, call_errors: Mapping[str, CallError]
+    error: MontyRaised, feed: int, source: ProgramSource, limits: Limits, call_errors: Mapping[str, CallError]
 ) -> Failure:
     """Return the error and its line."""
-    kind, message = _read_exception(error)
-    frames = [frame for frame in error.traceback() if frame.filename == f"<python-input-{feed}>"]
-    line = frames[-1].line if frames else None
+    kind, message = error.type, error.message
+    lines = [line for filename, line in error.frames if filename == f"<python-input-{feed}>"]
+    line = lines[-1] if lines else None
     if kind == "TypeError" and (argument_error := _ARGUMENT_ERROR_PATTERN.fullmatch(message)):
         line = _find_call_line(source, argument_error)
     lower = message.lower()
@@ -75,23 +75,13 @@ def _last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _read_exception(error: Any) -> tuple[str, str]:
-    """Return the exception's type and text; fall back to Monty's traceback if Python cannot build the exception."""
-    try:
-        exception = error.exception()
-        return type(exception).__name__, str(exception)
-    except Exception:  # noqa: BLE001  # report the program's error, not ours
-        kind, _, message = str(error).strip().rpartition("\n")[2].partition(": ")
-        return (kind, message) if kind.isidentifier() else ("Exception", str(error)[-500:])
-
-
-def describe_crash(error: Any) -> Failure:
+def describe_crash(error: MontyCrashed) -> Failure:
     text = str(error)
     if "memory" in text.lower():
         return create_failure(
             "MemoryError", "the worker exceeded its memory and was ended (limit memory_mb)", limit="memory_mb"
         )
-    if getattr(error, "timed_out", False) or "duration" in text.lower() or "time limit" in text.lower():
+    if error.timed_out or "duration" in text.lower() or "time limit" in text.lower():
         return create_failure(
             "TimeoutError", "one operation of the program computed too long (limit cpu_s)", limit="cpu_s"
         )

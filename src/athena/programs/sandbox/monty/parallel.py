@@ -6,23 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from athena.programs.sandbox.calls import CallError, CallResult, RunCalls
-from athena.programs.sandbox.monty.prelude import PARALLEL_USAGE
 from athena.programs.sandbox.timer import Alarm, TimerThread
 
 _BUILTIN_EXCEPTIONS = {"ToolError": "RuntimeError"}  # only built-in exceptions cross into Monty
 _RUN_ENDED = CallResult(error=CallError("ToolError", "closed", "the run has ended"))
-
-
-class PendingCall:
-    """A call that runs on its own thread; the program holds it until `parallel` asks for its result."""
-
-    __slots__ = ("settled",)
-
-    def __init__(self) -> None:
-        self.settled: CallResult | None = None
-
-    def __str__(self) -> str:
-        return "<a call that runs; parallel() gives its result>"
 
 
 class ParallelCalls:
@@ -30,7 +17,8 @@ class ParallelCalls:
         self._calls, self._timer = calls, timer
         self._changed = threading.Condition()
         self._futures: dict[int, CallResult | None] = {}
-        self._pending: list[PendingCall] = []
+        self._held: dict[int, CallResult | None] = {}  # by number; None while it runs
+        self._held_count = 0
         self._alarms: list[Alarm] = []
         self.errors_by_text: dict[str, CallError] = {}  # Monty keeps only the text of an exception
 
@@ -49,20 +37,21 @@ class ParallelCalls:
     @property
     def is_idle(self) -> bool:
         """Return whether no call runs and no result waits to be collected."""
-        return not self._futures and all(call.settled is not None for call in self._pending)
+        return not self._futures and all(result is not None for result in self._held.values())
 
-    def start_held(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PendingCall:
-        """Start a call whose result `parallel` will collect."""
-        pending = PendingCall()
-        self._pending.append(pending)
+    def start_held(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+        """Start a call whose result `parallel` will collect, and return its number."""
+        self._held_count += 1
+        number = self._held_count
+        self._held[number] = None
 
         def deliver(result: CallResult) -> None:
             with self._changed:
-                pending.settled = result
+                self._held[number] = result
                 self._changed.notify_all()
 
         self._calls.start_call(path, args, kwargs, deliver)
-        return pending
+        return number
 
     def start_awaited(self, call_id: int, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Start a call that the program awaits."""
@@ -98,24 +87,13 @@ class ParallelCalls:
             return {call_id: self.to_reply(_RUN_ENDED) for call_id in call_ids}
         return {call_id: self.to_reply(result) for call_id, result in done.items()}
 
-    def collect(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Answer `parallel(...)`: wait for all, then raise the first error or give all results."""
-        items = args[0] if len(args) == 1 else None
-        if not isinstance(items, list | tuple | dict) or set(kwargs) - {"return_errors"}:
-            return {"exc_type": "TypeError", "message": PARALLEL_USAGE}
-        values = list(items.values()) if isinstance(items, dict) else list(items)
-        pending = [value for value in values if isinstance(value, PendingCall)]
-        self._wait_until(lambda: all(call.settled is not None for call in pending))
-        done = [
-            value.settled or _RUN_ENDED if isinstance(value, PendingCall) else CallResult(value) for value in values
-        ]
-        collected = set(map(id, pending))
-        self._pending = [call for call in self._pending if id(call) not in collected]
-        errors = [call.error for call in done if call.error is not None]
-        if errors and not kwargs.get("return_errors"):
-            return self.to_reply(CallResult(error=errors[0]))
-        results = [{"error": call.error.text} if call.error else call.value for call in done]
-        return {"return_value": dict(zip(items, results, strict=True)) if isinstance(items, dict) else results}
+    def collect(self, numbers: list[int]) -> dict[int, CallResult]:
+        """Wait for these calls, and return their results."""
+        self._wait_until(lambda: all(self._held.get(number, _RUN_ENDED) is not None for number in numbers))
+        with self._changed:
+            done = {number: self._held.get(number) or _RUN_ENDED for number in numbers}
+            self._held = {number: result for number, result in self._held.items() if number not in done}
+        return done
 
     def _resolve_future(self, call_id: int, result: CallResult) -> None:
         with self._changed:

@@ -133,7 +133,9 @@ def cap__(v, strict=False, bool=bool, int=int, float=float, str=str, bytes=bytes
                 left[2] = 1
                 break
             if pairs:
-                left[1] -= len(str(y))
+                if isinstance(y, tuple):
+                    part(y, depth + 1)
+                left[1] -= len(y) if isinstance(y, (str, bytes)) else 20
                 r[part(y, depth + 1) if strict else y] = part(x[y], depth + 1)
             else:
                 r.append(part(y, depth + 1))

@@ -258,15 +258,17 @@ def _execute_program(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, 
                 raise
     except BaseException as error:
         return _describe_failure(error)
+    value = scope.get("__result__")
     try:
         copier = BoundedCopier(_limits["nodes"] // 2, _limits["size"] // 2, cut=True)
-        value = scope.get("__result__")
         done = {"value": copier.copy(value), "cut": copier.cut}
         if copier.cut and isinstance(value, (str, list, dict, tuple, set)):
             done["whole"] = len(value)
         return done
-    except BaseException as error:
+    except (ToolError, MemoryError) as error:
         return _describe_failure(error)
+    except BaseException as error:  # the program has done all it does, so that is not a failure of it
+        return {"value": f"<{type(value).__name__}: {type(error).__name__}>"[:200], "cut": False}
 
 
 def _describe_failure(error: BaseException) -> dict[str, Any]:
@@ -317,7 +319,7 @@ def main() -> None:
     builtins.input = _refuse_input  # standard input carries the frames
     sys.stdin = None
     _send_frame({"op": "ready"})
-    from tagging import untag_value  # lazy: each costs a millisecond of a start
+    from tagging import UntaggableValue, untag_value  # lazy: each costs a millisecond of a start
     from waiting import prepare_asyncio, to_awaitable  # type: ignore[import-not-found]
 
     sys.path = [folder for folder in sys.path if folder != os.path.dirname(__file__)]
@@ -344,7 +346,11 @@ def main() -> None:
     scope |= {"__defer__": _defer_call, "__Return__": _ProgramReturn, "__wait__": to_awaitable}
     scope |= {root: _Tool(root) for root in frame["roots"]}
     initial = set(scope)
-    scope.update({name: untag_value(value) for name, value in frame["variables"].items()})
+    for name, value in frame["variables"].items():
+        try:
+            scope[name] = untag_value(value)
+        except UntaggableValue:
+            continue
     module = types.ModuleType("__main__")  # dataclasses and pickle look a class's module up
     module.__dict__.update(scope)
     sys.modules["__main__"], scope = module, module.__dict__

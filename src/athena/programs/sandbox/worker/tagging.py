@@ -14,11 +14,23 @@ if MYPY:  # typing costs some milliseconds of every cold start
 KIND_KEY = "$kind"
 MAX_TAG_DEPTH = 50
 _MAX_TAGGED_INT_BITS = 13_000  # bits; Python refuses to write longer ones as text
+_MAX_EQUAL_HASHES = 50  # of keys in one container: Python compares each with all others
 _COLLECTION_TYPES = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class UntaggableValue(Exception):
     """A value cannot be kept."""
+
+
+def _check_hashes(keys: list[Any]) -> None:
+    """Refuse keys that a program chose so that a container of them takes forever to build."""
+    if len(keys) <= _MAX_EQUAL_HASHES:
+        return
+    counts: dict[int, int] = {}
+    for key in keys:
+        counts[hash(key)] = counts.get(hash(key), 0) + 1
+    if max(counts.values()) > _MAX_EQUAL_HASHES:
+        raise UntaggableValue("too many of its keys have the same hash")
 
 
 class Tagger:
@@ -65,12 +77,15 @@ class Tagger:
     def _tag_dict(self, value: dict[Any, Any], depth: int) -> Any:
         if KIND_KEY not in value and all(type(key) is str for key in value):
             return {self._tag_part(key, depth): self._tag_part(inner, depth + 1) for key, inner in value.items()}
+        _check_hashes(list(value))
         pairs = [[self._tag_part(key, depth + 1), self._tag_part(inner, depth + 1)] for key, inner in value.items()]
         return {KIND_KEY: "dict", "value": pairs}
 
     def _tag_other(self, value: Any, kind: type, depth: int) -> Any:
         name = kind.__name__
         if _COLLECTION_TYPES.get(name) is kind:
+            if kind is not tuple:
+                _check_hashes(list(value))
             return {KIND_KEY: name, "value": [self._tag_part(inner, depth + 1) for inner in value]}
         if kind is bytes:
             self.size -= len(value) * 2
@@ -87,7 +102,7 @@ class Tagger:
 
 
 def untag_value(value: Any) -> Any:
-    """Return the value of tagged JSON; leave malformed tags as they are."""
+    """Return the value of tagged JSON; leave malformed tags as they are, and raise UntaggableValue for hostile ones."""
     try:
         return _untag_part(value)
     except (ValueError, TypeError, OverflowError, KeyError, IndexError, AttributeError):
@@ -103,9 +118,14 @@ def _untag_part(value: Any) -> Any:
         return {key: _untag_part(inner) for key, inner in value.items()}
     kind, content = value[KIND_KEY], value["value"]
     if kind == "dict":
-        return {_untag_part(key): _untag_part(inner) for key, inner in content}
+        keys = [_untag_part(key) for key, _ in content]
+        _check_hashes(keys)
+        return {key: _untag_part(inner) for key, (_, inner) in zip(keys, content, strict=True)}
     if kind in _COLLECTION_TYPES:
-        return _COLLECTION_TYPES[kind](_untag_part(inner) for inner in content)
+        items = [_untag_part(inner) for inner in content]
+        if kind != "tuple":
+            _check_hashes(items)
+        return _COLLECTION_TYPES[kind](items)
     if kind == "float":
         return float(content)
     if kind == "bytes":

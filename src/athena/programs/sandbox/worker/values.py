@@ -11,6 +11,9 @@ if MYPY:  # typing costs some milliseconds of every cold start
     from typing import Any
 
 
+_MAX_KEY_BITS = 999  # of an integer that is written out as a key
+
+
 class ArgumentTooLarge(Exception):
     """A value exceeds its budget."""
 
@@ -23,6 +26,20 @@ class PendingValue:
 
 
 def _simplify_value(value: Any) -> Any:
+    """Return the nearest value that JSON has; a program's own class may raise anything meanwhile."""
+    if isinstance(value, PendingValue):
+        return value.result()
+    try:
+        return _simplify_object(value)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        return f"<{type(value).__name__}: {type(error).__name__}>"[:200]
+
+
+def _simplify_object(value: Any) -> Any:
+    if isinstance(value, type):
+        return f"<class {value.__name__!r}>"[:2000]
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         try:
@@ -31,11 +48,11 @@ def _simplify_value(value: Any) -> Any:
             return data.hex()
     if isinstance(value, BaseException):
         return f"{type(value).__name__}: {value}"[:2000]
-    if isinstance(value, PendingValue):
-        return value.result()
     if hasattr(type(value), "isoformat"):  # of its type: a tool has every attribute
         return str(value.isoformat())
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+    if isinstance(attributes := getattr(value, "attributes", None), dict):  # an object of Monty's
+        return attributes
+    if hasattr(value, "__dataclass_fields__"):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
     if hasattr(type(value), "__members__"):  # an enumeration
         return value.value
@@ -99,4 +116,6 @@ class BoundedCopier:
 def _key_text(key: Any) -> str:
     if isinstance(key, str):
         return key
+    if isinstance(key, int) and key.bit_length() >= _MAX_KEY_BITS:
+        return f"an integer of {key.bit_length():,} bits"
     return json.dumps(key) if key is None or isinstance(key, (bool, int, float)) else str(key)[:200]

@@ -1,0 +1,151 @@
+"""A run that has read something private waits for a person before it calls a server that may not get it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_tools import GatewayApp, open_gateway_app, server_entry
+
+from athena.errors import InvalidInput
+from athena.gateway.config import read_foreign_entries, validate_entry
+
+READ = "text = ''.join(documents.get_document(source='notes.md'))"
+SEND = "out.echo(text=text)"
+# Ways from a document to a call of a server: each is (earlier programs, program).
+PATHS = {
+    "direct": ([], f"{READ}\n{SEND}"),
+    "recall": ([], f"text = memory.recall(query='purple lamp')[0]['content']\n{SEND}"),
+    "list": ([], f"text = memory.list_memories()[0]['content']\n{SEND}"),
+    "tag": ([], f"text = memory.search_by_tag(tags=['docs'])[0]['content']\n{SEND}"),
+    "get": ([], f"text = str(memory.get_memory(memory_id=memory.list_memories()[0]['id']))\n{SEND}"),
+    "ingest": ([], f"documents.ingest_document(path='notes.md')\ntext = str(memory.recall(query='lamp'))\n{SEND}"),
+    "read after": ([], f"out.echo(text='fine')\n{READ}\n{SEND}"),
+    "constant": ([], f"{READ}\nout.echo(text='nothing of it')"),
+    "variable": ([READ], SEND),
+    "file": ([f"{READ}\nworkspace.write(path='a.txt', content=text)"], f"text = workspace.read(path='a.txt')\n{SEND}"),
+    "file elsewhere": (
+        [f"{READ}\nworkspace.write(path='a.txt', content=text, workspace='w2')"],
+        f"text = workspace.read(path='a.txt', workspace='w2')\n{SEND}",
+    ),
+    "memory": (
+        [f"{READ}\nmemory.remember(content='note: ' + text, tags=['mine'])"],
+        f"text = memory.search_by_tag(tags=['mine'])[0]['content']\n{SEND}",
+    ),
+    "event": (
+        [f"{READ}\nevents.record_event(event_type='note', content=text)"],
+        f"text = str(events.recall_events())\n{SEND}",
+    ),
+    "task": ([f"{READ}\ntasks.create_task(title=text)"], f"text = str(tasks.list_tasks())\n{SEND}"),
+    "graph": (
+        [f"{READ}\ngraph.create_entities(entities=[{{'name': 'n', 'entityType': 't', 'observations': [text]}}])"],
+        f"text = str(graph.open_nodes(names=['n']))\n{SEND}",
+    ),
+    "update": (
+        [f"{READ}\nm = memory.remember(content='plain')\nmemory.update_memory(memory_id=m['id'], content=text + '!')"],
+        f"text = str([m['content'] for m in memory.recall(query='lamp', tags=[]) if '!' in m['content']])\n{SEND}",
+    ),
+    "skill": ([], f"text = skills.peek()\n{SEND}"),
+    "handle": ([f"{READ}\n[text] * 5000"], f"text = str(workspace.read(path=workspace.list()[0]['path']))[:9]\n{SEND}"),
+    "relation": (
+        [f"{READ}\ngraph.create_relations(relations=[{{'from': 'a', 'to': 'b', 'relationType': text}}])"],
+        f"text = str(graph.read_graph())\n{SEND}",
+    ),
+    "link": (
+        [
+            f"{READ}\na = memory.remember(content='aa')['id']\nb = memory.remember(content='bb')['id']\n"
+            "memory.relate_memories(memory_id=a, other_id=b, relation=text)"
+        ],
+        f"text = str(memory.get_memory(memory_id=memory.recall(query='bb')[0]['id']))\n{SEND}",
+    ),
+    "tag name": (
+        [f"{READ}\nmemory.remember(content='aa', tags=[text])"],
+        f"text = str(memory.list_tags())\n{SEND}",
+    ),
+    "session name": (
+        [f"{READ}\nevents.record_event(event_type='x', content='y', session_id=text)"],
+        f"text = str(events.list_sessions())\n{SEND}",
+    ),
+    "file name": (
+        [f"{READ}\nworkspace.write(path=text[:9], content='', workspace='w2')"],
+        f"text = str(workspace.list(workspace='w2'))\n{SEND}",
+    ),
+    "history": (
+        [f"{READ}\nm = memory.remember(content=text + '?')['id']\nmemory.update_memory(memory_id=m, content='new')"],
+        f"text = str(memory.memory_history(memory_id=memory.recall(query='new', k=1)[0]['id']))\n{SEND}",
+    ),
+    "error of a run": ([f"{READ}\n1 / 0"], f"text = str(code.list_runs())\n{SEND}"),
+}
+OTHER_WORKSPACE = PATHS.keys() - {"variable", "file", "handle"}
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[GatewayApp]:
+    project = tmp_path / "repo"
+    (project / ".git").mkdir(parents=True)
+    (project / "notes.md").write_text("The purple lamp is in the cellar.")
+    with open_gateway_app(tmp_path / "home", project=str(project)) as gateway:
+        gateway.add("out", server_entry("echo"))
+        gateway.call("ingest_document", path=str(project / "notes.md"), tags="docs")
+        yield gateway
+
+
+@pytest.mark.parametrize("engine", ["monty", "python"])
+@pytest.mark.parametrize("path", PATHS)
+def test_private_text_does_not_leave(gateway: GatewayApp, path: str, engine: str) -> None:
+    earlier, code = PATHS[path]
+    if path == "skill":
+        peek = "def peek() -> str:\n    return documents.get_document(source='notes.md')[0]"
+        gateway.call("save_skill", name="peek", code=peek, description="Peek.", example="peek()")
+    for number, program in enumerate(earlier):
+        workspace = f"other{number}" if path in OTHER_WORKSPACE else "w"
+        done = gateway.run(program, workspace=workspace, engine=engine)
+        assert done.error is None or path == "error of a run", done.error
+    done = gateway.run(code, workspace="w", engine=engine)
+    assert done.status == "needs_approval", (done.error, done.result)
+    assert done.waiting.operation == "out.echo"
+
+
+def test_run_that_read_nothing_private_calls_freely(gateway: GatewayApp) -> None:
+    done = gateway.run("memory.remember(content='x')\nout.echo(text=str(memory.recall(query='x', tags=['none'])))")
+    assert done.error is None
+    assert gateway.run("meta.stats()\ndocuments.list_documents()\nout.echo(text='x')").error is None
+
+
+def test_person_can_let_one_call_pass(gateway: GatewayApp) -> None:
+    waiting = gateway.run(f"{READ}\n{SEND}\n{SEND}", workspace="w")
+    done = gateway.approve_run(waiting.run_id)
+    assert done.status == "needs_approval", "the approval is good for one call"
+    assert gateway.approve_run(waiting.run_id).status == "done"
+
+
+def test_server_may_accept_files(gateway: GatewayApp) -> None:
+    gateway.gateway.servers_file.update_entry("out", {"accepts": ["files"]})
+    assert gateway.run(f"{READ}\n{SEND}").error is None
+    gateway.gateway.servers_file.update_entry("out", {"accepts": None})
+    assert gateway.run(f"{READ}\n{SEND}").status == "needs_approval"
+
+
+def test_results_of_a_private_server_stay_from_others(gateway: GatewayApp) -> None:
+    code = "text = str(inner.echo(text='payroll'))\n"
+    gateway.add("inner", server_entry("echo"))
+    assert gateway.run(code + SEND).error is None, "results go between servers unless one is private"
+    gateway.gateway.servers_file.update_entry("inner", {"private": True})
+    assert gateway.run(code + SEND, workspace="a").status == "needs_approval"
+    assert gateway.run(code + "inner.echo(text=text)", workspace="b").error is None, "it may get its own results"
+    gateway.gateway.servers_file.update_entry("out", {"accepts": ["server:inner"]})
+    assert gateway.run(code + SEND, workspace="c").error is None
+    gateway.gateway.servers_file.update_entry("out", {"accepts": ["all"]})
+    assert gateway.run(f"{READ}\n{SEND}", workspace="c").error is None
+
+
+@pytest.mark.parametrize("options", [{"accepts": "files"}, {"accepts": ["fiels"]}, {"accepts": [1]}, {"private": 1}])
+def test_wrong_option_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=r"accepts must be|private must be"):
+        validate_entry("x", {"command": "x", **options})
+
+
+def test_imported_file_cannot_say_what_its_servers_accept() -> None:
+    file = b'{"mcpServers": {"x": {"command": "x", "accepts": ["all"], "private": true}}}'
+    [entry], _ = read_foreign_entries(file, "mcp.json")
+    assert (entry.accepted_marks, entry.is_private) == (frozenset(), True)
