@@ -13,8 +13,7 @@ from athena.embedding.minilm import MiniLM
 from athena.gateway.config import validate_entry
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from person_tools import decide_run
-from person_tools import approve_tools
+from person_tools import approve_tools, decide_run
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
 MODEL = MiniLM()
