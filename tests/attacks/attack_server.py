@@ -27,6 +27,7 @@ NOBODY = 65534
 ENDS = {"done", "failed", "needs_approval", "unknown"}
 LIMIT_TIMEOUT_S = 0.8  # of programs that only a limit ends
 TIMEOUT_S = 15.0
+VALUE_TIMEOUT_S = 5.0  # values with one hash compute until then
 MAX_HEALTH_CPU_S = 1.0  # of the server, from a question for its health to the answer
 MAX_ATTACK_CPU_S = 3.0  # of the server, for one value from start to end
 MAX_ATTACK_MB = 400  # more memory than before, at the peak
@@ -252,7 +253,8 @@ class AttackServer:
         return project, fill
 
     def _run(self, attack: Attack, engine: str, project: str, fill: Callable[[str], str]) -> Iterator[str]:
-        timeout_s = LIMIT_TIMEOUT_S if attack.verdict == "L" else TIMEOUT_S
+        timeout_s = VALUE_TIMEOUT_S if attack.group in ("values", "frames") else TIMEOUT_S
+        timeout_s = LIMIT_TIMEOUT_S if attack.verdict == "L" else timeout_s
 
         def execute(code: str, engine: str, timeout_s: float = timeout_s) -> Outcome:
             return self.ask(project, "execute_code", code=fill(code), engine=engine, workspace="w", timeout_s=timeout_s)
