@@ -19,6 +19,7 @@ from athena.gateway.gateway import Gateway
 from athena.memory.documents.access import FileAccess, find_project_roots
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
+from athena.programs.workspace import clean_name, put_text
 from athena.storage import usage
 from athena.storage.call_log import CallLog
 from athena.storage.database import Database
@@ -99,6 +100,11 @@ class Context:
     @property
     def database(self) -> Database:
         return self.store.database
+
+    async def store_attachment(self, path: str, data: str, private: str) -> bool:
+        """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
+        name, now = clean_name(self.workspace), self.store.clock()
+        return await self.database.write(lambda tx: put_text(tx, self.scope, name, path, data, now, private))
 
     def for_program(
         self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads

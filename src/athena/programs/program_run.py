@@ -264,7 +264,8 @@ class ProgramRun:
         """Return, as JSON, the call that a paused run waits for and what `resume` needs."""
         if run.pause is None:
             return None
-        waiting_call = {"operation": run.pause.path, "arguments": dict(run.pause.arguments)}
+        reason = run.pause.request.get("reason", "")
+        waiting_call = {"operation": run.pause.path, "arguments": dict(run.pause.arguments), "reason": reason}
         variables = self.workspace_row.updated if self.keeps_variables else None
         return json.dumps(waiting_call | {"owner": self.workspace_row.owner, "variables": variables})
 
