@@ -5,8 +5,8 @@
         client.recall(query="when do we deploy?", k=3)
 
 Threads can share a client. It keeps connections open, and retries failed requests: writes carry an idempotency key,
-so that none happens twice. A call ends within `timeout` seconds, retries included; a program has its own time on top
-of that. Errors are those of `athena.errors`.
+so that none happens twice. A call ends within `timeout` seconds, retries included; a program, a skill and a tool of a
+server have their own time on top of that. Errors are those of `athena.errors`.
 """
 
 import io
@@ -30,8 +30,8 @@ MAX_RETRIES = 4
 RETRY_DELAY_S = 0.1  # doubled for each further attempt, with jitter
 RECALL_BATCH_SIZE = 500
 LARGE_BODY_BYTES = 1 << 20  # a server may refuse such a body before it has read it
-PROGRAM_OPERATIONS = ("execute_code", "run_skill")
-PROGRAM_TIMEOUT_S = 60.0  # the most that a program can have
+DEFAULT_PROGRAM_S = 30.0
+MAX_PROGRAM_S = 600.0  # also of a skill, and of a tool of a server
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 NOT_ATHENA_HINT = "is it an Athena server?"
 _ERRORS_BY_CODE = {
@@ -205,8 +205,7 @@ class AthenaClient:
         # the same key for every attempt, so that a write whose answer was lost does not happen twice
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"client-{os.urandom(12).hex()}"}
         headers["X-Athena-Project"] = self._project_header
-        extra_s = PROGRAM_TIMEOUT_S if name in PROGRAM_OPERATIONS else 0
-        answer = self._request_with_retries("POST", path, headers, body, extra_s)
+        answer = self._request_with_retries("POST", path, headers, body, compute_extra_s(name, arguments))
         if "data" not in answer:
             raise Unavailable(f"{self.url} answered without data", hint=NOT_ATHENA_HINT, retry=False)
         return answer
@@ -326,6 +325,14 @@ class AthenaClient:
                 self._idle_connections.append(connection)
                 return
         connection.close()
+
+
+def compute_extra_s(name: str, arguments: dict[str, Any]) -> float:
+    """Return how long an operation may take by itself: a program its timeout, a skill or a server's tool the most."""
+    if name.rpartition(".")[2] == "execute_code":
+        seconds = arguments.get("timeout_s", DEFAULT_PROGRAM_S)
+        return min(seconds, MAX_PROGRAM_S) if isinstance(seconds, int | float) else MAX_PROGRAM_S
+    return MAX_PROGRAM_S if name == "run_skill" or "." in name else 0
 
 
 def _quote_text(text: str, name: str, safe: str = "") -> str:

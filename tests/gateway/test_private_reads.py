@@ -114,6 +114,8 @@ def test_run_that_read_nothing_private_calls_freely(gateway: GatewayApp) -> None
 
 def test_person_can_let_one_call_pass(gateway: GatewayApp) -> None:
     waiting = gateway.run(f"{READ}\n{SEND}\n{SEND}", workspace="w")
+    assert waiting.waiting.reason == "this run has read files, which out does not accept"
+    assert waiting.waiting.reason in waiting.error.message
     done = gateway.approve_run(waiting.run_id)
     assert done.status == "needs_approval", "the approval is good for one call"
     assert gateway.approve_run(waiting.run_id).status == "done"

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from athena.core.operation import Effect, Operation
 from athena.errors import AthenaError
 from athena.operations import CATALOG
 from conftest import FULL
+from http_tools import run_server
 
 MIXED = "a\0b\ud800c\udcffd\x1b[31m\x7f\x85\u202e\ufeff\uffff\U0010ffff"
 TEXTS = {"mixed": MIXED}
@@ -101,3 +103,14 @@ def test_hostile_project_name_is_refused_or_used(isolated: App, text: str) -> No
     for name in ("remember", "recall", "list_projects", "create_task", "briefing", "write_file"):
         error = call_operation(name, text, **isolated.catalog.get_operation(name).example_arguments)
         assert error is None or error.http < 500, ascii((name, error))
+
+
+@pytest.mark.sqlite_only("the server has a store of its own")
+def test_hostile_text_over_http_is_no_server_error(tmp_path: Path) -> None:
+    with run_server(tmp_path) as served:
+        calls = [(operation.name, arguments) for operation in OPERATIONS for arguments in list_calls(operation, MIXED)]
+        assert len(calls) > 200
+        for name, arguments in calls:
+            reply = served.execute(name, arguments)
+            assert 200 <= reply.status < 500, ascii((name, arguments, reply))
+            reply.body.decode()

@@ -59,6 +59,22 @@ def test_session_environment_is_not_shared(home: Home, monkeypatch: pytest.Monke
     assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at /proc")
+def test_daemon_inherits_no_files(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "secret").touch()
+    opened = os.open(tmp_path / "secret", os.O_RDONLY)
+    high = os.dup2(opened, 300)  # above what a fixed range would close
+    os.set_inheritable(opened, True)
+    try:
+        pid = home.start()
+        files = [os.path.realpath(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+        assert files
+        assert str(tmp_path / "secret") not in files
+    finally:
+        os.close(opened)
+        os.close(high)
+
+
 def test_concurrent_starts_leave_one_daemon(home: Home) -> None:
     children = [daemon.spawn_daemon(str(home.path)) for _ in range(20)]
     ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HISTORY_FILE = "shell_history"
 MAX_HISTORY_LINES = 2_000
+MAX_PROGRAM_S = 600.0
 MAX_VARIABLE_CHARS = 300
 EXIT_COMMANDS = ("exit", "quit", "exit()", "quit()")
 SHELL_HELP = (
@@ -72,10 +73,10 @@ def _page_arguments(result: dict[str, Any], workspace: str | None) -> str:
 @click.argument("file")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0.05, 60.0),
+    type=click.FloatRange(0.05, MAX_PROGRAM_S),
     default=30.0,
     show_default=True,
-    help="Seconds until it is stopped, at most 60.",
+    help="Seconds until it is stopped, at most 600.",
 )
 @click.option("--workspace", help="Whose variables and files; 'default' by default.")
 @click.option("--engine", type=click.Choice(["auto", "monty", "python"]), default="auto", help="What runs it.")
@@ -153,6 +154,8 @@ def format_review(review: "RunReview") -> Iterator[str]:
     yield f"  {format_call(review.operation, review.arguments)}"
     if calls := ", ".join(f"{path} ({count})" for path, count in review.calls_made.items() if count):
         yield f"calls before it: {calls}"
+    if review.private_reads:
+        yield f"private data that it has read: {', '.join(review.private_reads)}"
     yield from _format_source("the whole program:", review.lines, review.call_lines)
     for name, lines in review.definitions.items():
         yield from _format_source(f"{name}, from an earlier program:", lines)
@@ -232,7 +235,7 @@ def _run_input(source: str, project: str | None, workspace: str, last: dict[str,
     if last is not None and re.search(r"(?<![\w.])_(?!\w)", source):
         value = f"workspace.read(path={last['handle']!r})" if last["handle"] else repr(last["result"])
         invoke_operation("execute_code", project, code=f"_ = {value}", workspace=workspace)
-    result = invoke_operation("execute_code", project, code=source, timeout_s=60.0, workspace=workspace)
+    result = invoke_operation("execute_code", project, code=source, timeout_s=MAX_PROGRAM_S, workspace=workspace)
     print_result(result, workspace, quiet=True)
     return last if result["result"] is None else result
 

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator
-from difflib import unified_diff
 from typing import Any
 
 import click
@@ -17,15 +16,14 @@ from athena.core import redaction
 from athena.core.home import lock
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput
-from athena.gateway import approvals, config, sanitize
+from athena.gateway import approvals, config, definitions, sanitize
 from athena.gateway.config import VARIABLE_PATTERN, ServerEntry, reject_self, validate_entry
 from athena.gateway.gateway import Gateway, RegisteredServer
 
 SERVER_STATUS_TIMEOUT_S = 5.0
 MAX_VALUE_CHARS = 300
 MAX_DESCRIPTION_CHARS = 200
-MAX_DIFF_LINE_CHARS = 2_000
-MAX_DIFF_LINES = 200
+MAX_DIFFERENCES = 100  # of a tool
 STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask; a terminal is needed all the same.")
@@ -355,7 +353,7 @@ def approve_tools(
     if login:
         _log_in(terminal, gateway, name)
     offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
-    changes = approvals.compare_tools(before, offered) if before else {}
+    changes = approvals.compare_tools(before, offered, whole=True) if before else {}
     terminal.show(_format_offered_tools(offered, changes, before))
     if before is not None and same_server and not changes and not before.refused:
         if json_output:
@@ -397,23 +395,25 @@ def _approval_to_dict(name: str, approved: approvals.ServerApprovals) -> dict[st
 
 
 def _format_offered_tools(
-    offered: approvals.ToolDefinitions, changes: dict[str, Any], before: approvals.ServerApprovals | None
+    offered: approvals.ToolDefinitions, changes: dict[str, approvals.Refusal], before: approvals.ServerApprovals | None
 ) -> Iterator[str]:
     """Yield the tools, or what changed in them."""
     for tool, definition in offered.items():
-        change = changes.get(tool, "") if before else ""
+        change = changes[tool].reason if before and tool in changes else ""
         if before and not change:
             continue
         warning = "  HIDDEN CHARACTERS" if sanitize.has_hidden_text(definition) else ""
         if change == "changed" and before is not None:
             yield f"changed: {tool}{warning}"
-            yield from (f"  {line}" for line in _diff_definitions(before.tools[tool].definition, definition))
+            approved = before.tools[tool].definition
+            for line in definitions.format_differences(approved, definition, MAX_DIFFERENCES):
+                yield f"  {line}"
         else:
             description = sanitize.escape_hidden(" ".join(str(definition.get("description") or "").split()))
             details = _format_hints(definition) + _truncate_text(description, MAX_DESCRIPTION_CHARS)
             yield f"{change or '+'} {tool}  {details}{warning}"
-    for tool, change in changes.items():
-        if change == "gone":
+    for tool, refusal in changes.items():
+        if refusal.reason == "gone":
             yield f"gone: {tool}"
 
 
@@ -422,15 +422,6 @@ def _format_hints(definition: Any) -> str:
     if hints.get("readOnlyHint") is True:
         return "(reads) "
     return "(destroys) " if hints.get("destructiveHint") is True else ""
-
-
-def _diff_definitions(old: Any, new: Any) -> list[str]:
-    before, after = (
-        json.dumps(definition, indent=1, sort_keys=True, ensure_ascii=False).splitlines() for definition in (old, new)
-    )
-    diff = [line for line in unified_diff(before, after, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
-    lines = [_truncate_text(sanitize.escape_hidden(line), MAX_DIFF_LINE_CHARS) for line in diff[:MAX_DIFF_LINES]]
-    return [*lines, f"... and {len(diff) - MAX_DIFF_LINES} more lines"] if len(diff) > MAX_DIFF_LINES else lines
 
 
 def _truncate_text(text: str, max_chars: int) -> str:

@@ -1,4 +1,4 @@
-"""Find invisible characters in texts, escape them for a terminal, make texts storable in every database."""
+"""Find invisible characters in texts, escape them for models and terminals, make texts storable in every database."""
 
 import re
 import unicodedata
@@ -19,18 +19,38 @@ TERMINAL_UNSAFE_PATTERN = re.compile(
     "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff]|(?<=[\ufe00-\ufe0f])[\ufe0e\ufe0f]"
 )
+NEW_EMOJI_RANGE = range(0x1F000, 0x1FB00)  # characters that this Python does not know yet; they are seen
+MAX_ESCAPED_RUN_CHARS = 4  # of a longer run only the length is shown: it could spell a text
+ZERO_WIDTH_JOINERS = "\u200c\u200d"
+EMOJI_JOINERS = ("\u200d", "\ufe0f\u200d")
+EMOJI_STYLES = "\ufe0e\ufe0f"
+SKIN_TONES = range(0x1F3FB, 0x1F400)
+# Arabic, Syriac, Indic and other scripts in which a joiner changes how a word is written
+JOINING_SCRIPT_PATTERN = re.compile("[\u0600-\u109f\u1780-\u18af\u1900-\u1cff\ua800-\uabff\ufb50-\ufefe]")
 
 
 def escape_control_chars(text: str) -> str:
     """Replace control characters, and characters that hide or reorder others, by escapes."""
     if text.isascii() and text.isprintable():
         return text
-    return TERMINAL_UNSAFE_PATTERN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+    def escape_char(match: re.Match[str]) -> str:
+        start, after = match.start(), text[match.end() : match.end() + 1]
+        if match[0] in ZERO_WIDTH_JOINERS:
+            start -= text[start - 1 : start] == "\ufe0f"  # an emoji may have both
+            if _is_part_of_visible_text(text[start : match.end()], text[max(0, start - 1) : start], after):
+                return match[0]
+        return match[0].encode("unicode_escape").decode()
+
+    return TERMINAL_UNSAFE_PATTERN.sub(escape_char, text)
 
 
 def is_invisible(char: str) -> bool:
     """Return whether a reader does not see a character."""
-    return unicodedata.category(char) in INVISIBLE_CATEGORIES or INVISIBLE_FILLER_PATTERN.match(char) is not None
+    category = unicodedata.category(char)
+    if category == "Cn" and ord(char) in NEW_EMOJI_RANGE:
+        return False
+    return category in INVISIBLE_CATEGORIES or INVISIBLE_FILLER_PATTERN.match(char) is not None
 
 
 def find_invisible_chars(text: str, allowed: str = "") -> set[str]:
@@ -38,6 +58,42 @@ def find_invisible_chars(text: str, allowed: str = "") -> set[str]:
     if text.isascii() and text.isprintable():
         return set()
     return {char for char in set(text) if char not in allowed and is_invisible(char)}
+
+
+def escape_invisible(text: str, allowed: str = "") -> str:
+    """Replace invisible characters by their code points, so that nobody hides or reorders text with them.
+
+    Those stay that belong to visible text: joiners in words and in emoji, styles of emoji, and line ends of Windows.
+    """
+    invisible = find_invisible_chars(text, allowed)
+    if not invisible:
+        return text
+
+    def escape_run(match: re.Match[str]) -> str:
+        run, before, after = match[0], text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+        if _is_part_of_visible_text(run, before, after) or (run == "\r" and after == "\n"):
+            return run
+        if len(run) > MAX_ESCAPED_RUN_CHARS:
+            return f"<{len(run):,} hidden characters>"
+        return "".join(f"<U+{ord(char):04X}>" for char in run)
+
+    return re.sub(f"[{re.escape(''.join(invisible))}]+", escape_run, text)
+
+
+def _is_part_of_visible_text(run: str, before: str, after: str) -> bool:
+    """Return whether one joiner or style stands where writing systems and emoji have it."""
+    if not before:
+        return False
+    is_symbol = unicodedata.category(before) in ("So", "Sm") or ord(before) in SKIN_TONES
+    if run in EMOJI_JOINERS and is_symbol and after:
+        return unicodedata.category(after) in ("So", "Sm")
+    if len(run) > 1:
+        return False
+    if run in EMOJI_STYLES:
+        return is_symbol or before in "‼⁉〰〽ℹ" or (before in "#*0123456789" and after == "\u20e3")
+    if run in ZERO_WIDTH_JOINERS:
+        return JOINING_SCRIPT_PATTERN.match(before) is not None and unicodedata.category(before)[0] in "LM"
+    return "\u180b" <= run <= "\u180f" and "\u1800" <= before <= "\u18af"  # Mongolian
 
 
 def has_long_marks(text: str) -> bool:

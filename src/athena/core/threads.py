@@ -160,6 +160,13 @@ class ThreadPool:
         self._enqueue(partial(function, *args, **kwargs), future)
         return future
 
+    def resize(self, change: int) -> None:
+        """Allow more threads, or fewer: then each that is too many ends after its job."""
+        with self._lock:
+            self._max_threads += change
+            if change > 0:
+                self._start_thread_if_needed()
+
     def close(self) -> None:
         """Let the threads end after the jobs that run or wait."""
         with self._lock:
@@ -170,11 +177,14 @@ class ThreadPool:
         with self._lock:
             self._queued_count += 1
             self._jobs.put((job, future))
-            if self._queued_count > self._idle_count and self._thread_count < self._max_threads:
-                self._thread_count += 1
-                self._idle_count += 1
-                name = f"{self._name}-{self._thread_count}"
-                threading.Thread(target=self._run_worker, name=name, daemon=True).start()
+            self._start_thread_if_needed()
+
+    def _start_thread_if_needed(self) -> None:
+        if self._queued_count > self._idle_count and self._thread_count < self._max_threads:
+            self._thread_count += 1
+            self._idle_count += 1
+            name = f"{self._name}-{self._thread_count}"
+            threading.Thread(target=self._run_worker, name=name, daemon=True).start()
 
     def _run_worker(self) -> None:
         while (item := self._jobs.get()) is not None:
@@ -194,6 +204,9 @@ class ThreadPool:
                     del value
             del item, job, future  # an idle thread must not keep arguments and results alive
             with self._lock:
+                if self._thread_count > self._max_threads:
+                    self._thread_count -= 1
+                    return
                 self._idle_count += 1
 
 

@@ -1,4 +1,4 @@
-"""The tools of each server that a person approved: their definitions with hashes, one file a server."""
+"""The tools of each server that a person approved: their definitions, one file a server."""
 
 import json
 import os
@@ -11,16 +11,19 @@ from athena.core.foreign_operation import ToolDefinition, assign_identifiers, to
 from athena.core.hashing import hash_text
 from athena.core.operation import Effect
 from athena.errors import Misconfigured
-from athena.gateway import sanitize
+from athena.gateway import definitions, sanitize
 from athena.gateway.config import ApprovalPolicy
 
 APPROVALS_FOLDER = "pins"  # the name of the folder in existing data folders, so it cannot change
 MAX_TOOLS = 1_000  # of one server
 MAX_DEFINITION_CHARS = 64 << 10
 MAX_ALL_DEFINITIONS_CHARS = 4 << 20  # of one server
+MAX_EXTRA_FIELD_CHARS = 2_000
 MAX_REMOTE_NAME_CHARS = 200
 MAX_FAILURE_CHARS = 500
-DEFINITION_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+MAX_LISTED_PATHS = 5
+WHOLE_FORMAT = 2  # of approvals that cover the whole definition; older ones cover OLD_FIELDS
+OLD_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 RefusalReason = Literal["new", "changed", "gone"]
 REFUSAL_MESSAGES: dict[RefusalReason, str] = {
     "new": "was never approved",
@@ -30,10 +33,28 @@ REFUSAL_MESSAGES: dict[RefusalReason, str] = {
 ToolDefinitions = dict[str, dict[str, Any]]  # by the tool's name on the server
 
 
+class Refusal(NamedTuple):
+    """Why a tool cannot be called until a person approves it."""
+
+    reason: RefusalReason
+    paths: tuple[str, ...] = ()  # the parts of the approved definition that differ
+
+    @property
+    def message(self) -> str:
+        return REFUSAL_MESSAGES[self.reason] + self._format_paths()
+
+    def __str__(self) -> str:
+        return self.reason + self._format_paths()
+
+    def _format_paths(self) -> str:
+        shown = ", ".join(self.paths[:MAX_LISTED_PATHS])
+        more = len(self.paths) - MAX_LISTED_PATHS
+        return f": {shown}{f' and {more} more' if more > 0 else ''}" if shown else ""
+
+
 class ApprovedTool(NamedTuple):
     program_name: str  # the name that programs use
-    hash: str
-    definition: Mapping[str, Any]
+    definition: Mapping[str, Any]  # all that anybody sees or uses of the tool
 
 
 class ServerApprovals(NamedTuple):
@@ -42,8 +63,9 @@ class ServerApprovals(NamedTuple):
     fingerprint: str  # of the server's configuration
     at: float
     tools: Mapping[str, ApprovedTool]
-    refused: Mapping[str, RefusalReason] = {}  # tools that differed from the approved ones at the last connection
+    refused: Mapping[str, Refusal] = {}  # tools that differed from the approved ones at the last listing
     left_out: int = 0  # tools that were too many or too large
+    format: int = WHOLE_FORMAT
 
     @property
     def renamed_tools(self) -> dict[str, str]:
@@ -63,7 +85,8 @@ class ToolListing:
         return self._chars_left <= 0 or len(self.tools) >= MAX_TOOLS
 
     def add_tool(self, tool: Mapping[str, Any]) -> None:
-        definition = {key: tool[key] for key in DEFINITION_FIELDS if tool.get(key) is not None}
+        fields = {key: value for key, value in tool.items() if value is not None}
+        definition = {key: value if key in OLD_FIELDS else _shorten_field(value) for key, value in fields.items()}
         name = definition.get("name")
         has_valid_name = isinstance(name, str) and 0 < len(name) <= MAX_REMOTE_NAME_CHARS
         size = len(json.dumps(definition)) if has_valid_name and not self.is_full else 0
@@ -72,6 +95,12 @@ class ToolListing:
             return
         self._chars_left -= size
         self.tools[str(name)] = definition
+
+
+def _shorten_field(value: Any) -> Any:
+    """Return a field that nobody reads, or its hash if it is long: an icon may be a whole picture."""
+    text = json.dumps(value, sort_keys=True)
+    return value if len(text) <= MAX_EXTRA_FIELD_CHARS else {"sha256": hash_text(text)}
 
 
 def filter_definitions(offered: Iterable[Mapping[str, Any]]) -> tuple[ToolDefinitions, int]:
@@ -91,24 +120,27 @@ def create_approvals(
         [name for name in sorted(offered) if name not in old_names], taken=frozenset(old_names.values())
     )
     names = old_names | new_names
-    tools = {
-        name: ApprovedTool(names[name], hash_definition(definition), definition) for name, definition in offered.items()
-    }
+    tools = {name: ApprovedTool(names[name], definition) for name, definition in offered.items()}
     return ServerApprovals(fingerprint, time.time(), tools, {}, left_out)
 
 
-def compare_tools(approvals: ServerApprovals, offered: ToolDefinitions) -> dict[str, RefusalReason]:
-    """Return the tools that differ from the approved ones."""
-    refused: dict[str, RefusalReason] = {name: "gone" for name in approvals.tools if name not in offered}
+def compare_tools(approvals: ServerApprovals, offered: ToolDefinitions, *, whole: bool = False) -> dict[str, Refusal]:
+    """Return the tools that differ from the approved ones; with `whole`, also in fields that old approvals lack."""
+    refused = {name: Refusal("gone") for name in approvals.tools if name not in offered}
     for name, definition in offered.items():
         if name not in approvals.tools:
-            refused[name] = "new"
-        elif approvals.tools[name].hash != hash_definition(definition):
-            refused[name] = "changed"
+            refused[name] = Refusal("new")
+            continue
+        if approvals.format < WHOLE_FORMAT and not whole:
+            definition = {key: value for key, value in definition.items() if key in OLD_FIELDS}
+        approved = approvals.tools[name].definition
+        if not definitions.is_same(approved, definition):
+            refused[name] = Refusal("changed", definitions.list_approved_paths(approved, definition))
     return refused
 
 
 def hash_definition(definition: Mapping[str, Any]) -> str:
+    """Return the hash of a definition exactly as a person saw it."""
     return hash_text(json.dumps(definition, sort_keys=True))
 
 
@@ -164,11 +196,12 @@ class ApprovalStore:
             raise Misconfigured(f"{path} cannot be read: {error.strerror}") from None
         try:
             stored = json.loads(data)
-            tools = {
-                name: ApprovedTool(tool["as"], tool["hash"], tool["definition"])
-                for name, tool in stored["tools"].items()
-            }
-            return ServerApprovals(stored["fingerprint"], stored["at"], tools, stored["refused"], stored["left_out"])
+            tools = {name: ApprovedTool(tool["as"], dict(tool["definition"])) for name, tool in stored["tools"].items()}
+            paths = stored.get("differences", {})
+            refused = {name: Refusal(reason, tuple(paths.get(name, ()))) for name, reason in stored["refused"].items()}
+            return ServerApprovals(
+                stored["fingerprint"], stored["at"], tools, refused, stored["left_out"], stored.get("format", 1)
+            )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             hint = f"approve it again: athena servers approve {server}"
             raise Misconfigured(f"{path} is broken", hint=hint) from None
@@ -178,7 +211,7 @@ class ApprovalStore:
             self._write_approvals(server, approvals)
             self._delete_file(server, "failed")
 
-    def write_refusals(self, server: str, approved_at: float, refused: dict[str, RefusalReason]) -> None:
+    def write_refusals(self, server: str, approved_at: float, refused: dict[str, Refusal]) -> None:
         """Store the refused tools, unless a person approved the server again meanwhile."""
         with lock_file(self._lock_path):
             approvals = self.read(server)
@@ -203,11 +236,15 @@ class ApprovalStore:
                 self._delete_file(server, extension)
 
     def _write_approvals(self, server: str, approvals: ServerApprovals) -> None:
-        tools = {
-            name: {"as": tool.program_name, "hash": tool.hash, "definition": dict(tool.definition)}
-            for name, tool in approvals.tools.items()
+        fields = approvals._asdict() | {
+            "tools": {
+                name: {"as": tool.program_name, "definition": dict(tool.definition)}
+                for name, tool in approvals.tools.items()
+            },
+            "refused": {name: refusal.reason for name, refusal in approvals.refused.items()},
+            "differences": {name: refusal.paths for name, refusal in approvals.refused.items() if refusal.paths},
         }
-        self._write_file(self._file_path(server), json.dumps(approvals._asdict() | {"tools": tools}, indent=1))
+        self._write_file(self._file_path(server), json.dumps(fields, indent=1))
 
     def _write_file(self, path: str, text: str) -> None:
         create_private_folder(self.folder)

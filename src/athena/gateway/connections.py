@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from athena.core.threads import ThreadFuture
 from athena.errors import AthenaError, Conflict
 from athena.gateway import approvals, oauth, values
-from athena.gateway.approvals import RefusalReason, ServerApprovals, ToolDefinitions, ToolListing
+from athena.gateway.approvals import Refusal, ServerApprovals, ToolDefinitions, ToolListing
 from athena.gateway.config import SELF_REFERENCE_MESSAGE, ServerEntry
 from athena.gateway.server_connection import ServerConnection
 
@@ -21,7 +21,7 @@ LOGIN_POLL_INTERVAL_S = 0.2
 SDK_LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
 
 # gets a server and its tools that differ from the approved ones
-OnRefused = Callable[[str, Mapping[str, RefusalReason]], None]
+OnRefused = Callable[[str, Mapping[str, Refusal]], None]
 
 
 class LoopTask(Generic[T]):
@@ -121,11 +121,11 @@ class ConnectionPool:
         arguments: Any,
         *,
         may_retry: bool,
-    ) -> LoopTask[Any]:
+    ) -> LoopTask[values.ToolResult]:
         """Start a call on the event loop, connecting the server first if needed."""
         started = threading.Event()
 
-        async def call_tool() -> Any:
+        async def call_tool() -> values.ToolResult:
             connection = self._get_connection(server, entry, server_approvals)
             result = await connection.call_tool(tool, arguments, started.set, may_retry=may_retry)
             return values.convert_tool_result(path, result)
@@ -151,7 +151,7 @@ class ConnectionPool:
         """Connect a server, approved or not, and return the tools that it offers and how many were left out."""
         listings: list[ToolListing] = []
 
-        def collect_tools(listing: ToolListing) -> Mapping[str, RefusalReason]:
+        def collect_tools(listing: ToolListing) -> Mapping[str, Refusal]:
             listings.append(listing)
             return {}
 
@@ -242,7 +242,7 @@ class ConnectionPool:
         if connection is not None:
             self._close_task = asyncio.get_running_loop().create_task(connection.close())
 
-        def verify_tools(listing: ToolListing) -> Mapping[str, RefusalReason]:
+        def verify_tools(listing: ToolListing) -> Mapping[str, Refusal]:
             refused = approvals.compare_tools(new_connection.approvals, listing.tools)
             self._on_refused(server, refused)
             return refused

@@ -32,19 +32,19 @@ from athena.errors import (
 )
 from athena.gateway import sanitize
 from athena.gateway.approvals import (
-    REFUSAL_MESSAGES,
     ApprovalStore,
     ApprovedTool,
-    RefusalReason,
+    Refusal,
     ServerApprovals,
     ToolDefinitions,
+    compare_tools,
     create_approvals,
     create_definition,
     get_program_name,
     hash_definition,
 )
 from athena.gateway.config import LOGINS_FOLDER, ServerEntry, ServersFile, assign_names, format_unset_hint
-from athena.gateway.values import ConnectedServer, Status
+from athena.gateway.values import ConnectedServer, Status, ToolResult
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
 from athena.storage.privacy import SERVER_MARK_PREFIX
@@ -56,6 +56,7 @@ NEVER_APPROVED = "not approved yet"
 FINGERPRINT_CHANGED = "its command or address is not the one that was approved"
 ENABLE_HINT = 'take "disabled" out of servers.json'
 MAX_LISTED_REFUSALS = 10
+MAX_ATTACHMENTS = 20  # of one answer
 MAX_TOOL_NAME_CHARS = 60  # of a name without approval
 RUN_POLL_INTERVAL_S = 0.2
 
@@ -68,6 +69,7 @@ class RemoteTool(NamedTuple):
     path: str  # in programs
     is_read_only: bool
     needs_approval: bool
+    private_mark: str = ""
 
 
 class ToolCaller(Protocol):
@@ -88,6 +90,10 @@ class ToolCaller(Protocol):
     @property
     def is_run_closed(self) -> Callable[[], bool]:
         """Return whether the calling program has ended."""
+        ...
+
+    async def store_attachment(self, path: str, data: str, private: str) -> bool:
+        """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
         ...
 
 
@@ -116,9 +122,9 @@ class RegisteredServer(NamedTuple):
         if self.problem or self.approvals is None:
             return {name: (f"the server {name} waits for a person: {self.problem}", hint)}
         reasons: dict[str, tuple[str, str]] = {}
-        for tool, why in self.approvals.refused.items():
+        for tool, refusal in self.approvals.refused.items():
             path = f"{name}.{get_program_name(self.approvals, tool)}"
-            reasons[path] = (f"{path} waits for a person: it {REFUSAL_MESSAGES[why]}", hint)
+            reasons[path] = (f"{path} waits for a person: it {refusal.message}", hint)
         return reasons
 
 
@@ -225,7 +231,8 @@ class Gateway:
             accepted_marks=entry.accepted_marks,
         )
         path = f"{server}.{approved.program_name}"
-        tool = RemoteTool(server, remote_name, path, definition.effect is Effect.READ, definition.approval)
+        is_read_only = definition.effect is Effect.READ
+        tool = RemoteTool(server, remote_name, path, is_read_only, definition.approval, definition.private_mark)
         return ForeignOperation(definition, partial(self.call_tool, tool))
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -239,7 +246,7 @@ class Gateway:
             self._approver.redeem(caller.approval, format_call_subject(tool.path, to_json(arguments)))
         if caller.call.key is not None:
             return await self._call_tool_once(tool, caller, arguments)
-        result = await _wait_for_result(self.start_call(tool, to_json(arguments)), caller)
+        result = await _wait_for_result(tool, self.start_call(tool, to_json(arguments)), caller)
         if not tool.is_read_only:
             caller.database.defer_write(partial(_record_call, caller.call))
         return result
@@ -250,10 +257,10 @@ class Gateway:
         receipt = await database.write(lambda tx: calls.begin_call(tx, call))
         if receipt is not None:
             return json.loads(receipt)
-        pending: LoopTask[Any] | None = None
+        pending: LoopTask[ToolResult] | None = None
         try:
             pending = self.start_call(tool, to_json(arguments))
-            result = to_json(await _wait_for_result(pending, caller))
+            result = to_json(await _wait_for_result(tool, pending, caller))
         except BaseException as error:
             was_sent = pending is not None and pending.started.is_set()
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
@@ -262,7 +269,7 @@ class Gateway:
         await database.write(lambda tx: calls.finish_call(tx, call, result))
         return result
 
-    def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[Any]":
+    def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[ToolResult]":
         """Start a call on the gateway's event loop and return its task, which any thread can wait for or cancel."""
         self._refresh_if_changed()
         server = self.get_server(tool.server)
@@ -292,7 +299,7 @@ class Gateway:
         stop = "athena daemon stop" if holder.get("daemon") else "stop it"
         return f"Athena's server is process {os.getpid()}: {stop}, then start it again where {variable} is set"
 
-    def _store_refusals(self, name: str, refused: Mapping[str, RefusalReason]) -> None:
+    def _store_refusals(self, name: str, refused: Mapping[str, Refusal]) -> None:
         """Store the tools that differ from the approved ones, so that no process offers or calls them."""
         if (server := self._servers.get(name)) is not None and server.approvals is not None:
             self._approval_store.write_refusals(name, server.approvals.at, dict(refused))
@@ -362,12 +369,19 @@ class Gateway:
     # --- commands of a person -----------------------------------------------------------------------------------------
 
     async def fetch_tools(self, name: str) -> tuple[ToolDefinitions, int]:
-        """Connect a server, approved or not, and return the tools that it offers now and how many were left out."""
+        """Connect a server, approved or not, and return the tools that it offers now and how many were left out.
+
+        Every process refuses from now on what differs from the approved tools, whatever a person decides.
+        """
+        server = self.get_server(name)
         try:
-            return await self._pool.fetch_tools(name, self.get_server(name).config)
+            offered, left_out = await self._pool.fetch_tools(name, server.config)
         except AthenaError as error:
             self._approval_store.write_failure(name, str(error))
             raise
+        if server.approvals is not None and server.is_usable:
+            self._store_refusals(name, compare_tools(server.approvals, offered))
+        return offered, left_out
 
     def add_servers(self, entries: list[ServerEntry]) -> None:
         """Add servers to servers.json; an entry replaces one of its name that was never approved."""
@@ -413,18 +427,34 @@ class Gateway:
             self._connections.close()
 
 
-async def _wait_for_result(pending: "LoopTask[Any]", caller: ToolCaller) -> Any:
+async def _wait_for_result(tool: RemoteTool, pending: "LoopTask[ToolResult]", caller: ToolCaller) -> Any:
     """Wait for the result; cancel the call when the caller stops waiting or its program ends."""
     try:
         if get_running_loop() is not None:
-            return await pending.outcome
+            return await _store_attachments(tool, await pending.outcome, caller)
         while not pending.outcome.wait(RUN_POLL_INTERVAL_S):
             if caller.is_run_closed():
                 raise LimitExceeded("the run has ended", hint="nothing more is done for it")
-        return pending.outcome.result()
+        return await _store_attachments(tool, pending.outcome.result(), caller)
     except BaseException:
         pending.cancel()
         raise
+
+
+async def _store_attachments(tool: RemoteTool, result: ToolResult, caller: ToolCaller) -> Any:
+    """Store the binary data of a result where its handles say, and return the value."""
+    for position, (handle, data) in enumerate(result.attachments):
+        if "path" not in handle:
+            continue
+        if position >= MAX_ATTACHMENTS:
+            problem = f"an answer keeps at most {MAX_ATTACHMENTS} attachments"
+        else:
+            is_stored = await caller.store_attachment(handle["path"], data, tool.private_mark)
+            problem = "" if is_stored else "the workspace has no room for it"
+        if problem:
+            del handle["path"]
+            handle["note"] = f"it was not kept: {problem}"
+    return result.value
 
 
 async def _record_call(call: Call, tx: Transaction) -> None:
@@ -440,9 +470,9 @@ def _format_unset_variables(variables: list[str]) -> str:
     return f"needs {names}, which {'is' if len(variables) == 1 else 'are'} not set"
 
 
-def _format_refusals(refused: Mapping[str, RefusalReason]) -> list[str]:
+def _format_refusals(refused: Mapping[str, Refusal]) -> list[str]:
     """Return a line for each of the first refused tools; these names have no approval, so they are cut short."""
-    lines = [f"{_format_tool_name(tool)}: {why}" for tool, why in islice(refused.items(), MAX_LISTED_REFUSALS)]
+    lines = [f"{_format_tool_name(tool)}: {refusal}" for tool, refusal in islice(refused.items(), MAX_LISTED_REFUSALS)]
     return [*lines, f"and {len(refused) - MAX_LISTED_REFUSALS} more"] if len(refused) > MAX_LISTED_REFUSALS else lines
 
 

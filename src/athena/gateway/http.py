@@ -34,7 +34,7 @@ async def open_http_streams(
             last = b""
             async for chunk in self._inner:
                 if LIST_CHANGED_BYTES in last + chunk:
-                    monitor.tools_changed = True
+                    monitor.change_count += 1
                 last = chunk[-len(LIST_CHANGED_BYTES) :]
                 size, events = size + len(chunk), events + chunk.count(b"\ndata:")
                 values += sum(map(chunk.count, VALUE_MARKERS))

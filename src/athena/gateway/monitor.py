@@ -27,7 +27,7 @@ class ConnectionMonitor:
     def __init__(self) -> None:
         self.ended = asyncio.Event()
         self.violation = ""  # the limit that the server broke
-        self.tools_changed = True  # the tools must be compared before the next call
+        self.change_count, self.compared_count = 1, 0  # of the tools; a notice may come while they are listed
         self.stderr_tail = b""
         self._message_count = self._request_count = self._byte_count = 0
         self._stderr_level, self._stderr_at = 0.0, 0.0  # bytes in the bucket, and when they were counted
@@ -43,6 +43,11 @@ class ConnectionMonitor:
     @http_status.setter
     def http_status(self, status: int) -> None:
         _http_status.get([0])[0] = status
+
+    @property
+    def tools_changed(self) -> bool:
+        """Whether the tools must be compared before the next call."""
+        return self.change_count != self.compared_count
 
     def reset_counts(self) -> None:
         """Reset the counts that hold between two calls."""
@@ -84,7 +89,7 @@ class ConnectionMonitor:
 
     def record_notification(self, method: str) -> None:
         if method == LIST_CHANGED:
-            self.tools_changed = True
+            self.change_count += 1
 
     def record_unparsed_line(self, line: bytes) -> None:
         """Keep a line on standard output that is no JSON-RPC message."""

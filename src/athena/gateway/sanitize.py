@@ -37,11 +37,10 @@ _KEYWORD_TYPES: dict[str, Any] = {
 
 
 def sanitize_text(text: Any, max_chars: int) -> str:
-    """Remove invisible characters and cut the text; return an empty one for other types."""
+    """Escape invisible characters and cut the text; return an empty one for other types."""
     if not isinstance(text, str):
         return ""
-    visible = text[: 4 * max_chars]
-    visible = visible.translate(dict.fromkeys(map(ord, texts.find_invisible_chars(visible, LINE_SEPARATORS))))
+    visible = texts.escape_invisible(text[: 4 * max_chars], LINE_SEPARATORS)
     visible = visible.replace('"""', "'''").strip()
     return visible if len(visible) <= max_chars else f"{visible[: max_chars - 3].rstrip()}..."
 
@@ -64,13 +63,13 @@ def split_description(description: Any) -> tuple[str, str]:
 
 def escape_hidden(text: str) -> str:
     """Replace invisible characters and line breaks by their code points, so that a text cannot imitate our output."""
-    return "".join(f"<U+{ord(char):04X}>" if texts.is_invisible(char) else char for char in text)
+    return texts.escape_invisible(text)
 
 
 def has_hidden_text(value: Any) -> bool:
     """Return whether a definition contains invisible characters anywhere."""
     if isinstance(value, str):
-        return bool(texts.find_invisible_chars(value, LINE_SEPARATORS))
+        return texts.escape_invisible(value, LINE_SEPARATORS) != value
     if isinstance(value, dict):
         return any(has_hidden_text(key) or has_hidden_text(item) for key, item in value.items())
     return isinstance(value, list) and any(map(has_hidden_text, value))
@@ -136,4 +135,4 @@ def _is_visible(value: Any) -> bool:
         return all(_is_visible(key) and _is_visible(item) for key, item in value.items())
     if isinstance(value, list):
         return all(map(_is_visible, value))
-    return not isinstance(value, str) or not texts.find_invisible_chars(value)
+    return not isinstance(value, str) or texts.escape_invisible(value) == value

@@ -26,6 +26,7 @@ MAX_UNANSWERED_CALLS = 3  # in a row, before the connection is closed
 MAX_TOOL_PAGES = 100
 MAX_ERROR_CHARS = 300
 TOOL_RECHECK_INTERVAL_S = 300.0
+UNHEARD_RECHECK_INTERVAL_S = 5.0  # for a server that announces changes on a stream that we do not open
 LAST_OUTPUT_WAIT_S = 0.3  # output of a server that has ended may still be in its pipes
 DISCONNECT_TIMEOUT_S = 0.5
 CONNECTION_CLOSED_CODE = -32000  # of the SDK
@@ -60,7 +61,7 @@ class ServerConnection:
         name: str,
         entry: ServerEntry,
         environ: Mapping[str, str],
-        verify: Callable[[approvals.ToolListing], Mapping[str, approvals.RefusalReason]],
+        verify: Callable[[approvals.ToolListing], Mapping[str, approvals.Refusal]],
         load_auth: Callable[[], Any],
         approved: Any = None,
         data_folder: str | None = None,
@@ -69,7 +70,7 @@ class ServerConnection:
         self._verify, self._load_auth, self._data_folder = verify, load_auth, data_folder
         self.approvals = approved  # `verify` compares the tools with these
         self.error = ""  # why the last attempt to connect failed
-        self._refusals: Mapping[str, approvals.RefusalReason] = {}
+        self._refusals: Mapping[str, approvals.Refusal] = {}
         self._client: Any = None
         self._connection_task: asyncio.Task[None] | None = None
         self._monitor = ConnectionMonitor()
@@ -81,6 +82,7 @@ class ServerConnection:
         self._closed = False
         self._retry_at = 0.0
         self._compared_at = 0.0
+        self._has_unheard_changes = False
         self._mode = "auto"  # "legacy" once the server turned out to speak an older protocol version
 
     @property
@@ -94,7 +96,7 @@ class ServerConnection:
 
     def invalidate_tools(self) -> None:
         """Compare the tools again before the next call, since a person approved others."""
-        self._monitor.tools_changed = True
+        self._monitor.change_count += 1
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -120,17 +122,20 @@ class ServerConnection:
         client = await self.ensure_connected()
         monitor = self._monitor  # of this connection: during the call another one may replace it
         stderr_before = monitor.stderr_bytes  # errors quote only the output of this call
-        if why := self._refusals.get(tool):
-            raise create_refusal_error(self.name, tool, why)
         try:
-            # the timeout starts after the wait for a slot, so that a call does not pay for those before it
-            async with self._call_slots, asyncio.timeout(self.config.timeout_s):
-                if monitor.ended.is_set():
+            async with self._call_slots:
+                if monitor.tools_changed and self._is_current(monitor):  # announced during the wait for a slot
+                    await self.ensure_connected()
+                if refusal := self._refusals.get(tool):
+                    raise create_refusal_error(self.name, tool, refusal)
+                if monitor.ended.is_set() or monitor is not self._monitor:
                     raise SessionExpired("it has ended")
                 monitor.reset_counts()
                 on_begin()
-                request = asyncio.ensure_future(client.call_tool(tool, arguments))
-                result = await self._wait_for_response(request, monitor)
+                # the timeout starts after the wait for a slot, so that a call does not pay for those before it
+                async with asyncio.timeout(self.config.timeout_s):
+                    request = asyncio.ensure_future(client.call_tool(tool, arguments))
+                    result = await self._wait_for_response(request, monitor)
         except TimeoutError:
             raise await self._record_timeout(tool, monitor, stderr_before, is_read_only) from None
         except AthenaError:
@@ -244,7 +249,8 @@ class ServerConnection:
 
     @property
     def _is_recently_compared(self) -> bool:
-        return not self._monitor.tools_changed and time.monotonic() <= self._compared_at + TOOL_RECHECK_INTERVAL_S
+        interval_s = UNHEARD_RECHECK_INTERVAL_S if self._has_unheard_changes else TOOL_RECHECK_INTERVAL_S
+        return not self._monitor.tools_changed and time.monotonic() <= self._compared_at + interval_s
 
     async def _recheck_tools(self) -> bool:
         """Compare the tools on the open connection; return False if it has ended without our noticing."""
@@ -304,6 +310,9 @@ class ServerConnection:
                 # the SDK would match patterns of the server's own schema, which can take for ever
                 client.session.validate_tool_result = _skip_validation  # type: ignore[method-assign]
                 self._mode = "auto" if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
+                tools = client.server_capabilities.tools
+                is_heard = self.config.transport == "stdio" and self._mode == "legacy"
+                self._has_unheard_changes = bool(tools and tools.list_changed and not is_heard)
                 if not connected.done():
                     connected.set_result(client)
                 waits = [asyncio.ensure_future(event.wait()) for event in (stop, ended)]
@@ -318,8 +327,9 @@ class ServerConnection:
 
     async def _compare_tools(self, client: Any) -> None:
         """List the tools and store which of them are not as approved."""
+        monitor, change_count = self._monitor, self._monitor.change_count
         self._refusals = self._verify(await self._list_tools(client))
-        self._monitor.tools_changed, self._compared_at = False, time.monotonic()
+        monitor.compared_count, self._compared_at = change_count, time.monotonic()
 
     async def _list_tools(self, client: Any) -> approvals.ToolListing:
         """Read the pages of the tool list up to our limits."""
@@ -396,9 +406,9 @@ class ServerConnection:
         await self._disconnect()
 
 
-def create_refusal_error(server: str, tool: str, why: approvals.RefusalReason) -> Denied:
+def create_refusal_error(server: str, tool: str, refusal: approvals.Refusal) -> Denied:
     return Denied(
-        f"{server}: the tool {tool!r:.100} {approvals.REFUSAL_MESSAGES[why]}",
+        f"{server}: the tool {tool!r:.100} {refusal.message}",
         hint=f"a person looks at it: athena servers approve {server}",
     )
 

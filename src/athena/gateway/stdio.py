@@ -26,6 +26,7 @@ INHERITED_VARIABLES = frozenset((
     "NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 ))
 # fmt: on
+FIXED_VARIABLES = {"PYTHONHASHSEED": "0"}  # servers in Python list sets in the same order at each start
 
 _unreaped_pids: set[int] = set()  # supervisors to wait for, or they stay zombies
 
@@ -116,7 +117,7 @@ def build_environment(environ: Mapping[str, str], configured: Mapping[str, str])
     inherited = {
         name: value for name, value in environ.items() if name in INHERITED_VARIABLES or name.startswith("LC_")
     }
-    return inherited | dict(configured)
+    return inherited | FIXED_VARIABLES | dict(configured)
 
 
 @asynccontextmanager

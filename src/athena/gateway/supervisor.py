@@ -19,6 +19,7 @@ POLL_INTERVAL_S = 0.01
 
 def main() -> None:
     folder, argv = sys.argv[1], sys.argv[2:]
+    close_inherited_files()
     os.set_inheritable(LIFELINE_FD, False)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -41,6 +42,14 @@ def main() -> None:
         if (exit_code := poll_exit_code(child)) is not None:
             signal_group(child, signal.SIGKILL)  # children that it left behind
             os._exit(exit_code)
+
+
+def close_inherited_files() -> None:
+    """Close all files but the four that the gateway means to pass on."""
+    for name in os.listdir("/dev/fd"):
+        if int(name) > LIFELINE_FD:
+            with contextlib.suppress(OSError):  # the listing itself had one
+                os.close(int(name))
 
 
 def exec_server(argv: list[str], folder: str) -> None:

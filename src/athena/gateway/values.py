@@ -1,8 +1,9 @@
 """Values of servers: status and tools as operations return them, and the result of a call as plain JSON."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from athena.core.attachments import Attachment, create_attachment
 from athena.core.types import MAX_JSON_DEPTH, is_too_deep
 from athena.errors import InvalidInput, LimitExceeded
 from athena.gateway import sanitize
@@ -31,7 +32,14 @@ class ServerTool:
     signature: str
 
 
-def convert_tool_result(path: str, result: Any) -> Any:
+class ToolResult(NamedTuple):
+    """The value of a call, and the binary data whose handles it contains."""
+
+    value: Any
+    attachments: list[Attachment]
+
+
+def convert_tool_result(path: str, result: Any) -> ToolResult:
     """Return the value of an SDK result; raise the tool's own message if it failed."""
     blocks = list(result.content or ())
     if result.is_error:
@@ -39,28 +47,40 @@ def convert_tool_result(path: str, result: Any) -> Any:
         raise InvalidInput(
             f"{path} failed: {sanitize.sanitize_text(message, MAX_ERROR_CHARS)}", hint="these are the server's words"
         )
+    values = [_convert_block(block) for block in blocks]
+    attachments = [value for value in values if isinstance(value, Attachment)]
     structured = result.structured_content
     if structured is not None:
         if is_too_deep(structured):
             raise LimitExceeded(f"{path} answered with more than {MAX_JSON_DEPTH} levels", hint="ask it for less")
         is_wrapped = isinstance(structured, dict) and list(structured) == ["result"]
-        return structured["result"] if is_wrapped else structured
-    values = [_convert_block(block) for block in blocks]
-    return values[0] if len(values) == 1 else values or None
+        return ToolResult(
+            _add_attachments(structured["result"] if is_wrapped else structured, attachments), attachments
+        )
+    values = [value.handle if isinstance(value, Attachment) else value for value in values]
+    return ToolResult(values[0] if len(values) == 1 else values or None, attachments)
+
+
+def _add_attachments(value: Any, attachments: list[Attachment]) -> Any:
+    """Return a structured value with the handles of what came beside it."""
+    if not attachments:
+        return value
+    fields = value if isinstance(value, dict) and "attachments" not in value else {"result": value}
+    return fields | {"attachments": [attachment.handle for attachment in attachments]}
 
 
 def _convert_block(block: Any) -> Any:
     if block.type == "text":
         return _parse_text(block.text)
     if block.type in ("image", "audio"):
-        return {"type": block.type, "mimeType": block.mime_type, "bytes": len(block.data) * 3 // 4}
+        return create_attachment(block.type, block.data)
     if block.type == "resource_link":
         return {"type": "resource_link", "uri": str(block.uri), "name": block.name}
     resource = getattr(block, "resource", None)
-    value: dict[str, Any] = {"type": str(block.type), "uri": str(getattr(resource, "uri", ""))}
-    if isinstance(text := getattr(resource, "text", None), str):
-        return value | {"text": text}
-    return value | {"bytes": len(getattr(resource, "blob", "") or "") * 3 // 4}
+    uri = str(getattr(resource, "uri", ""))
+    if isinstance(blob := getattr(resource, "blob", None), str):
+        return create_attachment("resource", blob, uri=uri)
+    return {"type": str(block.type), "uri": uri, "text": str(getattr(resource, "text", ""))}
 
 
 def _parse_text(text: str) -> Any:

@@ -24,36 +24,14 @@ def create_draft(
     """Return a draft that holds no secrets and nothing that a database engine cannot store."""
     text, text_kinds = redaction.redact(clean_text(content))
     fields = [list(clean_tags(tags)), clean_name(memory_type, "memory_type"), clean_metadata(metadata)]
-    (safe_tags, safe_type, safe_metadata), field_kinds = _redact_value(fields)
+    (safe_tags, safe_type, safe_metadata), field_kinds = redaction.redact_json(fields)
     return Draft(text, clean_tags(safe_tags), safe_type, safe_metadata, importance, (*text_kinds, *field_kinds))
-
-
-def _redact_value(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """Redact every text inside a JSON value; return it with the kinds of the secrets."""
-    if isinstance(value, str):
-        return redaction.redact(value)
-    if isinstance(value, dict):
-        fields = [_redact_field(key, item) for key, item in value.items()]
-        return {key: item for key, item, _ in fields}, tuple(kind for *_, kinds in fields for kind in kinds)
-    if isinstance(value, list):
-        items = [_redact_value(item) for item in value]
-        return [item for item, _ in items], tuple(kind for _, kinds in items for kind in kinds)
-    return value, ()
-
-
-def _redact_field(key: str, value: Any) -> tuple[str, Any, tuple[str, ...]]:
-    """Redact a key and its value, also a value that is a secret only because of its key, such as `password`."""
-    (safe_key, key_kinds), (safe_value, kinds) = redaction.redact(key), _redact_value(value)
-    if isinstance(value, str) and not key_kinds and not kinds:
-        kinds = redaction.redact(f'{key}="{value}"').kinds[:1]
-        safe_value = f"[SECRET:{kinds[0]}]" if kinds else safe_value
-    return safe_key, safe_value, (*key_kinds, *kinds)
 
 
 def clean_facts(metadata: Mapping[str, Any] | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return metadata that can be stored, without secrets, and the kinds of the secrets."""
     cleaned: dict[str, Any]
-    cleaned, kinds = _redact_value(clean_metadata(metadata))
+    cleaned, kinds = redaction.redact_json(clean_metadata(metadata))
     return cleaned, kinds
 
 
@@ -64,7 +42,7 @@ def redact_name(text: str, name: str) -> str:
 
 def clean_field(name: str, text: str, max_chars: int) -> tuple[str, tuple[str, ...]]:
     """Return a text that metadata will hold under `name`, without secrets, and the kinds of the secrets."""
-    _, cleaned, kinds = _redact_field(name, clean_text(text.strip(), name))
+    _, cleaned, kinds = redaction.redact_field(name, clean_text(text.strip(), name))
     if len(cleaned) > max_chars:
         raise InvalidInput(f"{name} has {len(cleaned):,} characters; at most {max_chars:,} are allowed")
     return cleaned, kinds
@@ -110,7 +88,7 @@ def clean_changes(
         "metadata": None if metadata is None else clean_metadata(metadata),
         "importance": importance,
     }
-    changes, kinds = _redact_value({name: value for name, value in fields.items() if value is not None})
+    changes, kinds = redaction.redact_json({name: value for name, value in fields.items() if value is not None})
     if not changes:
         raise InvalidInput("nothing to change: give content, tags, memory_type, metadata or importance")
     if "tags" in changes:

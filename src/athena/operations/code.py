@@ -9,6 +9,7 @@ from athena.operations.context import Context
 from athena.programs.values import EngineName, Past, Result
 from athena.programs.workspace import clean_name
 
+MAX_PROGRAM_S = 600  # as long as a tool of a server may take; computing has a limit of its own
 RunId = Annotated[str, Param("The run's id.", least=1, most=64)]
 
 
@@ -22,7 +23,7 @@ RunId = Annotated[str, Param("The run's id.", least=1, most=64)]
 async def execute_code(
     ctx: Context,
     code: Annotated[str, Param("A Python program; operations are functions of their category, without await.")],
-    timeout_s: Annotated[float, Param("Seconds until it is stopped.", least=0.05, most=60)] = 30.0,
+    timeout_s: Annotated[float, Param("Seconds until it is stopped.", least=0.05, most=MAX_PROGRAM_S)] = 30.0,
     workspace: params.Workspace = None,
     engine: Annotated[EngineName, Param("auto chooses; python runs all of the standard library.")] = "auto",
 ) -> Result:

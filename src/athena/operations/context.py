@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from athena.core import tokens
+from athena.core import redaction, tokens
 from athena.core.approval import Approval
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.hashing import hash_text
@@ -19,6 +19,7 @@ from athena.gateway.gateway import Gateway
 from athena.memory.documents.access import FileAccess, find_project_roots
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
+from athena.programs.workspace import clean_name, put_text
 from athena.storage import usage
 from athena.storage.call_log import CallLog
 from athena.storage.database import Database
@@ -81,6 +82,11 @@ class Context:
         roots = (*find_project_roots(self.scope.project), *self.document_roots)
         return FileAccess(self.gateway.home, is_confined=self.caller not in PEOPLE, roots=roots)
 
+    def __post_init__(self) -> None:
+        # the key is stored, and must match again; of one that holds a secret a hash is used throughout
+        if self.idempotency_key is not None and redaction.redact(self.idempotency_key).kinds:
+            object.__setattr__(self, "idempotency_key", f"sha256:{hash_text(self.idempotency_key)}")
+
     @property
     def call(self) -> Call:
         """The call in progress, which a write records in its own transaction."""
@@ -99,6 +105,11 @@ class Context:
     @property
     def database(self) -> Database:
         return self.store.database
+
+    async def store_attachment(self, path: str, data: str, private: str) -> bool:
+        """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
+        name, now = clean_name(self.workspace), self.store.clock()
+        return await self.database.write(lambda tx: put_text(tx, self.scope, name, path, data, now, private))
 
     def for_program(
         self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads

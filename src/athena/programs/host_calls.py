@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -62,7 +63,8 @@ class HostCalls:
         if operation.private_mark:
             self._caller.private_reads.marks.add(operation.private_mark)
         work = invoke(self._caller.catalog, operation.name, arguments, self._caller)
-        return to_json(run_sync(work, is_stopped=is_run_closed))  # the operation ends with its program
+        with self._sandbox.wait_outside() if operation.is_foreign else nullcontext():
+            return to_json(run_sync(work, is_stopped=is_run_closed))  # the operation ends with its program
 
     def _list_refused_marks(self, operation: AnyOperation) -> list[str]:
         """Return the private sources that this run has read and that the server of a tool may not get."""
@@ -86,9 +88,9 @@ class HostCalls:
         operation.check_arguments(arguments)  # a call that would fail anyway must not wait for a person
         if approved is not None and (self._operations.get(approved[0]), approved[1]) == (operation, arguments):
             return
-        message = f"{operation.name} needs a person's approval"
-        if refused_marks:
-            message += f": this run has read {' and '.join(refused_marks)}, which {operation.category} may not get"
+        reason = f"this run has read {' and '.join(refused_marks)}, which {operation.category} does not accept"
+        reason = reason if refused_marks else ""
+        message = f"{operation.name} needs a person's approval{reason and f': {reason}'}"
         if self._is_nested:
             raise ApprovalNeeded(f"{message}, and a skill inside of a program cannot wait", hint="call it outside")
         scope = self._caller.scope
@@ -96,7 +98,9 @@ class HostCalls:
         if paused >= MAX_PAUSED_RUNS:
             message = f"{message}, and {paused} programs of this project wait for one already"
             raise LimitExceeded(message, hint="a person decides: athena approve")
-        raise NeedsApproval(message, hint="athena approve RUN_ID", request={"operation": operation.path})
+        raise NeedsApproval(
+            message, hint="athena approve RUN_ID", request={"operation": operation.path, "reason": reason}
+        )
 
     def _record_first_write(self) -> None:
         with self._lock:

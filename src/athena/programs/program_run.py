@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from athena.core.threads import run_sync, sleep
+from athena.core.threads import run_in_thread, run_sync, sleep
 from athena.core.values import Scope
 from athena.errors import AthenaError, Conflict
 from athena.memory import rows
@@ -17,7 +17,7 @@ from athena.programs.namespace import build_names
 from athena.programs.sandbox import Namespace, Program, Run, Sandbox, is_run_closed
 from athena.programs.sandbox.run import ActiveRun
 from athena.programs.values import EngineName, ProgramCaller, Result, Skill
-from athena.programs.workspace import put_handle
+from athena.programs.workspace import dump_handle, put_handle
 from athena.storage import calls, runs, scopes, workspaces
 from athena.storage.database import Transaction
 from athena.storage.privacy import PrivateReads
@@ -56,6 +56,7 @@ class ProgramRun:
         self.has_key = context.call.key is not None
         self.fingerprint = context.call.arguments_digest
         self.claimed_at: float | None = None
+        self.handle_text: str | None = None  # of a result that is too long to show
 
     @classmethod
     async def create(
@@ -197,6 +198,8 @@ class ProgramRun:
         if self.keeps_variables:
             now = self.context.store.clock()
             after = run_record.find_changed_workspace(self.runner.key, self.workspace_row, run.state, now)
+        if run.truncated:  # before the transaction, since it takes a while
+            self.handle_text = await run_in_thread(dump_handle, run.value)
         if self.is_stored or after or run.truncated or run.pause or self.has_key or self.has_new_marks:
             return await self.database.write(partial(self._write_result, run, after))
         await self.database.sync()  # reads write too, e.g. a briefing
@@ -210,9 +213,9 @@ class ProgramRun:
     async def _write_result(self, run: Run, after: WorkspaceRow | None, tx: Transaction) -> Result:
         clock = self.context.store.clock
         handle = None
-        if run.truncated:
+        if run.truncated and self.handle_text is not None:
             handle = await put_handle(
-                tx, self.scope, self.workspace, self.run_id, run.value, clock(), str(self.private_reads)
+                tx, self.scope, self.workspace, self.run_id, self.handle_text, clock(), str(self.private_reads)
             )
         if after is not None:
             lost = await run_record.write_variables(
@@ -264,7 +267,8 @@ class ProgramRun:
         """Return, as JSON, the call that a paused run waits for and what `resume` needs."""
         if run.pause is None:
             return None
-        waiting_call = {"operation": run.pause.path, "arguments": dict(run.pause.arguments)}
+        reason = run.pause.request.get("reason", "")
+        waiting_call = {"operation": run.pause.path, "arguments": dict(run.pause.arguments), "reason": reason}
         variables = self.workspace_row.updated if self.keeps_variables else None
         return json.dumps(waiting_call | {"owner": self.workspace_row.owner, "variables": variables})
 

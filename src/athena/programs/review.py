@@ -49,6 +49,7 @@ class RunReview:
     variables: dict[str, Any]  # of earlier programs, that this one uses
     unknown_names: list[str]  # of earlier programs, whose source or value is not stored
     calls_made: dict[str, int]  # before the pause, by operation
+    private_reads: list[str]  # what it has read that is private: files, or server:NAME
     subject: str
 
 
@@ -87,6 +88,7 @@ def review_run(
         {name: value for name, value in state.plain.items() if name in words},
         sorted(words & set(state.known) - set(state.plain) - set(state.sources)),
         {name: counts["done"] + counts["failed"] for name, counts in head["made"].items()},
+        row.private.split(),
         f"run {row.id} {digest_subject(project, row.snapshot, *shown_skills)}",
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from athena.core.clock import Clock
 from athena.core.hashing import create_serial
+from athena.core.redaction import redact_json
 from athena.core.types import to_json
 from athena.core.values import Scope
 from athena.errors import InvalidInput
@@ -22,7 +23,7 @@ MAX_VARIABLES_BYTES = 256 << 20  # of a project
 MAX_WORKSPACES = 100  # of a project, with variables
 MAX_LOST_NAMES = 20  # in an output
 MERGE_ATTEMPTS = 3
-LOST_AFTER_S = 600.0  # no program may run that long
+LOST_AFTER_S = 900.0  # no program may run that long
 
 
 def get_process_name() -> str:
@@ -65,7 +66,7 @@ def to_waiting(row: runs.RunRow) -> Waiting | None:
     if row.waits_for is None:
         return None
     pause = json.loads(row.waits_for)
-    return Waiting(pause["operation"], pause["arguments"])
+    return Waiting(pause["operation"], pause["arguments"], pause.get("reason", ""))
 
 
 def get_pause_owner(row: runs.RunRow) -> str:
@@ -110,8 +111,8 @@ def to_result(run: Run, run_id: str, handle: str | None) -> Result:
         fault = Fault(run.error["type"], run.error["message"], run.error["line"], run.error["hint"])
     waiting = None
     if run.pause is not None:
-        waiting = Waiting(run.pause.path, dict(run.pause.arguments))
-        message = f"{waiting.operation} waits for a person's approval"
+        waiting = Waiting(run.pause.path, dict(run.pause.arguments), run.pause.request.get("reason", ""))
+        message = f"{waiting.operation} waits for a person's approval{waiting.reason and f': {waiting.reason}'}"
         fault = Fault("ApprovalNeeded", message, hint=f"a person decides: athena approve {run_id} (or --refuse)")
     output = run.output
     if run.lost:
@@ -132,7 +133,8 @@ def to_result(run: Run, run_id: str, handle: str | None) -> Result:
 
 
 def dump_result(result: Result) -> str:
-    return json.dumps(to_json(result), ensure_ascii=False)
+    """Return a result as it is stored, without secrets; only the caller of the run itself gets it whole."""
+    return json.dumps(redact_json(to_json(result))[0], ensure_ascii=False)
 
 
 async def write_variables(

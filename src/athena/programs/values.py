@@ -69,6 +69,7 @@ class Waiting:
 
     operation: str
     arguments: dict[str, Any]
+    reason: str = ""  # why it waits, if not because the operation always does
 
 
 @dataclass(frozen=True, slots=True)

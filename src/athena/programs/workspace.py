@@ -7,12 +7,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from athena.core.attachments import HANDLES_PREFIX
+from athena.core.redaction import redact, redact_json
 from athena.core.text import make_storable, normalize_text
+from athena.core.threads import run_in_thread
 from athena.core.values import Call, Page, Scope
 from athena.errors import InvalidInput, LimitExceeded, NotFound
 from athena.storage import calls, workspaces
 from athena.storage.database import Database, Transaction
-from athena.storage.workspaces import HANDLES_PREFIX
 
 DEFAULT_WORKSPACE = "default"
 MAX_HANDLES = 50  # files with long results, of a workspace
@@ -73,8 +75,14 @@ async def write_file(
     """Write a whole file; an existing one is replaced."""
     name, path = clean_name(workspace), clean_path(path)
     if path.startswith(HANDLES_PREFIX):
-        raise InvalidInput(f"{HANDLES_PREFIX} is where Athena keeps long results", hint="choose another folder")
+        raise InvalidInput(
+            f"{HANDLES_PREFIX} is where Athena keeps long results and attachments", hint="choose another folder"
+        )
+    if redact(path).kinds:
+        raise InvalidInput("a path must hold no secret", hint="choose another name for the file")
     text = _to_text(path, content)
+    if len(text) <= MAX_FILE_BYTES:
+        text = await run_in_thread(redact_content, path, text)
     size = len(text.encode())
     if size > MAX_FILE_BYTES:
         raise LimitExceeded(
@@ -121,6 +129,18 @@ def _to_text(path: str, content: Any) -> str:
         return make_storable(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"content must be text or plain JSON values: {error}"[:300]) from None
+
+
+def redact_content(path: str, text: str) -> str:
+    """Return the text of a file without secrets; JSON stays JSON."""
+    redacted = redact(text)
+    if redacted.kinds and path.lower().endswith(".json"):
+        try:
+            value = redact_json(json.loads(text))[0]
+            return json.dumps(value, ensure_ascii=False, indent=1 if "\n" in text else None)
+        except (ValueError, RecursionError):
+            return redacted.text
+    return redacted.text
 
 
 def _to_csv(rows: list[Any]) -> str:
@@ -210,21 +230,33 @@ async def delete_file(database: Database, workspace: str | None, path: str, call
     return await database.write(delete_once)
 
 
-async def put_handle(
-    tx: Transaction, scope: Scope, workspace: str, run_id: str, value: Any, now: float, private: str = ""
-) -> str | None:
-    """Store a run's long result and return its path, deleting the oldest ones to make room; None if it does not fit."""
-    path = f"{HANDLES_PREFIX}{run_id}.json"
+def dump_handle(value: Any) -> str | None:
+    """Return a run's long result as it is stored, without secrets; None if it is too long."""
     text = make_storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return redact_content(".json", text) if len(text.encode()) <= MAX_HANDLE_BYTES else None
+
+
+async def put_handle(
+    tx: Transaction, scope: Scope, workspace: str, run_id: str, text: str, now: float, private: str = ""
+) -> str | None:
+    """Store a run's long result and return its path; None if it does not fit."""
+    path = f"{HANDLES_PREFIX}{run_id}.json"
+    return path if await put_text(tx, scope, workspace, path, text, now, private) else None
+
+
+async def put_text(
+    tx: Transaction, scope: Scope, workspace: str, path: str, text: str, now: float, private: str
+) -> bool:
+    """Store a file among the handles, deleting the oldest ones to make room; False if it does not fit."""
     size = len(text.encode())
     if size > MAX_HANDLE_BYTES:
-        return None
-    files = await workspaces.list_files(tx, scope, workspace)
+        return False
+    files = await workspaces.list_files(tx, scope, workspace, is_upkeep=True)
     handles = sorted((file for file in files if file.path.startswith(HANDLES_PREFIX)), key=lambda file: file.updated)
     used = await workspaces.fetch_file_usage(tx, scope, workspace, path)
     is_full = not files and used.workspaces >= MAX_PROJECT_WORKSPACES
     if is_full and not await workspaces.delete_oldest_handles(tx, scope, workspace):
-        return None
+        return False
     bytes_left = min(MAX_WORKSPACE_BYTES - used.workspace_bytes, MAX_PROJECT_BYTES - used.project_bytes)
     files_left = MAX_FILES - len(files)
     while handles and (bytes_left < size or files_left < 1 or len(handles) >= MAX_HANDLES):
@@ -232,6 +264,6 @@ async def put_handle(
         await workspaces.delete_file(tx, scope, workspace, oldest.path)
         bytes_left, files_left = bytes_left + oldest.size, files_left + 1
     if bytes_left < size or files_left < 1:
-        return None
+        return False
     await workspaces.upsert_file(tx, scope, workspace, path, text, size, now, private)
-    return path
+    return True

@@ -25,7 +25,7 @@ RELOADABLE_PREFIXES = ("hooks_", "daemon_")  # a change of any other setting end
 def main() -> None:
     """Run the daemon of a data folder, or exit at once if a server holds the lock."""
     home = sys.argv[1]
-    os.closerange(3, 256)  # files inherited from the parent
+    _close_inherited_files()
     if os.getpid() != os.getsid(0):
         os.setsid()
     try:
@@ -49,6 +49,13 @@ def main() -> None:
         if isinstance(error, AthenaError):
             sys.exit(f"{error} ({error.hint})" if error.hint else str(error))
         raise
+
+
+def _close_inherited_files() -> None:
+    for name in os.listdir("/dev/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the listing itself had one
+                os.close(int(name))
 
 
 def _run_server(home: str, server_lock: lock.ServerLock) -> None:

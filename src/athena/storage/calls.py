@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from athena.core.redaction import redact_json
 from athena.core.values import Call
 from athena.errors import Conflict
 from athena.storage.database import Transaction
@@ -102,7 +103,7 @@ async def finish_call(tx: Transaction, call: Call, result: Any) -> None:
     await record_call(tx, call, "done")
     await tx.execute(
         "UPDATE receipts SET result = :result WHERE scope = :scope AND key = :key",
-        result=json.dumps(result),
+        result=json.dumps(redact_json(result)[0]),  # what a tool of another server returned may be anything
         scope=call.scope.project,
         key=call.key,
     )

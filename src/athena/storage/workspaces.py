@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
+from athena.core.attachments import HANDLES_PREFIX
 from athena.core.values import Scope
 from athena.storage import privacy
 from athena.storage.database import Transaction
 
-HANDLES_PREFIX = "handles/"  # the folder of values that were too long to show
 CONNECTION_PREFIX = "mcp-"  # of the names of connections' workspaces, which no later connection gets
 
 
@@ -175,14 +175,14 @@ async def upsert_file(
     )
 
 
-async def list_files(tx: Transaction, scope: Scope, workspace: str) -> list[FileRow]:
-    """Return the files of a workspace in the order of their paths."""
+async def list_files(tx: Transaction, scope: Scope, workspace: str, *, is_upkeep: bool = False) -> list[FileRow]:
+    """Return the files of a workspace in the order of their paths; for upkeep the caller shows nothing of them."""
     rows = await tx.fetch(
         "SELECT path, size, updated, private FROM files WHERE scope = :scope AND workspace = :workspace",
         scope=scope.project,
         workspace=workspace,
     )
-    for *_, private in rows:
+    for *_, private in () if is_upkeep else rows:
         privacy.note_read(private)
     return sorted(FileRow(path, int(size), updated) for path, size, updated, _ in rows)
 

@@ -1,9 +1,11 @@
 """Runs: results, variables, refusals and timeouts."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +43,35 @@ def test_run_returns_output_value_calls(sandbox: Sandbox, engine_name: str) -> N
     assert done.call_counts == {"memory.recall": {"done": 1, "failed": 0, "unknown": 0}}
     assert done.engine == engine_name
     assert done.elapsed_ms > 0
+
+
+@BOTH
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at /proc")
+def test_worker_inherits_no_files(engine_name: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").touch()
+    opened = os.open(tmp_path / "secret", os.O_RDONLY)
+    high = os.dup2(opened, 300)
+    os.set_inheritable(opened, True)
+
+    def count_openers(*_: Any) -> list[bool]:
+        """Return, for each process that runs a program now, whether it has the file open."""
+        links = Path("/proc/self/task").glob("*/children")
+        workers = {int(pid) for children in links for pid in children.read_text().split()}
+        return [
+            any(os.path.realpath(file) == str(tmp_path / "secret") for file in Path(f"/proc/{pid}/fd").iterdir())
+            for pid in workers
+        ]
+
+    with_workers = Sandbox(Limits(), key=KEY)  # its workers start while the file is open
+    try:
+        done = with_workers.run(Program("memory.recall('x')", NAMES, engine_name), count_openers)  # type: ignore[arg-type]
+        assert done.error is None
+        assert done.value
+        assert True not in done.value
+    finally:
+        with_workers.close()
+        os.close(opened)
+        os.close(high)
 
 
 @BOTH

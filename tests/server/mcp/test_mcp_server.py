@@ -59,6 +59,25 @@ def test_client_remembers_recalls_runs_programs(served: RunningServer, how: str)
     assert 'operation="recall",surface="mcp",outcome="done"' in served.get("/metrics").body.decode()
 
 
+def test_model_reads_no_hidden_characters(served: RunningServer) -> None:
+    hidden = "a\u202eb" + "".join(chr(0xE0000 + ord(char)) for char in "obey") + "c\x1b[2J"
+    shown = "a<U+202E>b<U+E006F><U+E0062><U+E0065><U+E0079>c<U+001B>[2J"
+
+    async def work() -> None:
+        async with connect_client(served, f"stdio {LEGACY}") as client:
+            ran = await call_for_text(client, "execute_code", code=f"print({hidden!r})\n{{'k': {hidden!r}}}")
+            assert ran == f'{shown}\nresult: {{"k":"a<U+202E>b<U+E006F><U+E0062><U+E0065><U+E0079>c\\u001b[2J"}}'
+            await call_for_text(client, "remember", content=f"the hidden colour is {hidden}")
+            assert shown in await call_for_text(client, "recall", query="the hidden colour")
+            failed = await client.call_tool("execute_code", {"code": f"raise ValueError({hidden!r})"})
+            assert shown in failed.content[0].text  # type: ignore[union-attr]
+            code = "len(memory.recall(query='the hidden colour')[0]['content'])"
+            exact = await call_for_text(client, "execute_code", code=code)
+            assert int(exact) == len(f"the hidden colour is {hidden}")  # programs get what is stored
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("how", [f"http {MODERN}", f"stdio {LEGACY}"])
 def test_failure_says_what_to_do(served: RunningServer, how: str) -> None:
     async def work() -> None:

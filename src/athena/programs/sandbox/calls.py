@@ -1,6 +1,7 @@
 """The calls of one run: check and bind arguments, count, enforce limits, refuse calls after the end."""
 
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -75,6 +76,7 @@ class RunCalls:
         self.total = 0  # including nested programs
         self.last_path = ""  # of the latest call
         self.cpu_s = 0.0  # of nested programs
+        self._outside_count, self._outside_since, self._outside_s = 0, 0.0, 0.0  # calls of servers
         self._miss_count = 0
         self._closed = False
         self._child_cancels: list[Callable[[], None]] = []  # each ends a nested program
@@ -107,6 +109,31 @@ class RunCalls:
         if self.parent is not None:
             with self.root._guard:
                 self.root.cpu_s += cpu_s
+
+    def begin_outside_call(self) -> bool:
+        """Begin a call of a server; return whether the whole run waits for no other one."""
+        root = self.root
+        with root._guard:
+            root._outside_count += 1
+            if root._outside_count == 1:
+                root._outside_since = time.monotonic()
+            return root._outside_count == 1
+
+    def end_outside_call(self) -> bool:
+        """End a call of a server; return whether the whole run waits for no other one."""
+        root = self.root
+        with root._guard:
+            root._outside_count -= 1
+            if root._outside_count == 0:
+                root._outside_s += time.monotonic() - root._outside_since
+            return root._outside_count == 0
+
+    @property
+    def outside_s(self) -> float:
+        """The time in which the whole run waited for servers."""
+        with self.root._guard:
+            running_s = time.monotonic() - self.root._outside_since if self.root._outside_count else 0.0
+            return self.root._outside_s + running_s
 
     @property
     def counts_by_path(self) -> dict[str, CallCounts]:

@@ -11,7 +11,8 @@ def _default_run_count() -> int:
 @dataclass(frozen=True, slots=True)
 class Limits:
     source_bytes: int = 64 << 10
-    wall_s: float = 60.0  # from start to end, calls included
+    wall_s: float = 600.0  # from start to end, calls included
+    own_s: float = 60.0  # the same, without waiting for tools of servers
     cpu_s: float = 10.0  # of the program itself
     turn_s: float = 5.0  # of the program itself between two calls (Monty)
     memory_mb: int = 128  # Monty's heap
@@ -26,5 +27,6 @@ class Limits:
     state_bytes: int = 16 << 20  # variables between runs
     journal_bytes: int = 8 << 20  # replies to a CPython program's calls; with more it cannot wait for approval
     runs: int = field(default_factory=_default_run_count)  # at once in this process
+    lent_runs: int = 32  # more of them, while others wait for tools of servers
     waiting: int = 200  # runs that wait for their turn
     depth: int = 3  # programs that call operations that run programs

@@ -15,7 +15,7 @@ from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.values import MAX_HINT_CHARS, Failure, Pause, Run, Status, create_failure
 
 KILL_GRACE_S = 0.05  # how long a stopped run waits for its killed worker
-StopReason = Literal["", "timeout", "cancelled", "waited"]
+StopReason = Literal["", "timeout", "own_time", "cancelled", "waited"]
 
 
 class Output:
@@ -159,9 +159,7 @@ class ActiveRun:
         open_calls = sorted(path for path, outcomes in counts.items() if outcomes["unknown"])
         error, status = ended.error, "done"
         if self.stop_reason and (ended.worker_died or ended.error is not None):
-            error = _describe_stop(
-                self.stop_reason, self.timeout_s, "timeout_s" if self.timeout_s < self.limits.wall_s else "wall_s"
-            )
+            error = _describe_stop(self.stop_reason, self.timeout_s, self.limits)
         if error is not None:
             status = "unknown" if open_calls else "failed"
             error = _add_history(error, counts, open_calls, ended, self.calls.last_path)
@@ -195,7 +193,11 @@ def _cast_status(status: str) -> Status:
     return status  # type: ignore[return-value]
 
 
-def _describe_stop(why: StopReason, timeout_s: float, limit: str) -> Failure:
+def _describe_stop(why: StopReason, timeout_s: float, limits: Limits) -> Failure:
+    limit = "timeout_s" if timeout_s < limits.wall_s else "wall_s"
+    if why == "own_time":
+        message = f"stopped after {limits.own_s:g} s besides waiting for servers (limit own_s)"
+        return create_failure("TimeoutError", message, hint="do it in several programs", limit="own_s")
     if why == "cancelled":
         return create_failure("Cancelled", "the run was cancelled")
     if why == "waited":

@@ -6,8 +6,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypedDict
 
 from athena.core.threads import ThreadPool
@@ -52,6 +52,9 @@ _RETRIED_ERRORS = frozenset(
 )
 
 
+OWN_TIME_POLL_S = 0.5  # while a program waits for a server
+
+
 class EngineReport(TypedDict):
     works: bool
     version: str
@@ -72,8 +75,16 @@ class _ProcessState:
         # A pool for each depth: a call may wait for the calls of a nested program.
         self.callers = [ThreadPool(limits.parallel * 2, f"athena-call-{depth}") for depth in range(limits.depth)]
         self.waiting_count = 0
+        self._lent_count, self._max_lent = 0, limits.lent_runs  # slots of programs that wait for servers
         self.guard = threading.Lock()
         self.active_runs: weakref.WeakSet[ActiveRun] = weakref.WeakSet()
+
+    def lend_slots(self, change: int) -> None:
+        """Let more programs run at once, or fewer again, up to a limit."""
+        with self.guard:
+            before = min(self._lent_count, self._max_lent)
+            self._lent_count += change
+            self.runners.resize(min(self._lent_count, self._max_lent) - before)
 
     def close(self) -> None:
         for run in list(self.active_runs):
@@ -114,6 +125,19 @@ class Sandbox:
         running = self._create_active_run(program.names, call, program.state, program.timeout_s)
         self._submit_run(running, lambda: self._run_program(program, running))
         return running
+
+    @contextmanager
+    def wait_outside(self) -> Generator[None]:
+        """Count a call of a server as waiting, and let another program run meanwhile."""
+        process, calls = self._open_process_state(), current_calls()
+        assert calls is not None
+        if calls.begin_outside_call():
+            process.lend_slots(1)
+        try:
+            yield
+        finally:
+            if calls.end_outside_call():
+                process.lend_slots(-1)
 
     def resume(
         self, snapshot: bytes, call: HostCall, names: Namespace, *, approved: bool, refusal: str = "", owner: str = "",
@@ -283,7 +307,18 @@ class Sandbox:
         running.after_stop = report_soon
         if running.is_done:  # cancelled while it waited
             return
-        alarm = process.timer.schedule_at(end, lambda: running.stop("timeout"))
+        alarms = [process.timer.schedule_at(end, lambda: running.stop("timeout"))]
+
+        def check_own_time() -> None:
+            left_s = self.limits.own_s - (time.monotonic() - running.started_at - running.calls.outside_s)
+            if left_s <= 0:
+                running.stop("own_time")
+            elif not running.is_done:
+                when = time.monotonic() + max(left_s, OWN_TIME_POLL_S)
+                alarms[1:] = [process.timer.schedule_at(when, check_own_time)]
+
+        if running.timeout_s > self.limits.own_s and not running.calls.depth:
+            check_own_time()
         try:
             with bind_current_calls(running.calls):
                 ended = EngineResult("", worker_died=True) if running.stop_reason else work()
@@ -296,7 +331,8 @@ class Sandbox:
             else:
                 running.fail(error)
         finally:
-            alarm.cancel()
+            for alarm in alarms:
+                alarm.cancel()
 
     def _run_program(self, program: Program, running: ActiveRun) -> EngineResult:
         source = ProgramSource(program.code, self.limits.source_bytes)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -17,14 +17,20 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
+from athena.core import attachments
 from athena.core.catalog import AnyOperation
-from athena.core.text import make_storable
+from athena.core.text import escape_invisible, make_storable
+from athena.core.values import Scope
 from athena.core.version import __version__
 from athena.errors import AthenaError, NotFound
+from athena.programs import workspace as workspace_files
+from athena.programs.values import Result
+from athena.programs.workspace import DEFAULT_WORKSPACE, clean_name
 from athena.server.admission import CallDispatcher
 from athena.server.mcp import text as mcp_text
 from athena.server.mcp import tools as mcp_tools
 from athena.server.mcp.workspaces import McpPeer
+from athena.storage.database import Database
 
 McpContext = ServerRequestContext[Any, Any]
 McpContextFactory = Callable[[str | None, str | None], Any]  # project and workspace to a context
@@ -33,6 +39,10 @@ PAGE_SIZE = 100
 FIRST_PROGRESS_S, PROGRESS_INTERVAL_S = 0.5, 1.0
 CACHE_TTL_MS = 3_600_000  # of what never changes
 FILE_URI_PREFIX = "athena://workspace/"
+MAX_CONTENT_BLOCKS = 4  # pictures, sounds and files of one answer; a picture costs a model some 1,500 tokens
+MAX_LINKS = 20
+MAX_CONTENT_CHARS = 4 << 20  # as base64, together
+MAX_EMBEDDED_CHARS = 256 << 10  # of a file that is neither picture nor sound
 RESOURCE_NOT_FOUND = -32002  # until protocol version 2025-11-25
 MIME_TYPES = {"json": "application/json", "csv": "text/csv", "md": "text/markdown", "html": "text/html"}
 PROMPT_NAME = "use_athena"
@@ -100,9 +110,15 @@ class McpHandlers:
                 note = mcp_tools.ANY_TIME_NOTE if result else ""
         except AthenaError as error:
             return _create_tool_result(mcp_text.format_error(error), failed=True)
-        return _create_tool_result(
-            note + mcp_text.format_result(operation, arguments, result), failed=mcp_text.is_failed_run(result)
-        )
+        text = note + mcp_text.format_result(operation, arguments, result)
+        workspace = None if operation.is_foreign else arguments.get("workspace")
+        content = await self._create_attachments(peer, workspace, result)
+        return _create_tool_result(text, content, failed=mcp_text.is_failed_run(result))
+
+    async def _create_attachments(self, peer: McpPeer, workspace: Any, result: Any) -> list[types.ContentBlock]:
+        name = workspace if isinstance(workspace, str) else peer.workspace or DEFAULT_WORKSPACE
+        context = self._create_context(peer.project, peer.workspace)
+        return await _create_content(result, context.database, context.scope, clean_name(name))
 
     def _find_tool(self, surface: str, name: str) -> AnyOperation:
         catalog = self._dispatcher.load_catalog()
@@ -155,9 +171,9 @@ class McpHandlers:
     ) -> types.ListResourcesResult:
         peer = self._get_peer(ctx)
         resources: dict[str, types.Resource] = {}
-        for workspace in dict.fromkeys((peer.workspace or "default", "default")):
+        for workspace in dict.fromkeys((peer.workspace or DEFAULT_WORKSPACE, DEFAULT_WORKSPACE)):
             for file in await self._call_by_name("list_files", peer, workspace=workspace):
-                uri = f"{FILE_URI_PREFIX}{quote(workspace, safe='')}/{quote(file.path)}"
+                uri = _create_file_uri(workspace, file.path)
                 resources[uri] = types.Resource(
                     uri=uri, name=file.path, mime_type=_guess_mime_type(file.path), size=file.size
                 )
@@ -186,7 +202,11 @@ class McpHandlers:
         except AthenaError as error:
             code = types.INVALID_PARAMS if ctx.protocol_version >= "2026" else RESOURCE_NOT_FOUND
             raise MCPError(code, str(error), {"uri": params.uri, "hint": error.hint}) from None
-        content = types.TextResourceContents(uri=params.uri, mime_type=_guess_mime_type(path), text=text)
+        mime_type = _guess_mime_type(path)
+        if attachments.get_mime_type(path):
+            blob = types.BlobResourceContents(uri=params.uri, mime_type=mime_type, blob=text)
+            return types.ReadResourceResult(contents=[blob])
+        content = types.TextResourceContents(uri=params.uri, mime_type=mime_type, text=text)
         return types.ReadResourceResult(contents=[content])
 
     async def _call_by_name(self, name: str, peer: McpPeer, **arguments: Any) -> Any:
@@ -232,15 +252,52 @@ def _select_page(
     return page, page[-1] if start + size < len(names) else None
 
 
-def _create_tool_result(text: str, *, failed: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=make_storable(text))], is_error=failed)
+def _create_tool_result(
+    text: str, attachments: Sequence[types.ContentBlock] = (), *, failed: bool
+) -> types.CallToolResult:
+    """Return a text as the model reads it, without hidden characters: it may come from anywhere."""
+    visible = escape_invisible(make_storable(text), allowed="\n\t")
+    return types.CallToolResult(content=[types.TextContent(text=visible), *attachments], is_error=failed)
 
 
 def _guess_mime_type(path: str) -> str:
-    return MIME_TYPES.get(path.lower().rpartition(".")[2], "text/plain")
+    return attachments.get_mime_type(path) or MIME_TYPES.get(path.lower().rpartition(".")[2], "text/plain")
 
 
 def _discard_task(task: asyncio.Task[Any]) -> None:
     _running_calls.discard(task)
     if not task.cancelled():
         task.exception()  # retrieved here, since the client may have gone
+
+
+def _create_file_uri(workspace: str, path: str) -> str:
+    return f"{FILE_URI_PREFIX}{quote(workspace, safe='')}/{quote(path)}"
+
+
+async def _create_content(result: Any, database: Database, scope: Scope, workspace: str) -> list[types.ContentBlock]:
+    """Return the attachments whose handles a result shows, as content that clients understand."""
+    paths = attachments.find_paths(result.result if isinstance(result, Result) else result)
+    if not paths:
+        return []
+    files = await workspace_files.list_files(database, scope, workspace, attachments.HANDLES_PREFIX)
+    sizes = {file.path: file.size for file in files}  # a program may make up a handle
+    blocks: list[types.ContentBlock] = []
+    chars_left, blocks_left = MAX_CONTENT_CHARS, MAX_CONTENT_BLOCKS
+    for path in [path for path in paths if path in sizes][: MAX_CONTENT_BLOCKS + MAX_LINKS]:
+        uri, mime_type, size = _create_file_uri(workspace, path), attachments.get_mime_type(path) or "", sizes[path]
+        is_embedded = mime_type.startswith(("image/", "audio/")) or size <= MAX_EMBEDDED_CHARS
+        if size <= chars_left and blocks_left and is_embedded:
+            data = await workspace_files.read_file(database, scope, workspace, path, 0, None, raw=True)
+            blocks.append(_create_block(data, mime_type, uri))
+            chars_left, blocks_left = chars_left - size, blocks_left - 1
+        else:
+            blocks.append(types.ResourceLink(uri=uri, name=path, mime_type=mime_type, size=size * 3 // 4))
+    return blocks
+
+
+def _create_block(data: str, mime_type: str, uri: str) -> types.ContentBlock:
+    if mime_type.startswith("image/"):
+        return types.ImageContent(data=data, mime_type=mime_type)
+    if mime_type.startswith("audio/"):
+        return types.AudioContent(data=data, mime_type=mime_type)
+    return types.EmbeddedResource(resource=types.BlobResourceContents(uri=uri, mime_type=mime_type, blob=data))

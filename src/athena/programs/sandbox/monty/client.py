@@ -6,6 +6,7 @@ import signal
 import struct
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -61,6 +62,7 @@ class MontyClient:
         self.on_output: Callable[[str, int], None] = lambda _text, _dropped: None
         self.session_count = 0
         self._client_handle = ProcessHandle(self.process.pid)
+        self._end_process = weakref.finalize(self, _end_process, self.process)  # also if nobody calls terminate
         self._worker_handle: ProcessHandle | None = None
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -153,11 +155,7 @@ class MontyClient:
     def terminate(self) -> None:
         """Kill the process and close its pipes, on the spawner's thread."""
         self.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            with suppress(OSError):
-                pipe.close()
+        self._end_process()
         self._release_worker()
         self._client_handle.release()
 
@@ -200,3 +198,12 @@ class MontyClient:
         with suppress(subprocess.TimeoutExpired):
             code = self.process.wait(_EXIT_TIMEOUT_S)
         return MontyCrashed(f"the client of Monty ended ({code})", timed_out=code == -signal.SIGPROF)
+
+
+def _end_process(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with suppress(OSError):
+            pipe.close()

@@ -60,6 +60,7 @@ class Monty:
         # Each run may have MAX_NESTED_CALLS others inside, and so on. Nothing waits on the spawner's thread: it must
         # always be able to end workers, or none would ever become free.
         max_workers = limits.runs * sum(MAX_NESTED_CALLS**depth for depth in range(limits.depth))
+        max_workers += limits.lent_runs
         self._ends, self._refills = ThreadPool(1, "athena-monty-end"), ThreadPool(1, "athena-monty-start")
         self._free_slots = threading.Semaphore(max_workers)
         self._ending_count = 0  # sessions whose client may be free in a moment
@@ -227,17 +228,23 @@ class Monty:
         if self._closed or not missing:
             return
         worker = self._create_worker()
-        if missing[0]:
-            worker.client.load(self.prelude_dump)
-            worker.has_prelude = True
-        with self._guard:
-            is_closed = self._closed
-            if not is_closed:
-                self._ready_workers.append(worker)
-        if is_closed:
+        if not self._prepare_ready(worker, with_prelude=missing[0]):
             worker.client.terminate()
         elif len(kinds) + 1 < sum(READY_WORKER_COUNTS.values()):
             self._run_later(self._refills, self._refill_ready)  # after the jobs that are already queued
+
+    def _prepare_ready(self, worker: MontyWorker, *, with_prelude: bool) -> bool:
+        """Put a worker among the ready ones; False if it ended, or the engine was closed meanwhile."""
+        if with_prelude:
+            try:
+                worker.client.load(self.prelude_dump)
+            except (MontyCrashed, MontyFailed, MontyRaised):
+                return False
+            worker.has_prelude = True
+        with self._guard:
+            if not self._closed:
+                self._ready_workers.append(worker)
+            return not self._closed
 
     def _create_worker(self, stubs: str | None = None) -> MontyWorker:
         for _ in range(MAX_IDLE_CLIENTS + 3):

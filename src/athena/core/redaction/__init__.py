@@ -1,0 +1,128 @@
+"""Find keys, tokens, private keys and passwords in texts, and replace them by `[SECRET:kind]`.
+
+Secrets are looked for in the text and in what it says once decoded: without the escapes of JSON, URLs and HTML, without
+colour codes and invisible characters, and inside base64 and hex. Patterns are tried only where `str.find` finds a
+literal (`ghp_`, `password`), so that text without one costs microseconds. The work is linear in the text: repetitions
+are bounded, or no later match starts inside them.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+from athena.core.redaction import views
+from athena.core.redaction.assignments import find_assignments, find_headers
+from athena.core.redaction.commands import find_in_commands
+from athena.core.redaction.keys import find_keys
+from athena.core.redaction.prose import find_in_prose
+from athena.core.redaction.values import SecretMatch, compile_pattern
+
+__all__ = ["RedactedText", "SecretMatch", "find_secrets", "redact", "redact_field", "redact_json"]
+
+MAX_PASSES = 6
+MAX_BLOB_DEPTH = 2  # base64 inside base64
+GENERIC_KINDS = frozenset({"api-key", "basic-auth", "bearer-token", "cookie", "password", "pin", "secret", "token"})
+
+
+class RedactedText(NamedTuple):
+    """A text without its secrets, and the kinds of those that were replaced, in order."""
+
+    text: str
+    kinds: tuple[str, ...]
+
+
+def redact(text: str) -> RedactedText:
+    """Replace each secret in the text by `[SECRET:kind]`."""
+    replaced: list[SecretMatch] = []
+    # A placeholder may complete a pattern with the text beside it, so we search again until nothing is found: that
+    # makes redaction idempotent. The second pass is nearly always the last; the limit bounds the work.
+    for _ in range(MAX_PASSES):
+        matches = find_secrets(text)
+        if not matches:
+            break
+        text, replaced = _replace_matches(text, _merge_matches([*replaced, *matches]))
+    return RedactedText(text, tuple(match.kind for match in replaced))
+
+
+def redact_json(value: Any) -> tuple[Any, tuple[str, ...]]:
+    """Redact every text inside a JSON value, keys included; return it with the kinds of the secrets."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        fields = [redact_field(key, item) for key, item in value.items()]
+        return {key: item for key, item, _ in fields}, tuple(kind for *_, kinds in fields for kind in kinds)
+    if isinstance(value, list):
+        items = [redact_json(item) for item in value]
+        return [item for item, _ in items], tuple(kind for _, kinds in items for kind in kinds)
+    return value, ()
+
+
+def redact_field(key: str, value: Any) -> tuple[str, Any, tuple[str, ...]]:
+    """Redact a key and its value, also a value that is a secret only because of its key, such as `password`."""
+    (safe_key, key_kinds), (safe_value, kinds) = redact(key), redact_json(value)
+    if isinstance(value, str) and not key_kinds and not kinds:
+        kinds = redact(f'{key}="{value}"').kinds[:1]
+        safe_value = f"[SECRET:{kinds[0]}]" if kinds else safe_value
+    return safe_key, safe_value, (*key_kinds, *kinds)
+
+
+def find_secrets(text: str) -> list[SecretMatch]:
+    """Return the positions of the secrets in the text, in order and apart from each other."""
+    return _merge_matches(match for match in _find_decoded(text, 0) if not _is_in_placeholder(text, match.start))
+
+
+def _find_decoded(text: str, depth: int) -> Iterator[SecretMatch]:
+    """Find secrets in the text, in what its escaped parts say once decoded, and in blobs."""
+    yield from _find_plain(text)
+    yield from _find_in_blobs(text, depth)
+    for offset, end in views.find_escaped_parts(text):
+        if layers := views.decode_text(text[offset:end]):
+            decoded = layers[-1].text
+            for match in chain(_find_plain(decoded), _find_in_blobs(decoded, depth)):
+                start, stop = views.map_span(layers, match.start, match.end)
+                yield SecretMatch(match.kind, offset + start, offset + stop)
+
+
+def _find_in_blobs(text: str, depth: int) -> Iterator[SecretMatch]:
+    if depth < MAX_BLOB_DEPTH:
+        for start, end, decoded in views.find_blobs(text):
+            if match := next(_find_decoded(decoded, depth + 1), None):
+                yield SecretMatch(match.kind, start, end)
+
+
+def _find_plain(text: str) -> Iterator[SecretMatch]:
+    # U+0130 is the only character whose lower case is longer; without it the positions agree
+    lower = text.replace("\u0130", "I").lower()
+    for find in (find_keys, find_headers, find_assignments, find_in_commands, find_in_prose):
+        yield from find(text, lower)
+
+
+def _is_in_placeholder(text: str, at: int) -> bool:
+    opening = text.rfind("[SECRET:", max(0, at - 32), at + 8)
+    placeholder = compile_pattern(r"\[SECRET:[a-z-]+\]").match(text, opening) if opening >= 0 else None
+    return placeholder is not None and placeholder.end() > at
+
+
+def _replace_matches(text: str, matches: list[SecretMatch]) -> tuple[str, list[SecretMatch]]:
+    """Return the text with placeholders, and their positions in it."""
+    pieces, replaced, length, done = [], [], 0, 0
+    for kind, start, end in matches:
+        placeholder = f"[SECRET:{kind}]"
+        pieces += [text[done:start], placeholder]
+        length += start - done
+        replaced.append(SecretMatch(kind, length, length + len(placeholder)))
+        length, done = replaced[-1].end, end
+    return "".join([*pieces, text[done:]]), replaced
+
+
+def _merge_matches(matches: Iterable[SecretMatch]) -> list[SecretMatch]:
+    """Join matches that overlap, so that no part of either survives; a specific kind names the whole."""
+    merged: list[SecretMatch] = []
+    for match in sorted(matches, key=lambda match: (match.start, -match.end)):
+        if merged and match.start < merged[-1].end:
+            last = merged.pop()
+            is_less_precise = last.kind in GENERIC_KINDS and match.kind not in GENERIC_KINDS
+            kind = match.kind if is_less_precise else last.kind
+            match = SecretMatch(kind, last.start, max(last.end, match.end))
+        merged.append(match)
+    return merged

@@ -1,0 +1,135 @@
+"""Find passwords in command lines, and in files such as `.netrc`, `.pgpass` and `my.cnf`."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from athena.core.redaction.values import SecretMatch, compile_pattern, is_dummy_value
+
+# The command in lower case, and the option before the password.
+_OPTION_TABLE = r"""
+mysql               -p
+mariadb             -p
+login               -p[ =]
+sshpass             -p[ ]{0,4}
+mongo               -p[ =]
+7z                  -p
+unrar               -p
+psexec              -p[ ]
+openssl             -(?:pass|passin|passout)[ ]{1,4}["']?pass:
+zip                 -P[ ]{0,4}
+sqlcmd              -P[ ]{0,4}
+ipmitool            -P[ ]{0,4}
+openssl             -[kK][ ]{1,4}
+redis-cli           -a[ ]{1,4}
+redis-cli           --pass[ ]{1,4}
+http                (?:-a|--auth)[ =]["']?[^\s:"']{1,64}:
+curl                (?:-u|--user|--proxy-user|-U)[ =]?["']?[^\s:"']{1,64}:
+curl                (?:-b|--cookie)[ ]{1,4}["']?[\w.-]{1,64}=
+lftp                -u[ ]{1,4}["']?[^\s,"']{1,64},
+smbclient           -U[ ]{1,4}["']?[^\s%"']{1,64}%
+ldap                -w[ ]{1,4}
+generic-password    -w[ ]{1,4}
+gpg                 --passphrase[ =]{1,4}
+"""
+# A gate, a literal in lower case, and what stands between it and the password; ~ in them is a space.
+_PHRASE_TABLE = r"""
+pass            htpasswd            [ ]{1,4}(?:-[A-Za-z]+[ ]+){0,6}-[A-Za-z]*b[A-Za-z]*[ ]+(?:[^\s-]\S*[ ]+){1,2}(?=\S+[ ]*(?:[\n|;&`"')]|\Z))
+pass            nmcli               [^\n|;&]{1,160}?[ ]password[ ]{1,4}
+pass            wpa_passphrase      [ ]{1,4}(?:"[^"\n]{1,32}"|\S{1,32})[ ]{1,4}
+pass            requirepass         [ ]{1,4}
+pass            change_password     [ ]{1,4}[\w.@-]{1,64}[ ]{1,4}(?!as\b|to\b|with\b)
+pass            machine             \s{1,4}\S{1,255}\s{1,8}(?:(?:login|account)\s{1,4}\S{1,255}\s{1,8}){0,2}password\s{1,4}
+pass            default             \s{1,8}login\s{1,4}\S{1,255}\s{1,8}password\s{1,4}
+psk             psk                 [ ]{0,4}=[ ]{0,4}
+/p:             freerdp             [^\n|;&]{1,160}?[ ]/p:
+/user:          net~use             [ ][^\n]{1,120}?/user:\S{1,64}[ ]{1,4}
+pass            set~password~for    [ ][^\n=]{1,80}=[ ]{0,4}(?:PASSWORD\()?
+net~user        net~user            [ ][\w.-]{1,64}[ ]{1,4}(?!/)
+masterauth      masterauth          [ ]{1,4}
+add_user        add_user            [ ]{1,4}[\w.@-]{1,64}[ ]{1,4}(?!as\b|to\b|with\b)
+--from-literal  --from-literal      [= ]["']?[\w.-]*(?:pass|secret|token|key|pwd)[\w.-]*=
+jdbc:oracle     jdbc:oracle:thin:   [\w$#]{1,64}/(?=[^\s@]{1,128}@)
+identified~by   identified~by       [ ]{1,4}
+|~sudo          echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}sudo[ ](?:-\w+[ ]){0,2}-\w*S)
+|~              echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}\w{2,12}[ ][^\n]{0,60}(?:password-stdin|with-token))
+pass            echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^\s|"']{3,128}["']?[ ]{0,4}\|[ ]{0,4}(?:sudo[ ])?chpasswd)
+"""  # noqa: E501
+MAX_COMMAND_CHARS = 240  # before an option
+_VALUE_PATTERN = r"""(?:"(?P<double>[^"\n]{1,256})"|'(?P<single>[^'\n]{1,256})'|(?P<bare>[^\s"'`|;&<>()]{1,256}))"""
+_WORDS_TEXT = "a an and argument by flag for in is option or parameter switch the to with"
+_WORDS = frozenset(_WORDS_TEXT.split())
+# Fields with a colon between: host, port, database, user, password. The host has a letter, a dot or is `*`.
+_PGPASS_PATTERN = (
+    r"(?m)^(?P<host>[\w.*-]{1,255}):(?:\*|\d{2,5}):[\w.*-]{1,63}:[\w.@*-]{1,63}:(?P<s>(?:\\.|[^\s:\\]){3,128})$"
+)
+_INI_SECTION_PATTERN = r"(?m)^\[(?:client|mysql|mysqldump|mysqladmin|mariadb)[\w-]*\]$"
+_INI_PASSWORD_PATTERN = (
+    r"""(?mi)^\s{0,8}(?:password|pass)[ \t]{0,4}=[ \t]{0,4}"""
+    r"""(?P<quote>["']?)(?P<s>[^\s"'#]{1,128})(?P=quote)[ \t]*(?:\#.*)?$"""
+)
+
+
+@cache
+def _load_options() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    rows = [line.split(None, 1) for line in _OPTION_TABLE.strip().splitlines()]
+    return tuple((name, compile_pattern(option + _VALUE_PATTERN)) for name, option in rows)
+
+
+@cache
+def _load_phrases() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
+    rows = [line.split(None, 2) for line in _PHRASE_TABLE.strip().splitlines()]
+    texts = [(gate.replace("~", " "), name.replace("~", " "), rest) for gate, name, rest in rows]
+    return tuple(
+        (gate, name, compile_pattern(f"(?i:{re.escape(name)}){rest}{_VALUE_PATTERN}")) for gate, name, rest in texts
+    )
+
+
+def find_in_commands(text: str, lower: str) -> Iterator[SecretMatch]:
+    """Find passwords in command lines and in files of passwords."""
+    yield from _find_options(text, lower)
+    gates = {gate: gate in lower for gate in {gate for gate, *_ in _load_phrases()}}
+    for gate, name, pattern in _load_phrases():
+        at = lower.find(name) if gates[gate] else -1
+        while at >= 0:
+            match = pattern.match(text, at)
+            if match and (secret := _to_match(text, match)):
+                yield secret
+            at = lower.find(name, match.end() if match else at + len(name))
+    yield from _find_in_files(text, lower)
+
+
+def _find_options(text: str, lower: str) -> Iterator[SecretMatch]:
+    done = 0
+    for dash in compile_pattern(r" -(?=[pPuUawkKb]|-(?:pass|auth|user|proxy|cookie))").finditer(text):
+        at = dash.end() - 1
+        if at < done:
+            continue
+        # the command stands before its options, on the same line and after the last one
+        start = max(0, at - MAX_COMMAND_CHARS)
+        command = lower[max(start, *(lower.rfind(mark, start, at) for mark in ("\n", "|", ";", "&"))) : at]
+        for name, pattern in _load_options():
+            if name in command and (match := pattern.match(text, at)) and (secret := _to_match(text, match)):
+                yield secret
+                done = secret.end
+
+
+def _to_match(text: str, match: re.Match[str]) -> SecretMatch | None:
+    start, end = match.span(match.lastgroup or 0)
+    value = text[start:end]
+    is_value = len(value) >= 3 and not is_dummy_value(value) and value.lower() not in _WORDS and value[0] not in "-\\"
+    return SecretMatch("password", start, end) if is_value else None
+
+
+def _find_in_files(text: str, lower: str) -> Iterator[SecretMatch]:
+    if ":" in text and compile_pattern(r":(?:\*|\d{2,5}):[\w.*-]{1,63}:[\w.@*-]{1,63}:").search(text):
+        for match in compile_pattern(_PGPASS_PATTERN).finditer(text):
+            if not match["host"].isdigit() and not is_dummy_value(match["s"]):
+                yield SecretMatch("password", *match.span("s"))
+    if "[client" in lower or "[mysql" in lower or "[mariadb" in lower:
+        for section in compile_pattern(_INI_SECTION_PATTERN).finditer(text):
+            end = text.find("\n[", section.end())
+            end = min(len(text) if end < 0 else end, section.end() + 2_000)
+            for match in compile_pattern(_INI_PASSWORD_PATTERN).finditer(text, section.end(), end):
+                if not is_dummy_value(match["s"]):
+                    yield SecretMatch("password", *match.span("s"))
