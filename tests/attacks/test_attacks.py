@@ -111,8 +111,9 @@ def test_verdict_sees_what_is_not_contained(attacked: AttackServer) -> None:
 
 def test_server_has_children_only_for_programs(attacked: AttackServer) -> None:
     attacked.judge(Attack("control", "both", "H", "1"), "monty")
+    names = []
     for process in list_descendants(attacked.pid):
-        with suppress(OSError):
-            assert os.path.basename(os.readlink(f"/proc/{process.pid}/exe")).startswith(
-                ("python", "monty", "bwrap", "dash", "sh")
-            )
+        with suppress(OSError):  # it has just ended
+            names.append(os.path.basename(os.readlink(f"/proc/{process.pid}/exe")))
+    assert names
+    assert [name for name in names if not name.startswith(("python", "monty", "bwrap", "dash", "sh"))] == []

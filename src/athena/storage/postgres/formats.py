@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from athena.storage.database import Floats
+    from athena.storage.database import Floats, Ids, Row
 
 
 def pack_column(column: str, sql_type: str = "int8") -> str:
@@ -41,3 +41,8 @@ def parse_vector(data: bytes) -> "Floats":
     import numpy as np  # slow to load
 
     return np.frombuffer(data, ">f2", offset=4).astype(np.float32)
+
+
+def unpack_cosines(row: "Row") -> "tuple[Ids, Floats]":
+    """Return memories and cosines from packed columns of memories and distances."""
+    return unpack_numbers(row[0]), 1 - unpack_numbers(row[1], ">f8").astype("f4")

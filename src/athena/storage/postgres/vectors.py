@@ -33,6 +33,7 @@ from athena.storage.postgres.formats import (
     pack_column,
     parse_vector,
     to_array_literal,
+    unpack_cosines,
     unpack_numbers,
 )
 
@@ -331,7 +332,7 @@ class PostgresVectorIndex:
             **selection.values,
         )
         await tx.execute("SELECT set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'on', true)")
-        hits = _unpack_cosines(row)
+        hits = unpack_cosines(row)
         return None if len(hits[0]) < limit else hits
 
     async def load_features(self, tx: Transaction, selection: PostgresSelection, memories: "Ids") -> RankingFeatures:
@@ -442,7 +443,7 @@ async def _select_token_passages(
         memories=memories,
         vector=format_vector(vector),
     )
-    passages, nearness = _unpack_cosines(row)
+    passages, nearness = unpack_cosines(row)
     best = select_best(unpack_numbers(row[2]), nearness + matches.score_passages(passages), MAX_TOKEN_PASSAGES)
     return to_array_literal(passages[best].tolist())
 
@@ -479,7 +480,7 @@ async def _scan_passages(
         limit=limit,
         **selection.values,
     )
-    return _unpack_cosines(row)
+    return unpack_cosines(row)
 
 
 async def _compute_cosines(
@@ -494,9 +495,4 @@ async def _compute_cosines(
         vector=format_vector(vector),
         memories=to_array_literal(memories.tolist()),
     )
-    return _unpack_cosines(row)
-
-
-def _unpack_cosines(row: Row) -> "tuple[Ids, Floats]":
-    """Return memories and cosines from packed columns of memories and distances."""
-    return unpack_numbers(row[0]), 1 - unpack_numbers(row[1], ">f8").astype("f4")
+    return unpack_cosines(row)
