@@ -40,6 +40,7 @@ ONE_ENGINE = (
     "memory/test_passages.py",
     "memory/test_ranking.py",
     "memory/time",
+    "attacks",
     "programs/sandbox",
     "server/test_daemon.py",
     "storage/postgres",

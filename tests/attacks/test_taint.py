@@ -7,7 +7,6 @@ other files of the data folder and an export.
 """
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ SERVER = Path(__file__).with_name("recording_server.py")
 FILE_CANARY = "kitestringvolley41file"  # outside of the allowed folders
 DOCUMENT_CANARY = "harborlanternquilt52doc"  # in a document that the project may read, but servers may not get
 PROJECT_CANARY = "marbleorchidtundra63proj"  # in another project
-NAME_CANARY = "copperwillowgazelle74name"  # in the name of another project
+NAME_CANARY = "copperwillowgazelle74name"  # in the name of a third project
 SECRETS = {  # texts with secrets, which programs store: the secret must not stay
     "AKIAQ3EGRIYVZ5XK7M2P": "the key is AKIAQ3EGRIYVZ5XK7M2P",
     "Tr0ub4dor-and-3-horses": "password=Tr0ub4dor-and-3-horses",
@@ -68,7 +67,8 @@ class World:
         environ = {"ATHENA_HOME": str(self.home)}
         self.token = ensure_token(environ)
         self.app: App = open_app(load_settings(environ))
-        self.other = f"/srv/{NAME_CANARY}"
+        self.other = "other-shop"  # programs know this name, but not that of the third project
+        self.call("remember", f"/srv/{NAME_CANARY}", "cli", content="Nobody knows this project")
         self.call("remember", self.other, "cli", content=f"Our margin is {PROJECT_CANARY}", tags=["important"])
         self.call("create_task", self.other, "cli", title=f"Call about {PROJECT_CANARY}")
         entry = validate_entry("out", {"command": sys.executable, "args": ["-I", str(SERVER), str(self.received)]})
@@ -229,11 +229,9 @@ def test_programs_let_nothing_private_out(tmp_path_factory: pytest.TempPathFacto
         assert b"lamp" in received, "no program reached the server at all"
         other = world.call("list_memories", world.other, "python", k=1000)
         assert DOCUMENT_CANARY not in repr(other)
-        export = world.folder / "export.jsonl"
-        command = [sys.executable, "-m", "athena", "export", str(export), "--project", str(world.project)]
+        exported = repr(world.call("export_skills", str(world.project), "python")).encode()
+        assert find_canaries(exported, [*world.own_canaries, *SECRETS]) == []
         world.app.close()
-        subprocess.run(command, env={**os.environ, "ATHENA_HOME": str(world.home)}, check=True, capture_output=True)
-        assert find_canaries(export.read_bytes(), [*world.own_canaries, *SECRETS]) == []
         stored = read_all_files(world.home, without=frozenset({"token", "sandbox.key"}))
         assert find_canaries(stored, [FILE_CANARY, world.token, *SECRETS]) == []
 
