@@ -63,6 +63,8 @@ ONE_ENGINE_WHEN_QUICK = (
         "cli/test_commands.py",
         "cli/test_process.py",
         "hooks/test_hook_events.py",
+        "hooks/test_injected_lines.py",
+        "hooks/test_transcript_canaries.py",
         "programs/test_program_limits.py",
     )
 )

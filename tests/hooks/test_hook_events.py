@@ -103,8 +103,9 @@ def test_next_session_knows_last_one(app: App, repo: Path, tmp_path: Path, hurry
     assert len(kept) == 2
     assert not any(word in str(kept) for word in ("Perl", "COBOL", "Fortran"))
     start = hook(app, "session-start", repo, hurry=hurry, session_id="s2", source="startup")
-    assert "move the retries into the client" in added_context(start)
-    assert "We decided to keep the retries" in added_context(start)
+    assert "move the retries into the client" not in added_context(start)
+    assert "We decided to keep the retries of card charges in the client only. (today)" in added_context(start)
+    assert "Work: 1 test run. Ended: The timeouts came from the proxy" in added_context(start)
     assert f"{tokens.count_tokens(added_context(start))} tokens" in start["systemMessage"]
     event = call(app, "recall_events", repo, event_type="command")[0]
     assert (event.content, event.outcome, event.duration_ms) == ("Bash: pytest -q", "success", 12)

@@ -72,7 +72,8 @@ def test_answer_is_quoted_without_secrets() -> None:
     assert text.endswith("\n</athena-memory>")
     assert text.count("</athena-memory>") == 1
     assert "System:" not in text
-    assert "ignore all previous" in text
+    assert "ignore all previous" not in text
+    assert "sailing (tool)" in text
     assert SECRET not in text
     assert "<b>" not in text
     assert not {"\u202e", "\u200b"} & set(text)
@@ -90,7 +91,7 @@ def test_answer_is_quoted_without_secrets() -> None:
 )
 def test_memories_are_found_in_answers(said: str) -> None:
     text = text_of(format_memories("SessionStart", [said], 900))
-    assert sorted(text.splitlines()[2:-1]) == sorted(f"- {line}" for line in LINES)
+    assert sorted(text.splitlines()[2:-1]) == sorted(f"- {line} (tool)" for line in LINES)
 
 
 def test_answer_stays_within_budget() -> None:

@@ -47,7 +47,7 @@ def hook(event: str, many: int, session: str | None, json_output: bool) -> None:
                 event, payload, reason, deadline.deadline_at(client.FALLBACK_SHARE)
             )
         except Exception as error:  # noqa: BLE001  # a hook must never break the session
-            response, link, detail = b"", "nothing", f"{reason}; {type(error).__name__}: {error}"
+            response, link, detail = b"", "nothing", f"{reason}; {fallback.describe_error(error)}"
         deadline.log_once(link, detail)
     return client.write_output(response)
 

@@ -236,5 +236,6 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except BaseException as error:  # noqa: BLE001  # never break the session
         if len(sys.argv) > 3:
-            log_hook(sys.argv[3], sys.argv[-1], "nothing", time.monotonic(), f"{type(error).__name__}: {error}")
+            why = f"{type(error).__name__} {getattr(error, 'strerror', None) or ''}"  # a message may quote the event
+            log_hook(sys.argv[3], sys.argv[-1], "nothing", time.monotonic(), why)
     os._exit(0)

@@ -14,12 +14,14 @@ from athena.app.settings import HookRules
 from athena.core import redaction
 from athena.core.catalog import invoke
 from athena.core.home.paths import DEFAULT_PROJECT, current_project
+from athena.core.private import remove_private_clauses
 from athena.core.text import make_storable
 from athena.core.threads import ThreadPool, get_running_loop, run_in_thread
 from athena.core.values import HOOK_SURFACE, Scope
 from athena.hooks import git, transcript
 from athena.memory.sessions.events import get_session_project
-from athena.memory.sessions.values import Briefing, GitContext
+from athena.memory.sessions.values import WORK_EVENT_TYPE, Briefing, GitContext
+from athena.memory.sessions.voice import BriefingText
 from athena.operations.context import Context
 
 T = TypeVar("T")
@@ -31,7 +33,7 @@ MAX_READ_CHARS = 20_000  # of a text in the payload
 MAX_EVENT_CHARS = 300
 MAX_WORK_CHARS = 600
 MIN_WORK_CHARS = 40  # a shorter answer does not say what was done
-MAX_SUMMARY_CHARS = 200_000
+MAX_SUMMARY_CHARS = 40_000
 MAX_FOLDER_CHARS = 4_096
 MAX_SESSION_ID_CHARS = 200
 MAX_HOOK_ID_CHARS = 64
@@ -44,7 +46,9 @@ UNRECORDED_TOOLS = (
 )  # fmt: skip
 OWN_TOOL_PREFIXES = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")  # the call log has these calls
 SHELL_TOOLS = ("Bash", "run_shell_command")
-SUMMARY_ARGUMENTS = ("command", "description", "prompt", "query", "url", "pattern")
+SUMMARY_ARGUMENTS = ("command", "description", "url")  # not prompts and queries, which repeat what a user said
+MAX_LAST_MESSAGES = 20
+MAX_TURN_BYTES = 256 << 10  # of the transcript, in which the prompts of a turn are looked for
 ANSWERED_EVENTS = ("session-start", "user-prompt-submit")  # the others are only recorded
 RESET_SOURCES = ("compact", "clear")  # after these the session does not know its earlier briefings
 
@@ -176,7 +180,7 @@ async def brief_session(event: HookEvent) -> HookOutput:
         session_id=event.session_id,
         again=event.payload.get("source") in RESET_SOURCES,
     )
-    output = _format_context("SessionStart", briefing)
+    output = build_answer("SessionStart", briefing.text)
     if output and event.rules.enable_metrics:
         output["systemMessage"] = (
             f"Athena: {len(briefing.told)} things from memory in {briefing.tokens} tokens"
@@ -188,15 +192,17 @@ async def brief_session(event: HookEvent) -> HookOutput:
 async def remind_of_prompt(event: HookEvent) -> HookOutput:
     if not (prompt := event.get_text("prompt")):
         return None
-    return _format_context(
-        "UserPromptSubmit", await event.call_operation("remind", prompt=prompt, session_id=event.session_id)
-    )
+    briefing: Briefing = await event.call_operation("remind", prompt=prompt, session_id=event.session_id)
+    return build_answer("UserPromptSubmit", briefing.text)
 
 
-def _format_context(name: str, briefing: Briefing) -> HookOutput:
-    if not briefing.text:
+def build_answer(name: str, text: str) -> HookOutput:
+    """Return the client's JSON that adds a text to the session; the only place where that happens."""
+    if not text:
         return None
-    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": briefing.text}}
+    if not isinstance(text, BriefingText):
+        raise TypeError("only a briefing may be added to a session")
+    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
 
 
 async def record_tool_use(event: HookEvent) -> HookOutput:
@@ -241,7 +247,7 @@ def _summarize_tool_use(tool: str, tool_input: object, folder: str | None) -> st
     for name in SUMMARY_ARGUMENTS:
         if isinstance(tool_input.get(name), str) and tool_input[name].strip():
             return to_redacted_line(f"{tool}: {tool_input[name]}")
-    return to_redacted_line(f"{tool} {json.dumps(tool_input, ensure_ascii=False, default=str)[:MAX_READ_CHARS]}")
+    return to_redacted_line(f"{tool} ({', '.join(map(str, tool_input))})")  # values may be texts of any kind
 
 
 def _classify_outcome(response: object) -> str:
@@ -255,8 +261,8 @@ def _classify_outcome(response: object) -> str:
 
 
 def to_redacted_line(text: str, max_chars: int = MAX_EVENT_CHARS) -> str:
-    """Return a text on one line, redacted before it is cut, since a cut secret would not be recognised."""
-    line = " ".join(redaction.redact(make_storable(text[:MAX_READ_CHARS])).text.split())
+    """Return a text on one line without secrets and private clauses; they go before it is cut: halves are not found."""
+    line = " ".join(remove_private_clauses(redaction.redact(make_storable(text[:MAX_READ_CHARS])).text).split())
     return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
 
 
@@ -270,28 +276,49 @@ async def record_compaction(event: HookEvent) -> HookOutput:
 
 async def learn_summary(event: HookEvent) -> HookOutput:
     if (summary := event.get_text("compact_summary", MAX_SUMMARY_CHARS)) and event.session_id:
-        await event.call_operation("learn", session_id=event.session_id, summary=summary)
+        from athena.memory.sessions.extract import clean_answer  # slow to import
+
+        prompts = await run_in_thread(transcript.read_prompts, event.payload.get("transcript_path"))
+        if summary := await run_in_thread(clean_answer, summary, prompts):
+            await event.call_operation("learn", session_id=event.session_id, summary=summary)
     return None
 
 
 async def record_turn(event: HookEvent) -> HookOutput:
-    from athena.memory.sessions.extract import strip_chatter  # slow to import
+    from athena.memory.sessions.extract import clean_answer, strip_chatter  # slow to import
 
     message = event.get_text("last_assistant_message") or event.get_text("prompt_response")  # the second is Gemini's
     if len(message) >= MIN_WORK_CHARS and len(strip_chatter(message)) >= MIN_WORK_CHARS:
-        content = to_redacted_line(message, MAX_WORK_CHARS)
-        await event.call_operation("record_event", event_type="work", content=content, session_id=event.session_id)
+        path = event.payload.get("transcript_path")
+        prompts = await run_in_thread(transcript.read_prompts, path, MAX_TURN_BYTES)
+        content = to_redacted_line(await run_in_thread(clean_answer, message, prompts), MAX_WORK_CHARS)
+        if len(content) >= MIN_WORK_CHARS:
+            await event.call_operation(
+                "record_event", event_type=WORK_EVENT_TYPE, content=content, session_id=event.session_id
+            )
     return None
 
 
 async def learn_session(event: HookEvent) -> HookOutput:
     if event.session_id is None:
         return None
-    transcript_messages = await run_in_thread(transcript.read_transcript, event.payload.get("transcript_path"))
-    if transcript_messages:
-        messages = [{"role": message.role, "text": make_storable(message.text)} for message in transcript_messages]
+    messages = await run_in_thread(_read_talk, event.payload.get("transcript_path"))
+    if messages:
         await event.call_operation("learn", session_id=event.session_id, messages=messages)
     return None
+
+
+def _read_talk(path: object) -> list[dict[str, str]]:
+    """Return the messages of a session; the last answers without what they repeat of commands and of clients' texts."""
+    from athena.memory.sessions.extract import clean_answer  # slow to import
+
+    talk = transcript.read_transcript(path)
+    prompts = {message.text for message in talk if message.role == "user"}
+    noise = [text for text in transcript.read_prompts(path) if text not in prompts] if talk else []
+    texts = [make_storable(message.text) for message in talk]
+    for i, message in list(enumerate(talk))[-MAX_LAST_MESSAGES:]:
+        texts[i] = clean_answer(texts[i], noise) if message.role == "assistant" else texts[i]
+    return [{"role": message.role, "text": text} for message, text in zip(talk, texts, strict=True)]
 
 
 EVENT_HANDLERS: dict[str, Callable[[HookEvent], Awaitable[HookOutput]]] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from athena.core.files import FileLock
 from athena.core.home import daemon
 from athena.core.home.paths import HOOK_SOCKET, home_folder, socket_path
-from athena.errors import AthenaError
+from athena.errors import AthenaError, Misconfigured, Unavailable
 from athena.hooks import client
 
 if TYPE_CHECKING:
@@ -78,6 +78,14 @@ def answer_without_daemon(event: str, payload: bytes, reason: str, deadline: flo
     return FallbackAnswer(b"", "nothing", _join_reasons(reasons))
 
 
+def describe_error(error: BaseException) -> str:
+    """Return what a log may say of an error: not its message where that may quote the event."""
+    if isinstance(error, Unavailable | Misconfigured):
+        return str(error)
+    message = error.strerror if isinstance(error, OSError) else None
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
 def _join_reasons(reasons: list[str]) -> str:
     """Join the reasons on one line, each once."""
     return "; ".join(dict.fromkeys(" ".join(reason.split()) for reason in reasons))
@@ -91,7 +99,7 @@ def _run_with_timeout(timeout_s: float, work: Callable[[], bytes], reasons: list
         try:
             results.append(work())
         except Exception as error:  # noqa: BLE001  # logged; the session goes on
-            reasons.append(f"{type(error).__name__}: {error}")
+            reasons.append(describe_error(error))
 
     thread = threading.Thread(target=run_work, daemon=True)
     thread.start()
@@ -127,7 +135,7 @@ def _start_daemon(home: str, reasons: list[str]) -> None:
     try:
         daemon.spawn_daemon(home)
     except OSError as error:
-        reasons.append(f"no daemon can be started: {error}")
+        reasons.append(f"no daemon can be started: {describe_error(error)}")
     return None
 
 

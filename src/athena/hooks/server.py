@@ -17,6 +17,7 @@ from athena.errors import AthenaError, Misconfigured
 from athena.hooks import events
 from athena.hooks.client import EVENTS, HELLO, MAX_EVENT_BYTES, READ_CHUNK_BYTES
 from athena.hooks.events import HOOK_ID_VARIABLE
+from athena.hooks.fallback import describe_error
 from athena.memory.savings import record_hook
 
 MAX_HEAD_BYTES = 64 << 10  # the event's name and environment
@@ -90,10 +91,11 @@ class HookServer:
             return f"no {refused}\n".encode()
         except (AthenaError, TimeoutError) as error:
             link = "failed"
-            return f"no {' '.join(str(error).split()) or 'it took too long'}\n".encode("utf-8", "replace")
+            reason = "it took too long" if isinstance(error, TimeoutError) else " ".join(describe_error(error).split())
+            return f"no {reason}\n".encode("utf-8", "replace")
         except Exception as error:  # noqa: BLE001  # our bug must not break the session
             link = "failed"
-            self._log({"event": "hook failed", "hook": event, "error": f"{type(error).__name__}: {error}"})
+            self._log({"event": "hook failed", "hook": event, "error": describe_error(error)})
             return f"no {type(error).__name__} in the daemon\n".encode()
         finally:
             if event in EVENTS:

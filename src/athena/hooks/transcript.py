@@ -30,26 +30,31 @@ class TranscriptMessage(NamedTuple):
     text: str
 
 
-def read_transcript(path: object) -> list[TranscriptMessage]:
-    """Return the messages of the user and the agent, in order; none if the file is no transcript of this user."""
+def read_transcript(
+    path: object, max_bytes: int = MAX_READ_BYTES, *, with_noise: bool = False
+) -> list[TranscriptMessage]:
+    """Return the messages of the user and the agent, in order; none if the file is no transcript of this user.
+
+    With noise, also the texts that clients write in the user's name, and commands.
+    """
     if not isinstance(path, str) or not path.endswith(".jsonl"):
         return []
     try:
-        text = _read_tail(os.path.expanduser(path))
+        text = _read_tail(os.path.expanduser(path), max_bytes)
     except (OSError, ValueError):  # no such file, or no valid path
         return []
-    return list(_parse_transcript(text))[-MAX_MESSAGES:]
+    return list(_parse_transcript(text, with_noise))[-MAX_MESSAGES:]
 
 
-def _read_tail(path: str) -> str:
+def _read_tail(path: str, max_bytes: int) -> str:
     """Read the end of a regular file that belongs to this user."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         facts = os.fstat(file)
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
             return ""
-        start = max(0, facts.st_size - MAX_READ_BYTES)
-        pieces, bytes_left = [], MAX_READ_BYTES
+        start = max(0, facts.st_size - max_bytes)
+        pieces, bytes_left = [], max_bytes
         os.lseek(file, start, os.SEEK_SET)
         while bytes_left > 0 and (piece := os.read(file, min(bytes_left, READ_CHUNK_BYTES))):
             pieces.append(piece)
@@ -60,7 +65,13 @@ def _read_tail(path: str) -> str:
     return text if not start else text.partition("\n")[2]  # the first line is incomplete
 
 
-def _parse_transcript(text: str) -> Iterator[TranscriptMessage]:
+def read_prompts(path: object, max_bytes: int = MAX_READ_BYTES) -> list[str]:
+    """Return all that stands in the user's name, in order: also commands, and what clients add."""
+    messages = read_transcript(path, max_bytes, with_noise=True)
+    return [message.text for message in messages if message.role == "user"]
+
+
+def _parse_transcript(text: str, with_noise: bool) -> Iterator[TranscriptMessage]:
     for line in text.split("\n"):
         if not line.startswith("{"):
             continue
@@ -68,11 +79,11 @@ def _parse_transcript(text: str) -> Iterator[TranscriptMessage]:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and not any(entry.get(name) for name in SKIPPED_FLAGS):
-            yield from _parse_entry(entry)
+        if isinstance(entry, dict) and (with_noise or not any(entry.get(name) for name in SKIPPED_FLAGS)):
+            yield from _parse_entry(entry, with_noise)
 
 
-def _parse_entry(entry: dict[str, Any]) -> Iterator[TranscriptMessage]:
+def _parse_entry(entry: dict[str, Any], with_noise: bool) -> Iterator[TranscriptMessage]:
     """Yield the message of one entry: clients differ in whether it is the entry itself or inside of it."""
     message = entry.get("message") or entry.get("payload") or entry
     if not isinstance(message, dict):
@@ -81,7 +92,7 @@ def _parse_entry(entry: dict[str, Any]) -> Iterator[TranscriptMessage]:
     if role not in ("user", "assistant") or message.get("type") not in (None, "message", "user", "assistant"):
         return
     texts = [text.strip() for text in _iter_texts(message.get("content"))]
-    if role == "user":
+    if role == "user" and not with_noise:
         origin = entry.get("origin")
         if isinstance(origin, dict) and origin.get("kind") != "human":
             return

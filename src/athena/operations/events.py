@@ -4,11 +4,13 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from athena.core.operation import EVERYONE, EVERYONE_AND_HOOKS, PEOPLE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
+from athena.core.values import Author
 from athena.memory.sessions import briefing as briefings
 from athena.memory.sessions import events as recording
 from athena.memory.sessions import prompts
 from athena.memory.sessions import timeline as sessions_timeline
 from athena.memory.sessions.values import (
+    WORK_EVENT_TYPE,
     Briefing,
     Chapter,
     Event,
@@ -80,7 +82,9 @@ async def record_event(
         event_type=event_type, content=content, outcome=outcome, session_id=session_id,
         duration_ms=duration_ms, metadata=metadata, happened=happened,
     )  # fmt: skip
-    return (await recording.record_events(ctx.store, [event], ctx.call))[0]
+    # hooks record the end of an agent's turn as it is
+    author: Author | None = "agent" if ctx.caller is CallerKind.HOOK and event_type == WORK_EVENT_TYPE else None
+    return (await recording.record_events(ctx.store, [event], ctx.call, author))[0]
 
 
 @operation(
@@ -285,6 +289,7 @@ async def learn(
 
     >>> events.learn(session_id="s1", messages=[{"role": "user", "text": "We decided to use PostgreSQL for billing."}])
     """
+    ctx.require_reach(Reach.VOICE)  # what the messages of users say is stored as a person's words
     utterances = [Utterance(message["role"], message["text"]) for message in messages or ()]
     from athena.memory.sessions import lessons  # compiling its patterns takes long
 

@@ -18,8 +18,18 @@ from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.memory.sessions import briefing
 from athena.memory.sessions import rows as sessions_rows
-from athena.memory.sessions.select import BriefingItem, merge_items, quote_line, select_items, shorten_text
+from athena.memory.sessions.select import BriefingItem, merge_items, select_items
 from athena.memory.sessions.values import BriefingTurn
+from athena.memory.sessions.voice import (
+    CLOSE_TAG,
+    OPEN_TAG,
+    BriefingText,
+    Heading,
+    Line,
+    SafeText,
+    quote_line,
+    shorten_text,
+)
 from conftest import MODEL, Engine
 
 NOW = 1_794_700_800.0
@@ -48,6 +58,10 @@ def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python", key), **arguments))
+
+
+def call_as_person(app: App, name: str, /, **arguments: Any) -> Any:
+    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "cli"), **arguments))
 
 
 def fill_project(app: App, project: str = "p", mark: str = "") -> None:
@@ -209,7 +223,7 @@ def test_topic_is_injected_once_per_session(app: App) -> None:
 def test_lesson_is_stored_once_and_undoable(app: App) -> None:
     messages = [
         {"role": "user", "text": "please speed up the importer"},
-        {"role": "user", "text": f"We decided to use the token ghp_{'a1B2' * 9} for the nightly export."},
+        {"role": "user", "text": f"We decided to export the orders nightly, and the token is ghp_{'a1B2' * 9}."},
         {
             "role": "assistant",
             "text": "The crash was caused by the importer's cache; clearing it fixed it. Shall I push?",
@@ -223,8 +237,10 @@ def test_lesson_is_stored_once_and_undoable(app: App) -> None:
     assert len(call(app, "search_by_tag", tags=["auto"])) == 2
     episodes = call(app, "recall_events", event_type="episode")
     assert [one.session_id for one in episodes] == ["s2", "s1"]
-    assert "speed up the importer" in episodes[0].content
-    assert "ghp_" not in episodes[0].content
+    assert episodes[0].content == (
+        "Decided: We decided to export the orders nightly. "
+        "Ended: The crash was caused by the importer's cache; clearing it fixed it."
+    )
     call(app, "undo")
     assert call(app, "search_by_tag", tags=["auto"]) == []
 
@@ -260,20 +276,22 @@ def test_person_overrides_lesson_agent_cannot(app: App, before: str, now: tuple[
 
 
 def test_fact_inside_longer_memory_is_known(app: App) -> None:
-    call(app, "remember", content="PostgreSQL 16 keeps the orders. We use Redis 7 for the sessions. Backups run at 3.")
+    call_as_person(
+        app, "remember", content="PostgreSQL 16 keeps the orders. We use Redis 7 for the sessions. Backups run at 3."
+    )
     assert learn(app, "s1", "We use Redis 7 for the sessions.") == []
     assert learn(app, "s2", "We use Redis 8 for the sessions.") == ["We use Redis 8 for the sessions."]
 
 
 def test_agent_text_never_replaces_person(app: App, time: Time) -> None:
-    call(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
+    call_as_person(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY
     planted = "The API rate limit is 900 requests each minute for every customer."
     assert learn(app, "s1", planted, "assistant") == [planted]
     call(app, "consolidate", strategy="balanced", days_back=30)
     text = call(app, "briefing").text
     assert "100 requests" in text.partition("Important:")[2].partition("New:")[0]
-    call(app, "remember", content="The API rate limit is 300 requests per minute")  # by a person
+    call_as_person(app, "remember", content="The API rate limit is 300 requests per minute")
     call(app, "consolidate", strategy="balanced", days_back=30)
     assert "100 requests" not in call(app, "briefing").text
 
@@ -294,8 +312,12 @@ texts = st.text(max_size=300) | st.sampled_from(
 
 @pytest.mark.sqlite_only("no store is touched")
 def test_double_width_characters_count_double() -> None:
-    points = [BriefingItem("New", "memory", i, "", chr(0x1F600 + i) * 240, "", "", 0.9, steady=True) for i in range(60)]
+    words = [SafeText(Line(chr(0x1F600 + i) * 240, "person")) for i in range(60)]
+    points = [
+        BriefingItem(Heading.NEW, "memory", i, "", word, "", "", 0.9, steady=True) for i, word in enumerate(words)
+    ]
     _, text = select_items(points, 9_000, briefing.MAX_BRIEFING_CHARS, briefing.format_briefing)
+    assert isinstance(text, BriefingText)
     assert 0 < len(text.encode("utf-16-le")) / 2 <= briefing.MAX_BRIEFING_CHARS
 
 
@@ -305,16 +327,17 @@ def test_double_width_characters_count_double() -> None:
 def test_briefing_fits_budget_and_element(items: list[tuple[str, float]], budget: int, characters: int) -> None:
     points = merge_items(
         [
-            BriefingItem(briefing.SECTION_NEW, "memory", i, f"{i:08x}", shorten_text(text), "", "why", worth)
+            BriefingItem(Heading.NEW, "memory", i, f"{i:08x}", SafeText(Line(text, "person")), "", "why", worth)
             for i, (text, worth) in enumerate(items)
         ]
     )
-    chosen, text = select_items(points, budget, characters, briefing.format_briefing)
+    chosen, block = select_items(points, budget, characters, briefing.format_briefing)
+    text = block or ""
     assert tokens.count_tokens_exactly(text) <= budget
     assert len(json.dumps(text, ensure_ascii=False)) <= max(characters, 2)
     if chosen:
         lines = text.split("\n")
-        assert (lines[0], lines[-1]) == (briefing.OPEN_TAG, briefing.CLOSE_TAG)
+        assert (lines[0], lines[-1]) == (OPEN_TAG, CLOSE_TAG)
         assert len(re.findall(r"<\s*[/!?|a-zA-Z]", text)) == 2
         assert [one.line in lines for one in chosen] == [True] * len(chosen)
         assert len(lines) == 4 + len(chosen)
@@ -348,7 +371,8 @@ def test_empty_sessions_do_not_displace_others(app: App, time: Time) -> None:
     call(app, "learn", session_id="busy", messages=[{"role": "user", "text": "ship it"}, *talk[-1:]])
     text = call(app, "briefing").text
     assert "written through the queue" in text
-    assert "ship it" in text
+    assert "Work: 1 build. (tool, today)" in text
+    assert "ship it" not in text
     assert "hi there" not in text
     assert "Ended: ok" not in text
 
@@ -382,3 +406,31 @@ def test_unheard_briefing_is_repeated(app: App) -> None:
     assert "HMAC" in call(app, "remind", key="k3", prompt=prompt, session_id="s1").text
     assert "HMAC" in call(app, "remind", key="k3", prompt=prompt, session_id="s1").text
     assert call(app, "remind", key="k4", prompt=prompt, session_id="s1").text == ""
+
+
+def test_prompts_of_old_episodes_are_not_told(app: App) -> None:
+    text = "Asked: look at my private kelp (and 3 more) Ended: The importer reads each file once."
+    call(app, "record_event", event_type="episode", content=text, session_id="old")
+    call(app, "record_event", event_type="episode", content="Asked: only my private kelp", session_id="older")
+    told = call(app, "briefing").text
+    assert "Ended: The importer reads each file once. (agent, today)" in told
+    assert "kelp" not in told
+
+
+def test_agent_cannot_lift_its_words(app: App) -> None:
+    call(
+        app, "remember", content="Charges are retried twice", tags=["important"], memory_type="decision", importance=1.0
+    )
+    call_as_person(app, "remember", content="Invoices are sent on Mondays", tags=["important"])
+    told = call(app, "briefing").text
+    assert "Important:\n- [" in told
+    important = told.partition("Important:")[2].partition("Important to agents:")[0]
+    assert "Invoices are sent on Mondays (today)" in important
+    assert "Charges" not in important
+    assert "Charges are retried twice (agent, today)" in told
+
+
+def test_person_confirms_what_agent_said(app: App) -> None:
+    call(app, "remember", content="We use Redis 7 for the sessions.")
+    assert learn(app, "s1", "We use Redis 7 for the sessions.") == ["We use Redis 7 for the sessions."]
+    assert "We use Redis 7 for the sessions. (today)" in call(app, "briefing").text

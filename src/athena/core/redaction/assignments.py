@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from athena.core.redaction.values import (
     CODE_PATTERN,
@@ -185,7 +186,9 @@ def _find_auth_headers(text: str, lower: str, name: str) -> Iterator[SecretMatch
                 if looks_random(value) or (in_header and not value[1:].islower() and not is_dummy_value(value)):
                     yield SecretMatch("basic-auth", start, start + len(value))
                     after = match.end()
-            elif looks_secret(value, "secret" if in_header else "token") or (in_header and looks_random(value)):
+            elif looks_secret(value, "secret" if in_header else "token") or (
+                in_header and (looks_random(value) or _has_mixed_case(value))
+            ):
                 yield SecretMatch("bearer-token", start, start + len(value))
                 after = match.end()
         if name == "authorization":
@@ -196,6 +199,12 @@ def _find_auth_headers(text: str, lower: str, name: str) -> Iterator[SecretMatch
                     yield SecretMatch("bearer-token", *proof.span("s"))
             after = max(after, line_end if "=" in text[after:line_end] else after)
         at = lower.find(name, after)
+
+
+def _has_mixed_case(value: str) -> bool:
+    """Return whether a long value mixes small and capital letters, as random letters without a digit do."""
+    changes = sum(first.islower() != second.islower() for first, second in pairwise(value))
+    return len(value) >= 20 and changes >= len(value) // 5 and not is_dummy_value(value)
 
 
 def _find_docker_auth(text: str) -> Iterator[SecretMatch]:

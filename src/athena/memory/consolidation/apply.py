@@ -126,8 +126,8 @@ async def record_contradiction(context: ChangeContext, pattern: Pattern) -> bool
 
 
 def _is_agent_statement(memory: Memory) -> bool:
-    """Return whether an agent said it: agents repeat what any page says, so it overrules no user."""
-    return memory.metadata.get("role") == "assistant"
+    """Return whether no person said it: agents repeat what any page says, so it overrules no person."""
+    return memory.author != "person"
 
 
 async def _find_owner_importance(context: ChangeContext, row: MemoryRow) -> float:

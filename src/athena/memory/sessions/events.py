@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from athena.core.hashing import create_serial
-from athena.core.values import Call, Page, Scope
+from athena.core.values import Author, Call, Page, Scope
 from athena.core.words import STOP_WORDS, tokenize
 from athena.errors import InvalidInput
 from athena.memory import inputs, lookup, recall
@@ -58,11 +58,14 @@ EVENT_QUESTION_WORDS = """
 FILLER_WORDS = STOP_WORDS | frozenset(EVENT_QUESTION_WORDS.split())
 
 
-async def record_events(store: Store, items: Sequence[Mapping[str, Any]], call: Call) -> list[Recorded]:
-    """Store events; unlike memories, equal texts stay separate events."""
+async def record_events(
+    store: Store, items: Sequence[Mapping[str, Any]], call: Call, author: Author | None = None
+) -> list[Recorded]:
+    """Store events; unlike memories, equal texts stay separate events. Without `author` the call's author said them."""
     now = store.clock()
     drafts = [_parse_event(item, i, len(items), now, call.key) for i, item in enumerate(items)]
     inputs.check_batch_size(drafts)
+    drafts = [replace(draft, author=author) for draft in drafts]
     stored = await remember(store, drafts, call.with_kind("event"), read_first=False)
     return [to_stored_event(memory, memory.redacted) for memory in stored]
 

@@ -3,13 +3,18 @@
 A sentence is extracted for a cue ("we decided", "never", "root cause") or, as a fact, because it states something
 lasting about a specific thing. Questions, plans, hedges, reports of the work itself and code are skipped. Only users
 decide and make rules; an agent may repeat what a file or a page says, so that it contributes facts and fixes only.
+Nothing is extracted from quotations, and clauses with a secret or a private detail are left out.
 Precision goes before recall: a user can store a missed sentence by hand, but a wrong one goes to every later session.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
+from athena.core import redaction
+from athena.core.private import remove_private_clauses
+from athena.memory.sessions import orders
 from athena.memory.sessions.select import extract_words, measure_overlap
 from athena.memory.sessions.values import Candidate, Utterance
 
@@ -19,12 +24,22 @@ MAX_CHARS_PER_ROLE = 300_000  # counted from the end of the conversation
 CODE_FENCE_PATTERN = re.compile(
     r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL
 )
+QUOTE_PATTERN = re.compile(
+    r"(?<![\w\"])(?:\"(?=\S)[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»)(?!\w)"
+)
+MIN_QUOTE_WORDS = 4  # a shorter quotation is a name
+ECHO_WORDS, MIN_ECHO_WORDS = 5, 3  # so many words of a prompt in a row, or a whole short prompt, are a quotation of it
 BULLET_PATTERN = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|#{1,6})\s+")
 SENTENCE_BREAK_PATTERN = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
+SMALL_BREAK_PATTERN = re.compile(
+    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)(?<!\bvs\.)(?<!\bincl\.)(?<=[.!?])[\"')\]]*\s+(?=[\w\"'`(\[])"
+)
 SUMMARY_TAG_PATTERN = re.compile(r"<analysis>.*?(?:</analysis>|\Z)|</?summary>", re.DOTALL | re.IGNORECASE)
 HEADING_PATTERN = re.compile(
     r"^((key|main|final|our) )?(decisions?|notes?|conventions?|preferences?|summary)( made)?:\s*", re.IGNORECASE
 )
+ECHO_BREAK_PATTERN = re.compile(r"(?<=[.!?;:])[\"')\]]*\s+|\n+")
+ECHO_WORD_PATTERN = re.compile(r"\w+")
 THANKS_PATTERN = re.compile(
     r"[,;. ]+((ok(ay)?|and|many|alright|great|cool)[, ]+)*(thanks|thank you|thx|cheers|ok(ay)?)[.! ]*$", re.IGNORECASE
 )
@@ -135,6 +150,19 @@ RULE_PATTERN = _compile_any(
     r"\w+ and )",
     r"\bby convention\b", r"\bopen a pull request\b", r"\bin strict mode\b",
 )  # fmt: skip
+NO_RULE_PATTERN = _compile_any(  # "No wildcards in IAM actions", but not "no problem"
+    r"^(use |with )?\bno (?!(problem|worries|idea|need|thanks?|thx|one|more|longer|wait|way|rush|hurry|clue|we|i|it|"
+    r"that|this|you|they|he|she|not|hard|offense|big|good|but|and|so|just|luck|chance|matter|doubt|the|an?|there|what|why|please)\b)"
+    r"[\w`][\w`./-]+ \S+",
+)  # fmt: skip
+CONSTRAINT_PATTERN = _compile_any(
+    r"\bmay (not|only|never|be only)\b",
+    r"\w, (not|no|never) (?!(sure|yet|now|really|again|thanks?|problem|idea|need|that|just|so|too|at|because|only|one|"
+    r"a)\b)[\w`./-]+( [\w`./-]+){0,3}[.!]?$",
+    r"[\w`)]{3,} only(?=[.!,;(]|\s*$|\s\()",
+    r"^(hard |safety |general |house |one )?(rules?|requirements?|constraints?|policy|convention|guideline)"
+    r"( change)?\s*:\s*\S",
+)  # fmt: skip
 CAUSE_PATTERN = _compile_any(
     r"\broot cause\b", r"\bturns? out\b", r"\b(the )?(cause|culprit|reason|problem|issue|bug) (was|is|turned out)\b",
     r"\b(was|were|is|came|comes|happened|happens|failed|fails|failing|broke|crashed|flaky)\b.*\b(because|due to|"
@@ -171,6 +199,11 @@ SPECIFIC_PATTERNS = (
                r"runners?|ci|api|default|vendor|legacy|nightly|test users?|scheduler|endpoint|repository|"
                r"pipeline|port|users|laptop|machine|backups?)\b", re.IGNORECASE),
 )  # fmt: skip
+VALUE_PATTERN = _compile_any(  # what something is, with a number or a part's name
+    r"^(it|this|that)('s| is) an? [\w-]*\d[\w-]*\b", r"^(it|this|that)('s| is) an? [\w -]+ (with|on|for) [\w -]*\d",
+    r"^(the )?[\w-]+( [\w-]+)? (is|are|=) (at most |at least |about |max )?\d[\d.,]* ?"
+    r"(%|[kmgt]?i?b|ms|s|seconds?|minutes?|hours?|days?|weeks?|months?|px|hz|v|mm|degrees?|rows?|items?|times?)\b",
+)  # fmt: skip
 SUBJECT_PATTERN = re.compile(
     r"^(the|our|my|this (service|repo|project|codebase|app|package|module is)|customer|production|staging|test|"
     r"ci|source|"
@@ -195,16 +228,28 @@ BUG_REPORT_PATTERN = _compile_any(
     r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
     r"\bsee (the )?log\b|\bevery time i\b|\btoo (big|small|slow)\b",
 )  # fmt: skip
-COMMAND_PATTERN = _compile_any(  # addresses and commands: not stored from agents, who may repeat an injected text
-    r"\b[a-z][a-z0-9+.-]{1,15}://", r"\bwww\.\w", r"\bmailto:",
-    r"\b(curl|wget|sudo|chmod|chown|eval|exec|ssh|scp|rsync|powershell|iex|xargs)\s+\S",
-    r"\b(rm|sh|bash|zsh|nc|perl|python3?|node|ruby|sed|awk|cat|cp|mv|ln|tar|git|make|go|cargo|uvx?|npx)\s+-",
-    r"\b(pip3?|npm|pnpm|yarn|npx|uvx?|apt(-get)?|brew|gem|docker|podman|kubectl|git|cargo|go|terraform|helm)\s+"
-    r"(install|run|exec|add|compose|apply|push|clone|commit|checkout|config|build|get|delete|up|pull|i)\b",
-    r"\b(python3?|node|perl|ruby|sh|bash|zsh)\s+[\w./~-]*[./~]",
-    r"[|&;]\s*(sh|bash|zsh|sudo|rm|curl|python3?)\b", r"&&|\|\||\$\(|\$\{", r"(?<!\w)>{1,2}\s*[~/.]",
-)  # fmt: skip
 LEAD_IN_PATTERN = re.compile(r"^(ok(ay)?[ ,]+but|but|note|fyi|also|and|btw|remember)\b[:, ]+", re.IGNORECASE)
+REPORT_PATTERN = _compile_any(  # what others say, which the user may only have read
+    r"\b(somebody|someone|some (guy|dude|blog|post|article)|a (blog|post|article|comment)|"
+    r"the (forum|wiki|docs?|documentation|abstract|page|article|blog|post|readme|manual|tutorial|thread|ticket|vendor|"
+    r"email|mail))\b.{0,30}\b(says?|said|wrote|writes|claims?|claimed|recommends?|recommended|suggests?|suggested|"
+    r"tells?|states?|means)\b",
+    r"\b(read|saw|heard) (somewhere|online|in a|on a)\b",
+    r"\b(says?|means|thinks|claims) (that )?(one|we all|everyone|people) (should|must|has to)\b",
+)  # fmt: skip
+CONFIDENTIAL_PATTERN = _compile_any(
+    r"\b(not a word|don'?t tell|do not tell|tell (nobody|no one)|between (us|you and me)|off the record|confidential|"
+    r"keep (it|this|that) (to yourself|private|secret|between us)|(is|are) (private|personal)|"
+    r"not for the (code|repo|record|log))\b",
+    r"\bpins?\b.{0,30}\b\d{4,8}\b", r"\bmy (\w+ )?(number|code|salary|boss|therapist|landlord|bank)\b",
+    r"\bi('m| am) (considering|thinking about|planning on) (leaving|quitting|resigning)\b",
+)  # fmt: skip
+USER_MESSAGES_PATTERN = re.compile(
+    r"^[ \t]*(?:#+[ \t]*)?(?:\d+[.)][ \t]*)?[*_]*(?:all |the )?"
+    r"(?:user(?:'s)? (?:messages?|prompts?|requests?|input)|primary request\b|(?:original|initial) (?:request|prompt))"
+    r"[^\n]*\n(?:(?![ \t]*(?:#+|\d+[.)])[ \t]).*(?:\n|\Z))*",
+    re.IGNORECASE | re.MULTILINE,
+)
 VAGUE_WORD_PATTERN = re.compile(r"\b(somewhere|something|some(how|one)|whatever|stuff|things?)\b", re.IGNORECASE)
 
 
@@ -215,39 +260,62 @@ def strip_summary_tags(text: str) -> str:
 
 def split_sentences(text: str) -> Iterable[str]:
     """Yield the prose sentences of a text without Markdown marks; code blocks, tables and HTML are skipped."""
-    for line in CODE_FENCE_PATTERN.sub("\n", strip_summary_tags(text)).splitlines():
-        if line.startswith(("    ", "\t", "|", "<")):
+    prose = QUOTE_PATTERN.sub(_shorten_quote, CODE_FENCE_PATTERN.sub("\n", strip_summary_tags(text)))
+    for line in prose.splitlines():
+        if line.startswith(("    ", "\t", "|", "<")) or BULLET_PATTERN.sub("", line).lstrip().startswith(">"):
             continue
-        for part in SENTENCE_BREAK_PATTERN.split(EMPHASIS_PATTERN.sub("", BULLET_PATTERN.sub("", line)).strip()):
+        # who begins lines with small letters begins sentences with them
+        breaks = SMALL_BREAK_PATTERN if line.lstrip()[:1].islower() else SENTENCE_BREAK_PATTERN
+        for part in breaks.split(EMPHASIS_PATTERN.sub("", BULLET_PATTERN.sub("", line)).strip()):
             if part.strip():
                 yield part.strip()
+
+
+def _shorten_quote(match: re.Match[str]) -> str:
+    """Return a quotation of a name as it is, a longer one as an ellipsis: somebody else said it."""
+    return match[0] if len(WORD_PATTERN.findall(match[0])) < MIN_QUOTE_WORDS else "…"
 
 
 def classify_sentence(sentence: str, role: str) -> str | None:
     """Return the memory type of a sentence that is worth storing, else None."""
     if (
         len(sentence) > MAX_SENTENCE_CHARS
-        or not MIN_SENTENCE_WORDS <= len(WORD_PATTERN.findall(sentence)) <= MAX_SENTENCE_WORDS
+        or not _get_min_words(sentence, role) <= len(WORD_PATTERN.findall(sentence)) <= MAX_SENTENCE_WORDS
     ):
         return None
     if CODE_PATTERN.search(sentence):
         return None
     if QUESTION_PATTERN.search(sentence) or HEDGE_PATTERN.search(sentence) or PLAN_PATTERN.search(sentence):
         return None
-    if role != "user" and COMMAND_PATTERN.search(sentence):
+    if REPORT_PATTERN.search(sentence) or CONFIDENTIAL_PATTERN.search(sentence):
+        return None
+    # An agent may repeat an injected text.
+    if role != "user" and (
+        orders.has_command(sentence) or orders.has_request(sentence) or orders.has_injection(sentence)
+    ):
         return None
     if FIX_FIRST_PATTERN.search(sentence) or (CAUSE_PATTERN.search(sentence) and FIX_PATTERN.search(sentence)):
         return "fix"
-    if CHATTER_PATTERN.search(sentence) or WORK_REPORT_PATTERN.search(sentence):
+    is_no_rule = role == "user" and NO_RULE_PATTERN.search(sentence) is not None
+    if (CHATTER_PATTERN.search(sentence) and not is_no_rule) or WORK_REPORT_PATTERN.search(sentence):
         return None
     # An agent may repeat a file or a page that says "we decided".
     if DECISION_PATTERN.search(sentence):
         return "decision" if role == "user" else None
     if role == "user" and PREFERENCE_PATTERN.search(sentence):
         return "preference"
-    if role == "user" and RULE_PATTERN.search(sentence) and not VAGUE_SUBJECT_PATTERN.search(sentence):
+    is_rule = is_no_rule or RULE_PATTERN.search(sentence) or CONSTRAINT_PATTERN.search(sentence)
+    if role == "user" and is_rule and not VAGUE_SUBJECT_PATTERN.search(sentence):
         return "convention"
+    if role == "user" and VALUE_PATTERN.search(sentence) and not BUG_REPORT_PATTERN.search(sentence):
+        return "fact"
     return "fact" if _is_fact(sentence) else None
+
+
+def _get_min_words(sentence: str, role: str) -> int:
+    """Return how many words a statement must have: "Terraform 1.9, not OpenTofu" is a rule."""
+    is_short_rule = role == "user" and any(map(str.isdigit, sentence)) and CONSTRAINT_PATTERN.search(sentence)
+    return MIN_SENTENCE_WORDS - 2 if is_short_rule else MIN_SENTENCE_WORDS
 
 
 def _is_fact(sentence: str) -> bool:
@@ -283,6 +351,62 @@ def trim_sentence(sentence: str, kind: str, role: str) -> str:
     return sentence
 
 
+def _find_statements(text: str, role: str) -> list[tuple[str, str]]:
+    """Return the sentences of a message that are worth storing, without private clauses, and their types."""
+
+    def classify_all(prose: str) -> list[tuple[str, str]]:
+        return [(part, kind) for part in split_sentences(prose) if (kind := classify_sentence(part, role))]
+
+    # looking for private details takes long, and most messages hold no statement
+    statements = classify_all(text)
+    return classify_all(remove_private_clauses(text)) if statements else []
+
+
+def clean_answer(text: str, prompts: Iterable[str]) -> str:
+    """Return an agent's text without secrets, private clauses and, at last, what it repeats of prompts.
+
+    In this order: what is left of a sentence after a part of it went may hide a secret from us.
+    """
+    text = remove_private_clauses(redaction.redact(text).text)
+    return remove_echoes(text, [redaction.redact(prompt[-MAX_CHARS_PER_ROLE:]).text for prompt in prompts])
+
+
+def remove_echoes(text: str, prompts: Iterable[str]) -> str:
+    """Return a text without the sentences that repeat what a user said, word for word."""
+    runs = {run for prompt in prompts for run in _list_echoes(prompt)}
+    if not runs:
+        return text
+    matches = list(ECHO_WORD_PATTERN.finditer(text.casefold() if len(text.casefold()) == len(text) else text.lower()))
+    words = [match[0] for match in matches]
+    echoes = [
+        (matches[i].start(), matches[i + length - 1].end())
+        for length in {len(run) for run in runs}
+        for i in range(len(words) - length + 1)
+        if tuple(words[i : i + length]) in runs
+    ]
+    starts = [0, *(match.end() for match in ECHO_BREAK_PATTERN.finditer(text)), len(text)]
+    parts = [
+        text[start:end]
+        for start, end in pairwise(starts)
+        if not any(echo_start < end and start < echo_end for echo_start, echo_end in echoes)
+    ]
+    return "".join(parts).strip()
+
+
+def _list_echoes(prompt: str) -> Iterable[tuple[str, ...]]:
+    """Return the runs of words by which a quotation of a prompt is recognised; of a short prompt, all its words."""
+    words = ECHO_WORD_PATTERN.findall(prompt.casefold() if len(prompt.casefold()) == len(prompt) else prompt.lower())
+    if len(words) >= ECHO_WORDS:
+        return zip(*(words[i:] for i in range(ECHO_WORDS)), strict=False)
+    is_telling = len(words) >= MIN_ECHO_WORDS or any(not word.isalpha() and not word.isdecimal() for word in words)
+    return [tuple(words)] if is_telling else []
+
+
+def strip_user_messages(summary: str) -> str:
+    """Remove the parts of a client's summary that list what the user said."""
+    return USER_MESSAGES_PATTERN.sub("", summary)
+
+
 def find_candidates(messages: Sequence[Utterance], limit: int = 12) -> list[Candidate]:
     """Return the sentences that are worth storing, in order; of similar ones and of too many, the last."""
     candidates: list[Candidate] = []
@@ -292,9 +416,7 @@ def find_candidates(messages: Sequence[Utterance], limit: int = 12) -> list[Cand
         if chars_left[role] <= 0:
             continue
         scanned, chars_left[role] = text[-chars_left[role] :], chars_left[role] - len(text)
-        for sentence in reversed(list(split_sentences(scanned))):
-            if (kind := classify_sentence(sentence, role)) is None:
-                continue
+        for sentence, kind in reversed(_find_statements(scanned, role)):
             words = extract_words(sentence)
             if all(measure_overlap(words, others) < DUPLICATE_OVERLAP for others in candidate_words):
                 candidates.append(Candidate(trim_sentence(sentence, kind, role), kind, role))

@@ -1,13 +1,19 @@
-"""Learn from a finished session: store an episode that summarizes it, and memories of what was decided."""
+"""Learn from a finished session: store an episode that summarizes it, and memories of what was decided.
 
+Nothing of a prompt is stored but its statements. An episode tells what was decided and done, and how it ended.
+"""
+
+import re
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from athena.core import redaction
 from athena.core.hashing import hash_text
 from athena.core.threads import run_in_thread
-from athena.core.values import Call, Scope
+from athena.core.values import Author, Call, Page, Scope
 from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
@@ -17,9 +23,17 @@ from athena.memory.sessions.select import (
     find_specific_words,
     measure_overlap,
     recall_without_use,
-    shorten_text,
 )
-from athena.memory.sessions.values import IDLE_KEY, Candidate, Learned, Lesson, Utterance
+from athena.memory.sessions.values import (
+    FAILURE_OUTCOMES,
+    IDLE_KEY,
+    OUTCOME_KEY,
+    Candidate,
+    Learned,
+    Lesson,
+    Utterance,
+)
+from athena.memory.sessions.voice import shorten_text
 from athena.memory.store import Store
 from athena.memory.values import Draft
 from athena.storage.database import Transaction
@@ -29,10 +43,19 @@ IMPORTANCE_BY_ROLE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat wha
 KNOWN_OVERLAP = 0.6  # of the words of both texts
 KNOWN_COVERAGE = 0.85  # of the candidate's words
 MAX_REDACTED_CHARS = 20_000
-MAX_ASKED_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 240, 360, 1_500
+MAX_DECIDED_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 160, 360, 1_500
+MAX_DECISIONS = 2
+MAX_WORK_EVENTS = 500
+MAX_LISTED_FILES = 4
 MAX_ENDING_MESSAGES = 20
 MIN_ENDING_CHARS = 40
-WORK_EVENT_TYPES = ("command", "edit", "tool")  # a session without these and without results is idle
+WORK_EVENT_TYPES = ("command", "edit", "tool")
+WORK_KINDS = (
+    ("test run", re.compile(r"\b(pytest|jest|vitest|mocha|tox|nox|ctest|rspec|phpunit|unittest|check|tests?)\b")),
+    ("commit", re.compile(r"\bgit\b.*\bcommit\b")),
+    ("build", re.compile(r"\b(build|make|cmake|compile|bundle|webpack|tsc|gradle|mvn)\b")),
+)
+IDLE_TEXT = "nothing was done"
 
 
 async def learn_from_session(
@@ -43,7 +66,7 @@ async def learn_from_session(
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
     candidates = await run_in_thread(extract.find_candidates, texts) if keep else []
     episode_call = _derive_call(call, "episode")
-    episode = await _record_episode(store, session, messages, summary, bool(candidates), episode_call)
+    episode = await _record_episode(store, session, messages, summary, candidates, episode_call)
     fresh = [candidate for candidate in candidates if not await _is_known(store, candidate, call)]
     if not fresh:
         return Lesson(episode, (), len(candidates))
@@ -60,43 +83,85 @@ def _derive_call(call: Call, part: str) -> Call:
 
 
 async def _record_episode(
-    store: Store, session: str, messages: Sequence[Utterance], summary: str | None, has_candidates: bool, call: Call
+    store: Store,
+    session: str,
+    messages: Sequence[Utterance],
+    summary: str | None,
+    candidates: Sequence[Candidate],
+    call: Call,
 ) -> int | None:
-    user_texts = [message.text for message in messages if message.role == "user" and message.text.strip()]
-    last_answers = [
-        message.text[:MAX_REDACTED_CHARS]
-        for message in messages[-MAX_ENDING_MESSAGES:]
-        if message.role == "assistant" and message.text.strip()
-    ]
-    answers = await run_in_thread(lambda: [extract.strip_chatter(text) for text in last_answers])
-    ended = next((text for text in reversed(answers) if len(text) >= MIN_ENDING_CHARS), "")
-    parts = [_shorten_redacted(summary, MAX_SUMMARY_CHARS)] if summary else []
-    if not summary and user_texts:
-        more = f" (and {len(user_texts) - 1} more)" if len(user_texts) > 1 else ""
-        parts.append(f"Asked: {_shorten_redacted(user_texts[0], MAX_ASKED_CHARS)}{more}")
-    if not summary and ended:
-        parts.append(f"Ended: {_shorten_redacted(ended, MAX_ENDED_CHARS)}")
-    if not parts:
+    """Record what was decided and done and how it ended; nothing of a prompt that is no statement."""
+    decided = [candidate.text for candidate in candidates if candidate.role == "user" and candidate.kind == "decision"]
+    work = await store.database.read(partial(_describe_work, call.scope, session))
+    if summary:
+        told = await run_in_thread(_find_gist, summary)
+    else:
+        told = await run_in_thread(_find_ending, messages, [candidate.text for candidate in candidates])
+    parts = [] if summary else [shorten_text(text, MAX_DECIDED_CHARS) for text in decided[-MAX_DECISIONS:]]
+    parts = [f"Decided: {' '.join(parts)}"] if parts else []
+    parts += [work] if work else []
+    parts += [told if summary else f"Ended: {told}"] if told else []
+    is_idle = not (parts or candidates)
+    if is_idle and not messages:
         return None
-    item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts), "session_id": session}
-    if not (summary or ended or has_candidates or await store.database.read(partial(_has_work, call.scope, session))):
+    item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts) or IDLE_TEXT, "session_id": session}
+    if is_idle:
         item["metadata"] = {IDLE_KEY: True}
-    return (await events.record_events(store, [item], call))[0].id
+    author: Author = "agent" if told or decided else "tool"
+    return (await events.record_events(store, [item], call, author))[0].id
 
 
-async def _has_work(scope: Scope, session: str, tx: Transaction) -> bool:
-    return await rows.session_has_type(tx, scope.with_kind("event"), session, WORK_EVENT_TYPES)
+def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> str:
+    """Return how the last long answer ends the session, without what it repeats of prompts or tells of private life."""
+    prompts = [message.text for message in messages if message.role == "user"]
+    rest = [extract.remove_echoes(prompt, statements) for prompt in prompts]  # statements may be repeated
+    for message in reversed(messages[-MAX_ENDING_MESSAGES:]):
+        if message.role != "assistant" or not message.text.strip():
+            continue
+        text = extract.strip_chatter(extract.clean_answer(message.text[:MAX_REDACTED_CHARS], rest))
+        if len(text) >= MIN_ENDING_CHARS:
+            return shorten_text(text, MAX_ENDED_CHARS)
+    return ""
 
 
-def _shorten_redacted(text: str, max_chars: int) -> str:
-    """Redact a text, then shorten it: half a secret would not be recognized."""
-    return shorten_text(redaction.redact(text[:MAX_REDACTED_CHARS]).text, max_chars)
+def _find_gist(summary: str) -> str:
+    """Return the beginning of a client's summary without what it quotes of users, secrets and private clauses."""
+    text = extract.clean_answer(extract.strip_user_messages(summary)[:MAX_REDACTED_CHARS], ())
+    return shorten_text(text, MAX_SUMMARY_CHARS)
+
+
+async def _describe_work(scope: Scope, session: str, tx: Transaction) -> str:
+    """Return what the tool events of a session say was done, in our words; empty if there are none."""
+    paths: dict[str, None] = {}
+    counts: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    for event in await rows.list_work_events(tx, scope.with_kind("event"), session, WORK_EVENT_TYPES, MAX_WORK_EVENTS):
+        if event.memory_type == "edit":
+            paths[event.content.partition(" ")[2]] = None
+        elif event.memory_type == "command":
+            kind = next((name for name, pattern in WORK_KINDS if pattern.search(event.content)), "command")
+            counts[kind] += 1
+            failures[kind] += event.metadata.get(OUTCOME_KEY) in FAILURE_OUTCOMES
+        else:
+            counts["tool call"] += 1
+    parts = [_list_names([path for path in paths if path])] if any(paths) else []
+    for kind, count in counts.items():
+        failed = f", {failures[kind]} failed" if failures[kind] else ""
+        parts.append(f"{count} {kind}{'s' if count > 1 else ''}{failed}")
+    return f"Work: {'; '.join(parts)}." if parts else ""
+
+
+def _list_names(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MAX_LISTED_FILES} more" if len(paths) > MAX_LISTED_FILES else ""
+    return f"edited {', '.join(paths[-MAX_LISTED_FILES:])}{more}"
 
 
 async def _is_known(store: Store, candidate: Candidate, call: Call) -> bool:
     """Return whether a memory says the same; a user who says it differently has changed their mind."""
     text = redaction.redact(candidate.text).text
     hits = await recall_without_use(store, call.scope, text, 3)
+    if candidate.role == "user":  # what only others said is new from a person
+        hits = Page([hit for hit in hits if hit.author == "person"], hits.total)
     parts = [part for hit in hits for part in (hit.content, *extract.split_sentences(hit.content))]
     similar = [part for part in parts if _is_similar(text, part)]
     return any(candidate.role != "user" or not _is_different(text, part) for part in similar)
@@ -118,5 +183,6 @@ def _is_different(text: str, other: str) -> bool:
 def _create_candidate_draft(candidate: Candidate, session: str) -> Draft:
     # The session goes to `source`, not to `session_id`: the same text in two sessions must be one memory.
     facts = {"source": f"session {session}", "role": candidate.role}
-    kind = candidate.kind
-    return inputs.create_draft(candidate.text, [AUTO_TAG, kind], kind, facts, IMPORTANCE_BY_ROLE[candidate.role])
+    kind, role = candidate.kind, candidate.role
+    draft = inputs.create_draft(candidate.text, [AUTO_TAG, kind], kind, facts, IMPORTANCE_BY_ROLE[role])
+    return replace(draft, author="person" if role == "user" else "agent")

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from athena.core.values import Scope
 from athena.memory import rows as memory_rows
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMN_COUNT, MEMORY_COLUMNS, memory_from_row
-from athena.memory.sessions.values import BriefingTurn, Told
+from athena.memory.sessions.values import WORK_EVENT_TYPE, BriefingTurn, Told
 from athena.memory.values import Memory
 from athena.storage import privacy, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter, build_where_clause, tag_key
 
 SESSION_SCAN_ROWS = 2_000
-SUMMARY_EVENT_TYPES = ("episode", "work")
+SUMMARY_EVENT_TYPES = ("episode", WORK_EVENT_TYPE)
 BRIEFING_LOG_TTL_S = 90 * 86_400.0
 
 
@@ -66,16 +66,21 @@ async def session_exists(tx: Transaction, scope: Scope, name: str) -> bool:
     return row is not None
 
 
-async def session_has_type(tx: Transaction, scope: Scope, name: str, types: tuple[str, ...]) -> bool:
-    """Return whether a session of the project has a row of one of these types."""
+async def list_work_events(
+    tx: Transaction, scope: Scope, session: str, types: tuple[str, ...], limit: int
+) -> list[Memory]:
+    """Return the last events of a session that have one of these types, in order."""
     scope_ids = await scopes.fetch_own_ids(tx, scope)
-    row = scope_ids and await tx.fetch_one(
-        f"""SELECT 1 FROM memories WHERE scope = :scope AND session = :name AND deleted IS NULL
-            AND memory_type IN {types!r} LIMIT 1""",
+    if not scope_ids:
+        return []
+    rows = await tx.fetch(
+        f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} WHERE m.scope = :scope AND m.session = :session
+            AND m.deleted IS NULL AND m.memory_type IN {types!r} ORDER BY m.id DESC LIMIT :limit""",
         scope=scope_ids[0],
-        name=name,
+        session=session,
+        limit=limit,
     )
-    return bool(row)
+    return [memory_from_row(row) for row in reversed(rows)]
 
 
 async def fetch_session_project(tx: Transaction, name: str) -> str | None:

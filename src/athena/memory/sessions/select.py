@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from athena.core import tokens
-from athena.core.text import INVISIBLE_FILLER_PATTERN, is_invisible
 from athena.core.values import Page, Scope
 from athena.core.words import STOP_WORDS, stem_word, tokenize
 from athena.memory import recall
 from athena.memory.recall import Query
+from athena.memory.sessions.voice import BriefingLine, BriefingText, Heading, SafeText
 from athena.memory.store import Store
 from athena.memory.values import Hit
 from athena.storage.filters import Filter
 
-MAX_GIST_CHARS = 240
 MAX_SCANNED_CHARS = 4_000
 MAX_ANALYSED_CHARS = 20_000  # of a memory that is compared with a prompt or a sentence
 MIN_SHARED_WORDS = 2  # specific words that a prompt and a memory must share
@@ -25,10 +24,6 @@ MAX_ITEM_OVERLAP = 0.6
 MIN_WORTH = 0.25
 SECTION_PENALTY = 0.15  # how much less each further item of a section is worth
 LINE_OVERHEAD_TOKENS = 4
-# Texts that could close our element, open another or imitate a turn of the conversation.
-MARKUP_PATTERN = re.compile(r"<(?=\s*[/!?|a-zA-Z])|(?<=[/|a-zA-Z\"'])\s*\|>")
-TURN_PATTERN = re.compile(r"\b(system|human|assistant|user|developer)\s*:", re.IGNORECASE)
-SENTENCE_BREAK_PATTERN = re.compile(r"(?<=[.!?])\s+(?=[^\s])")
 WORD_PATTERN = re.compile(r"[^\W\d_]{3,}|\d{2,}")
 # Words that any prompt to a coding agent may have, on any topic.
 PROMPT_WORDS_TEXT = """
@@ -48,11 +43,11 @@ COMMON_WORDS = STOP_WORDS | frozenset(PROMPT_WORDS_TEXT.split())
 class BriefingItem:
     """A memory, event or task that a briefing may contain."""
 
-    section: str
+    section: Heading
     kind: str
     id: int
     hash: str
-    text: str
+    text: SafeText
     note: str  # its age or due time
     reason: str
     worth: float  # from 0 to 1
@@ -61,8 +56,8 @@ class BriefingItem:
     steady: bool = False  # exempt from the section penalty
 
     @property
-    def line(self) -> str:
-        return f"- [{self.hash}] {self.text}{f' ({self.note})' if self.note else ''}"
+    def line(self) -> BriefingLine:
+        return BriefingLine(self.text, self.hash, self.note)
 
 
 async def recall_without_use(store: Store, scope: Scope, text: str, limit: int) -> Page[Hit]:
@@ -96,27 +91,6 @@ def measure_overlap(words: frozenset[str], other_words: frozenset[str]) -> float
     return len(words & other_words) / len(words | other_words) if words and other_words else 0.0
 
 
-def quote_line(text: str) -> str:
-    """Return a text as one line without invisible characters, markup or speaker labels: data, not instructions."""
-    line = " ".join(INVISIBLE_FILLER_PATTERN.sub("", text).split())
-    if not line.isprintable():
-        line = "".join(char for char in line if char.isprintable() or not is_invisible(char))
-    return TURN_PATTERN.sub(r"\1 -", MARKUP_PATTERN.sub("‹", line))
-
-
-def shorten_text(text: str, max_chars: int = MAX_GIST_CHARS) -> str:
-    """Return the first whole sentences that fit; if the first is too long, its beginning."""
-    line = quote_line(text[:MAX_SCANNED_CHARS])
-    if len(line) <= max_chars and len(text) <= MAX_SCANNED_CHARS:
-        return line
-    gist = ""
-    for sentence in SENTENCE_BREAK_PATTERN.split(line):
-        if len(gist) + len(sentence) + 3 > max_chars:
-            break
-        gist = f"{gist} {sentence}".strip()
-    return f"{gist} …" if len(gist) >= max_chars // 4 else line[: max_chars - 1].rsplit(" ", 1)[0] + "…"
-
-
 def merge_items(items: Sequence[BriefingItem]) -> list[BriefingItem]:
     """Merge the items of the same memory: it is worth more, and stays in the section where it is worth most."""
     merged: dict[tuple[str, int], BriefingItem] = {}
@@ -136,18 +110,18 @@ def select_items(
     items: Sequence[BriefingItem],
     budget: int,
     max_json_chars: int,
-    format_items: Callable[[Sequence[BriefingItem]], str],
-) -> tuple[list[BriefingItem], str]:
-    """Return the best items whose formatted text fits into the budget, and that text."""
+    format_items: Callable[[Sequence[BriefingItem]], BriefingText],
+) -> tuple[list[BriefingItem], BriefingText | None]:
+    """Return the best items whose formatted text fits into the budget, and that text; None if none does."""
     max_tokens = tokens.reduce_budget(budget)
-    worthy = [item for item in items if item.worth >= MIN_WORTH]
+    worthy = [item for item in items if item.text and item.worth >= MIN_WORTH]
     selected = _select_greedily(worthy, max_tokens - tokens.count_tokens(format_items([])))
     while selected:
         text = format_items(selected)
         if tokens.count_tokens(text) <= max_tokens and _count_json_chars(text) <= max_json_chars:
             return selected, text
         selected.pop()  # the last one has the least worth for its tokens
-    return [], ""
+    return [], None
 
 
 def _count_json_chars(text: str) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from athena.memory.sessions.voice import BriefingText
 from athena.memory.values import MOMENT_KEY, Memory, strip_reserved_keys
 
 OUTCOME_KEY, SESSION_KEY, DURATION_KEY = "outcome", "session_id", "duration_ms"  # keys of an event's metadata
@@ -16,6 +17,7 @@ SUCCESS_OUTCOMES = (
     "success", "succeeded", "successful", "succeeds", "ok", "okay", "pass", "passed", "passes", "done", "completed",
     "complete", "worked", "green",
 )  # fmt: skip
+WORK_EVENT_TYPE = "work"  # the end of an agent's turn
 FAILED_EVENT_TYPES = ("error", "exception", "failure", "crash")  # failures even without an outcome
 
 
@@ -170,6 +172,10 @@ class Briefing:
     tokens: int
     direct: int  # tokens that the same items would cost as results of a tool
     told: tuple[Told, ...]
+
+    def __post_init__(self) -> None:
+        if self.text and not isinstance(self.text, BriefingText):
+            raise TypeError("the text of a briefing is a BriefingText")
 
 
 @dataclass(frozen=True, slots=True)
