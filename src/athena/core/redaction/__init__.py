@@ -14,7 +14,9 @@ from athena.core.redaction import views
 from athena.core.redaction.assignments import find_assignments, find_headers
 from athena.core.redaction.commands import find_in_commands
 from athena.core.redaction.keys import find_keys
+from athena.core.redaction.nearby import find_near_words
 from athena.core.redaction.prose import find_in_prose
+from athena.core.redaction.settings import find_settings
 from athena.core.redaction.values import SecretMatch, compile_pattern
 
 __all__ = ["RedactedText", "SecretMatch", "find_secrets", "redact", "redact_field", "redact_json"]
@@ -93,7 +95,7 @@ def _find_in_blobs(text: str, depth: int) -> Iterator[SecretMatch]:
 def _find_plain(text: str) -> Iterator[SecretMatch]:
     # U+0130 is the only character whose lower case is longer; without it the positions agree
     lower = text.replace("\u0130", "I").lower()
-    for find in (find_keys, find_headers, find_assignments, find_in_commands, find_in_prose):
+    for find in (find_keys, find_headers, find_assignments, find_settings, find_in_commands, find_in_prose, find_near_words):
         yield from find(text, lower)
 
 

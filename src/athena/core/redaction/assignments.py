@@ -11,6 +11,7 @@ from athena.core.redaction.values import (
     SecretMatch,
     compile_pattern,
     is_dummy_value,
+    looks_generated,
     looks_random,
     looks_secret,
 )
@@ -232,4 +233,4 @@ def _is_secret_cookie(name: str, value: str) -> bool:
     has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
     if any(part in name for part in _COOKIE_NAMES):
         return len(value) >= 6 and (has_digit or len(value) >= 16)
-    return len(value) >= 20 and has_digit and has_letter
+    return looks_generated(value) and name.startswith(("__host-", "__secure-", ".aspnet", "aws", "_oauth", "access", "refresh"))

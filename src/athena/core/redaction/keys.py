@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 
+from athena.core.redaction.generated import find_generated_keys, find_keys_in_urls
 from athena.core.redaction.values import SecretMatch, compile_pattern, is_dummy_value, looks_random
 from athena.core.redaction.views import has_long_run
 
@@ -12,6 +13,7 @@ from athena.core.redaction.views import has_long_run
 _PREFIX_TABLE = r"""
 age-key             AGE-SECRET-KEY-                 1[A-Z0-9]{40,70}+
 anthropic-key       sk-ant-                         [\w-]{20,}+
+alibaba-key         LTAI                            [A-Za-z0-9]{12,32}+
 aws-key             AKIA ASIA ABIA ACCA             [A-Z0-9]{16}
 azure-key           AccountKey= SharedAccessKey=    (?P<s>[A-Za-z0-9+/]{40,}+={0,2})
 azure-sas           sig=                            (?P<s>[\w+/%-]{40,}+={0,2})
@@ -43,6 +45,7 @@ slack-webhook       hooks.slack.com/                (?:services|workflows|trigge
 square-token        sq0atp- sq0csp-                 [\w-]{22,}+
 square-token        EAAA                            [\w-]{60}(?![\w-])
 stripe-key          sk_live_ sk_test_ rk_live_ rk_test_ whsec_      [A-Za-z0-9+/=]{10,}+
+tencent-key         AKID                            [A-Za-z0-9]{32}
 vault-token         hvs. hvb. hvr.                  [\w-]{24,}+
 """
 # Kind, the service's name in lower case, the secret somewhere after it on the line.
@@ -72,7 +75,10 @@ _SecretPattern = tuple[str, str, re.Pattern[str]]
 def find_keys(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find the secrets that have a form of their own; `lower` is the text in lower case."""
     # a key has a long run of letters and digits, which is quicker to look for than the prefixes
-    for gate, patterns in _load_prefix_patterns().items() if has_long_run(text) else ():
+    has_run = has_long_run(text)
+    if has_run:
+        yield from find_generated_keys(text)
+    for gate, patterns in _load_prefix_patterns().items() if has_run else ():
         if compile_pattern(gate).search(text):
             for pattern in patterns:
                 yield from _find_by_trigger(text, text, *pattern)
@@ -80,6 +86,8 @@ def find_keys(text: str, lower: str) -> Iterator[SecretMatch]:
         yield from _find_by_trigger(text, lower, *pattern)
     if "://" in text:
         yield from _find_in_urls(text)
+        if has_run:
+            yield from find_keys_in_urls(text)
     if "PRIVATE KEY" in text:
         yield from _find_private_keys(text)
     if ":AA" in text:

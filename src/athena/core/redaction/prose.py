@@ -187,7 +187,7 @@ def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> 
                 yield SecretMatch("password", match.start("s"), match.start("s") + len(value))
         return
     if kind == "password" and (quoted := compile_pattern(_QUOTED_PATTERN).match(text, end)):
-        if _is_phrase(quoted["s"]):
+        if is_phrase(quoted["s"]):
             yield SecretMatch(kind, *quoted.span("s"))
         return
     match = compile_pattern(_STATEMENT_PATTERN).match(text, end)
@@ -229,7 +229,7 @@ def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> 
 _KINDS = {"pass": "password"}
 
 
-def _is_phrase(phrase: str) -> bool:
+def is_phrase(phrase: str) -> bool:
     """Return whether quoted words are a passphrase, and not what somebody says about one."""
     words = re.findall(r"[^\W\d_]+", phrase.lower())
     usual = sum(is_common_word(word) or (word in _SAYING_WORDS and word != "correct") for word in words)
