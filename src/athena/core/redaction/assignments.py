@@ -178,7 +178,8 @@ def _find_auth_headers(text: str, lower: str, name: str) -> Iterator[SecretMatch
     while at >= 0:
         after = at + len(name)
         match = pattern.match(text, after)
-        if match and "=" not in match["s"].rstrip("="):
+        is_parameter = match is not None and match["s"][-1] == "=" and text[match.end() : match.end() + 1] in ('"', "'")
+        if match and not is_parameter and "=" not in match["s"].rstrip("="):
             value, start = match["s"].rstrip(".:"), match.start("s")
             in_header = name == "authorization" or "authorization" in lower[max(0, at - 24) : at]
             scheme = match["scheme"].lower() if name == "authorization" and match["scheme"] else ""

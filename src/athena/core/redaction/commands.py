@@ -92,6 +92,9 @@ vault           vault~login         [ ]{1,4}(?:-\S+[ ]){0,4}
 wpa_            wpa_key_mgmt        [^\n]{0,80}psk=
 secrets~set     secrets~set         [ ]["']?[\w.:-]*(?:pass|secret|token|key|pwd)[\w.:-]*["']?[ =]
 |~              printf              [ ]{1,4}(?:["']?%s(?:\\n)?["']?[ ])?(?=["']?[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}\w{2,12}[ ][^\n]{0,60}(?:password-stdin|with-token|pass-stdin|-passin|--passphrase-fd|-S\b|--stdin))
+btoa            btoa                \([ ]?b?["'][^\s:"']{1,64}:(?=[^"']{4,128}["'])
+b64encode       b64encode           \([ ]?b?["'][^\s:"']{1,64}:(?=[^"']{4,128}["'])
+base64          echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^\s|"']{3,128}["']?[ ]{0,4}\|[ ]{0,4}base64)
 |~sudo          echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}sudo[ ](?:-\w+[ ]){0,2}-\w*S)
 |~              echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}\w{2,12}[ ][^\n]{0,60}(?:password-stdin|with-token))
 pass            echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^\s|"']{3,128}["']?[ ]{0,4}\|[ ]{0,4}(?:sudo[ ])?chpasswd)
@@ -121,25 +124,27 @@ def _load_options() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 @cache
-def _load_phrases() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
-    rows = [line.split(None, 2) for line in _PHRASE_TABLE.strip().splitlines()]
-    texts = [(gate.replace("~", " "), name.replace("~", " "), rest) for gate, name, rest in rows]
-    return tuple(
-        (gate, name, compile_pattern(f"(?i:{re.escape(name)}){rest}{_VALUE_PATTERN}")) for gate, name, rest in texts
-    )
+def _load_phrases() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    phrases: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    for line in _PHRASE_TABLE.strip().splitlines():
+        gate, name, rest = (part.replace("~", " ") for part in line.split(None, 2))
+        pattern = compile_pattern(f"(?i:{re.escape(name)}){rest}{_VALUE_PATTERN}")
+        phrases.setdefault(gate, []).append((name, pattern))
+    return phrases
 
 
 def find_in_commands(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find passwords in command lines and in files of passwords."""
-    yield from _find_options(text, lower)
-    gates = {gate: gate in lower for gate in {gate for gate, *_ in _load_phrases()}}
-    for gate, name, pattern in _load_phrases():
-        at = lower.find(name) if gates[gate] else -1
-        while at >= 0:
-            match = pattern.match(text, at)
-            if match and (secret := _to_match(text, match)):
-                yield secret
-            at = lower.find(name, match.end() if match else at + len(name))
+    if " -" in text:
+        yield from _find_options(text, lower)
+    for gate, phrases in _load_phrases().items():
+        for name, pattern in phrases if gate in lower else ():
+            at = lower.find(name)
+            while at >= 0:
+                match = pattern.match(text, at)
+                if match and (secret := _to_match(text, match)):
+                    yield secret
+                at = lower.find(name, match.end() if match else at + len(name))
     yield from _find_in_files(text, lower)
 
 

@@ -28,7 +28,7 @@ _KEY_WORDS = frozenset(_KEY_WORDS_TEXT.split())
 _CJK_KEY_WORDS = ("キー", "トークン", "密钥", "密鑰", "令牌", "키", "토큰", "비밀")
 # the last word of a name that says what the value is instead
 _OTHER_NAMES_TEXT = """
-id ids sha sha1 sha256 sha512 md5 hash hashes digest checksum integrity etag uuid guid commit rev revision version ref
+id ids sid sids sha sha1 sha256 sha512 md5 hash hashes digest checksum integrity etag uuid guid commit rev revision version ref
 kid fingerprint thumbprint cert certificate certs path file url uri host name arn type algorithm alg size count
 version date time created expires nonce salt cursor page next index prefix suffix format model user username email
 challenge recipient image tag build trace span request
@@ -36,20 +36,23 @@ challenge recipient image tag build trace span request
 _OTHER_NAMES = frozenset(_OTHER_NAMES_TEXT.split())
 _PUBLIC_WORDS_TEXT = """
 public pub publishable site sitekey öffentlichen öffentlicher öffentliche publique pública pubblica publieke primary
-foreign partition sort cache idempotency object row cursor page continuation known_hosts authorized
+foreign partition sort cache dedup dedupe deduplication lookup group content lock build idempotency object row cursor page continuation known_hosts authorized
 """
-_PUBLIC_WORDS = frozenset(_PUBLIC_WORDS_TEXT.split())
+PUBLIC_WORDS = frozenset(_PUBLIC_WORDS_TEXT.split())
 # prefixes of names that services give to things that are no secret
 _ID_PREFIXES_TEXT = """
 pk pub price prod cus acct evt pi sub in ch si seti txn req msg run file asst thread org proj chatcmpl toolu call ws
 id user client sha1 sha256 sha384 sha512 md5 i vpc sg subnet ami eni vol snap rtb igw arn app usr team wh cm card src
 tok batch resp item step vs rzp_live rzp_test ed25519 x25519 age1 h1 go pod job task node build img ver rev commit
+disk volume image container layer bucket cluster instance host server function queue topic
+event order invoice payment customer product object asset chunk blob
 trace span session gid uid page doc obj ref
 """
 _ID_PREFIXES = frozenset(_ID_PREFIXES_TEXT.split())
 _OPENINGS_OF_DATA = ("AAAA", "MII", "iVBOR", "/9j/", "R0lGOD", "PHN2", "UEsD", "age1")
 _FILE_PATTERN = r"(?i).*\.(?:m?[jt]sx?|css|map|png|jpe?g|gif|svg|html?|json|ya?ml|py|rb|go|rs|java|zip|t?gz|whl|jar|pdf)"
 _CALL_WORDS = ("client", "auth", "login", "connect", "credential", "sdk", "api", "search", "init", "configure", "key")
+UNKNOWN_KEY = "unknown-key"  # becomes "api-key" unless another finder knows more
 MAX_WORDS_BEFORE = 6
 MAX_WORDS_AFTER = 4
 
@@ -59,7 +62,7 @@ def find_generated_keys(text: str) -> Iterator[SecretMatch]:
     for run in compile_pattern(_RUN_PATTERN).finditer(text):
         value = run[0]
         if looks_generated(value) and not _is_other_data(text, run.start(), value) and _is_key(text, run):
-            yield SecretMatch("api-key", *run.span())
+            yield SecretMatch(UNKNOWN_KEY, *run.span())
 
 
 def find_keys_in_urls(text: str) -> Iterator[SecretMatch]:
@@ -93,11 +96,18 @@ def _is_key(text: str, run: re.Match[str]) -> bool:
     line_start = before.rfind("\n", 0, len(before.rstrip())) + 1  # a value may stand alone under its name
     before = before[line_start:]
     is_hex = compile_pattern(r"[0-9a-fA-F-]+").fullmatch(run[0]) is not None
-    if name := compile_pattern(_NAME_PATTERN, re.UNICODE if not before.isascii() else 0).search(before[-80:]):
+    if name := compile_pattern(_NAME_PATTERN, re.UNICODE if not before.isascii() else 0).search(before):
         words = _split_name(name["name"])
+        previous = before[: name.start()].split()[-1:]
+        if words[-2:] == ["consumer", "key"] or not PUBLIC_WORDS.isdisjoint(word.lower() for word in previous):
+            return False
+        if words[-3:] == ["access", "key", "id"]:
+            return True
+        if is_session_name(name["name"].lower()) and "=" in name[0] and not is_hex_id(run[0]):
+            return "sessid" in name["name"].lower() or "cookie" in text[max(0, start - 120) : end + 40].lower()
         if words and words[-1] in _OTHER_NAMES and words[-2:] != ["secret", "id"]:
             return False
-        if not _PUBLIC_WORDS.isdisjoint(words):
+        if not PUBLIC_WORDS.isdisjoint(words):
             return False
         if not _KEY_WORDS.isdisjoint(words) or (words == ["code"] and not is_hex and before[-6:-5] in "?&"):
             return True
@@ -109,7 +119,7 @@ def _is_key(text: str, run: re.Match[str]) -> bool:
         return False  # the name says what it is
     words = [word.strip("\"'`(),.:;*[]{}<>=→").lower() for word in before.split()][-MAX_WORDS_BEFORE:]
     after = text[end : end + 40].partition("\n")[0]
-    if not _PUBLIC_WORDS.isdisjoint(words) or not _OTHER_NAMES.isdisjoint(words[-2:]):
+    if not PUBLIC_WORDS.isdisjoint(words) or not _OTHER_NAMES.isdisjoint(words[-2:]):
         return False
     if call := compile_pattern(_CALL_PATTERN).search(before):
         is_id = compile_pattern(r"""["'`][ ]?,[ ]{0,2}["'`]""").match(text, end)  # the key comes after it
@@ -119,9 +129,20 @@ def _is_key(text: str, run: re.Match[str]) -> bool:
         return True
     subwords = [part for word in words for part in re.split(r"[^\w]+|_", word)]
     if is_hex:
+        if subwords[-1:] == ["in"]:  # where it leaked
+            return False
         return len(run[0]) >= 32 and not _KEY_WORDS.isdisjoint(subwords[-3:]) and "-" not in run[0]
     nearby = [*subwords, *(word.strip("\"'`(),.:;").lower() for word in after.split()[:MAX_WORDS_AFTER])]
     return not _KEY_WORDS.isdisjoint(nearby) and "/" not in run[0][:2]
+
+
+def is_session_name(name: str) -> bool:
+    """Return whether a name is one of those that servers give to the cookie of a session."""
+    return name.replace("_", "").replace(".", "").endswith(("sessionid", "sessid", "session", "connectsid", "sid"))
+
+
+def is_hex_id(value: str) -> bool:
+    return compile_pattern(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch(value) is not None
 
 
 def _split_name(name: str) -> list[str]:

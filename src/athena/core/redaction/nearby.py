@@ -5,7 +5,7 @@ capitals, or quotes around it. A plain word is one only after "password is" or a
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from athena.core.redaction.prose import is_phrase
@@ -22,6 +22,7 @@ from athena.core.redaction.words import (
     PIN_WORDS,
     POPULAR_PASSWORDS,
     WEAK_WORDS,
+    WHOLE_WORDS,
 )
 
 MAX_WINDOW_CHARS = 120
@@ -32,55 +33,50 @@ _SYMBOLS = frozenset("!@#$%^&*+=?~|§€£")
 _CJK_PATTERN = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _HARMLESS_PATTERN = r"""(?xi)
     v?\d+(?:\.\d+)+[\w.+-]* | \d{4}-\d\d-\d\d.* | \d{1,2}:\d\d.* | [\w.+-]+@[\w-]+\.[\w.]+ | \d+[a-z]{1,3}
-  | [a-z][a-z0-9+.-]*://.* | (?:[\w.@-]+/)+[\w.-]* | ~?/.* | (?:[\w-]+\.)+[a-z]{2,6}(?:[:/].*)? | [a-z_][\w.]*\(.*
+  | [a-z][a-z0-9+.-]*://.* | (?:[\w.@-]+/)+[\w.#-]* | ~?/.* | (?:[\w-]+\.)+[a-z]{2,6}(?:[:/].*)? | [a-z_][\w.]*\(.*
   | [\w.-]+[\])}]*:{1,2}[\w-]+\(?\)? | [\w.]+\[.* | <.* | \$[\w{(].* | \{.* | \#\d+ | \W+ | --?[a-z].* | %.{0,12}% | @\w+
-  | \w+=.* | \w+@ | (?:%[A-Za-z][-/:.,\s]?)+ | .*(?:\]\{|\\[wsdSWDbnt\[(.]|\(\?|\[\^).* | .{0,40}[(){}].*[(){}].* | [A-Z]+(?:_[A-Z0-9]+)+ | [a-z]+(?:_[a-z0-9]+)+ | [0-9a-f]{7,64} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
+  | \w+=.* | \w+@ | (?:%[A-Za-z][-/:.,\s]?)+ | .*(?:\]\{|\\[wsdSWDbnt\[(.]|\(\?|\[\^).* | .{0,40}[(){}].*[(){}].* | (?-i:[A-Z]+(?:_[A-Z0-9]+)+) | [a-z]+(?:_[a-z]+)*_\d* | (?:[a-z]+_)+[a-z]+\d? | ![a-z_]+ | &\w+=?.* | \d+-[a-z]+ | @[\w.]+\(?\)? | .*\]\(\#.* | [0-9a-f]{7,64} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
   | (?-i:[A-Z]{1,6}-?\d{1,6}) | (?:python|node|java|utf|http|oauth|base|sha|md|ipv|k8s|es|auth|gpt|totp|u2f|[12]fa|aes|rsa
-    |argon|bcrypt|scrypt|pbkdf|hs|rs|win|web|log4j|x509|pkcs|tls|ssl|fido|1password|ed25519)-?\d*[\w.-]*
+    |argon|bcrypt|scrypt|pbkdf|hs|rs|win|web|log4j|x509|pkcs|tls|ssl|fido|1password|ed25519)-?\d{0,5}(?:[.-]\w{1,8})*
   | (?:step|section|table|page|version|phase|part|user|test|line|day|week|sprint|release|issue|pr|level)[-_#]?\d+
   | \+?\d[\d\s()/.-]* | \[?secret:.* | [a-z]+(?:['’][a-z]{1,4})
 """
 
 
-@cache
-def _compile_names(words: str) -> re.Pattern[str]:
-    """Return a pattern of the names; letters may follow, as in `Passworts`, and precede, as in `WLAN-Passwort`."""
-    stems = "|".join(sorted((re.escape(word).replace("_", r"[\s_-]") for word in words.split()), key=len, reverse=True))
-    return re.compile(rf"(?:{stems})")
-
-
 def find_near_words(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find values that look like a chosen secret near a word for one; `lower` is the text in lower case."""
     is_ascii = text.isascii()
-    for words, gates, find in (
-        (PASSWORD_WORDS, _GATES["password"], _find_passwords),
-        (PIN_WORDS, _GATES["pin"], _find_pins),
-        (CODE_WORDS, _GATES["code"], _find_codes),
-        (LOGIN_WORDS, _GATES["login"], _find_logins),
-    ):
-        ascii_gates, other_gates = gates
-        if any(gate in lower for gate in ascii_gates) or (not is_ascii and any(gate in lower for gate in other_gates)):
-            done = 0
-            for name in _compile_names(words).finditer(lower):
-                if name.start() >= done and (span := _widen_name(lower, *name.span())):
-                    for match in find(text, lower, *span):
-                        yield match
-                        done = match.end
+    for words, hint, find in _load_finders():
+        # the words are looked for only if the text has what a value of theirs needs
+        if hint and not compile_pattern(hint).search(text):
+            continue
+        for gate, pattern in words:
+            if gate in lower and (not is_ascii or gate.isascii()):
+                done = 0
+                for name in pattern.finditer(lower):
+                    if name.start() >= done and (span := _widen_name(lower, *name.span())):
+                        for match in find(text, lower, *span):
+                            yield match
+                            done = match.end
 
 
-def _build_gates(words: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    # the shortest beginnings: a gate that begins with another one is not needed
-    stems = sorted({word.partition("_")[0] for word in words.split()}, key=len)
-    gates = [stem for i, stem in enumerate(stems) if not any(other in stem for other in stems[:i])]
-    return tuple(gate for gate in gates if gate.isascii()), tuple(gate for gate in gates if not gate.isascii())
+_Finder = Callable[[str, str, int, int], Iterator[SecretMatch]]
 
 
-_GATES = {
-    "password": _build_gates(PASSWORD_WORDS),
-    "pin": _build_gates(PIN_WORDS),
-    "code": _build_gates(CODE_WORDS),
-    "login": _build_gates(LOGIN_WORDS),
-}
+@cache
+def _load_finders() -> tuple[tuple[tuple[tuple[str, re.Pattern[str]], ...], str, _Finder], ...]:
+    return (
+        (_load_names(PASSWORD_WORDS), "", _find_passwords),
+        (_load_names(PIN_WORDS), r"\d\d\d|\d \d \d", _find_pins),
+        (_load_names(CODE_WORDS), r"\d\d\d|\d[a-z]|\d \d \d", _find_codes),
+        (_load_names(LOGIN_WORDS), r"\d\d|\d[A-Za-z]|[A-Za-z]\d", _find_logins),
+    )
+
+
+def _load_names(words: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return each stem with a literal to look for first, without those that another stem begins."""
+    stems = words.split()
+    return tuple((stem.partition("_")[0], re.compile(re.escape(stem).replace("_", r"[\s_-]"))) for stem in stems)
 
 
 def _widen_name(lower: str, start: int, end: int) -> tuple[int, int] | None:
@@ -91,13 +87,12 @@ def _widen_name(lower: str, start: int, end: int) -> tuple[int, int] | None:
     while first > 0 and start - first < 24 and (lower[first - 1].isalpha() or lower[first - 1] == "-"):
         first -= 1
     before = lower[first - 1 : first]
-    if before and before in "$./?&=@#\\_0123456789<%":
+    if before and before in "$./?&=@#\\_0123456789<%+":
         return None
     last = end
     while last < len(lower) and last - end < 7 and lower[last].isalpha() and not "\u3000" < lower[last] < "\ud7ff":
         last += 1
-    is_short = end - start < 5
-    if is_short and lower[start:end] not in ("code", "kod", "kode", "kód") and (last - end > (1 if end - start > 3 else 0) or (first < start and lower[start - 1] != "-")):
+    if lower[start:end] in WHOLE_WORDS and (last > end or lower[last : last + 1].isalnum() or (first < start and lower[start - 1] != "-")):
         return None
     if lower[last : last + 1] in ("_", "(", "[", "/", "@", "\\") or compile_pattern(r"[.-]\w").match(lower, last):
         return None
@@ -124,7 +119,12 @@ def _find_passwords(text: str, lower: str, start: int, end: int) -> Iterator[Sec
     if not text.isascii() and compile_pattern(_CJK_PATTERN).match(text, end - 1):
         yield from _find_after_cjk(text, end)
         return
+    line_start = text.rfind("\n", max(0, start - 80), start) + 1 or max(0, start - 80)
+    yield from _find_human_passwords(text, line_start, start)
     if (match := _find_before(text, start, end)) is not None:
+        yield match
+        return
+    if (match := _find_pronoun(text, end)) is not None:
         yield match
         return
     is_connected, passed = False, 0
@@ -139,6 +139,9 @@ def _find_passwords(text: str, lower: str, start: int, end: int) -> Iterator[Sec
             passed = 3
             continue
         is_quoted = bool(value) and bool(_QUOTES & set(word[:offset]))
+        if word in ("«", "„", "“", "»") and (phrase := _match_phrase(text, at + 2)):
+            yield phrase
+            return
         if not is_quoted and (low in CONNECTORS or not value):
             is_connected = is_connected or (low in CONNECTORS and not (is_verb and low == "to")) or not {":", "=", "→"}.isdisjoint(word)
             continue
@@ -155,10 +158,22 @@ def _find_passwords(text: str, lower: str, start: int, end: int) -> Iterator[Sec
         is_connected = word[-1] in ":=→：" or (is_connected and passed < 2)
 
 
+def _find_pronoun(text: str, end: int) -> SecretMatch | None:
+    """Find a password that a pronoun names in the next words: "password reset done. New one: X"."""
+    match = compile_pattern(_PRONOUN_PATTERN).search(text, end, end + MAX_WINDOW_CHARS)
+    if match and "\n" not in text[end : match.start()]:
+        value = match["s"].rstrip(",;:.")
+        if is_chosen(value, 6, loose=True) or value in POPULAR_PASSWORDS:
+            return SecretMatch("password", match.start("s"), match.start("s") + len(value))
+    return None
+
+
 def _match_phrase(text: str, at: int) -> SecretMatch | None:
     """Match a passphrase of several words in quotes."""
     match = compile_pattern(r"[^\"'`“”«»„\n]{8,100}(?=[\"'`”»“])", re.UNICODE).match(text, at)
-    return SecretMatch("password", *match.span()) if match and " " in match[0] and is_phrase(match[0]) else None
+    if match and " " in match[0].strip() and is_phrase(match[0]):
+        return SecretMatch("password", match.start(), match.start() + len(match[0].rstrip()))
+    return None
 
 
 def _strip_marks(word: str) -> tuple[int, str]:
@@ -168,6 +183,7 @@ def _strip_marks(word: str) -> tuple[int, str]:
     value = opened.rstrip(",;:\"'`”’»“」』" + (")" if "(" in word[:offset] else "") + ("*" if "*" in word[:offset] else ""))
     if value.endswith((".", ")", "]")) and not ("(" in value or "[" in value):
         value = value.rstrip(".)]" + ("\"'`”’»" if offset else "") + ",;:")
+    value = compile_pattern(r"""\\*["`]|'(?=[,;)}\]])|[;,](?=\w+=)""").split(value, 1)[0]
     return offset, value.removesuffix("?") if value[:-1].isalpha() else value
 
 
@@ -175,12 +191,17 @@ def _is_password(text: str, at: int, value: str, is_connected: bool, is_quoted: 
     following = text[at + len(value) : at + len(value) + 24]
     if compile_pattern(NUMBER_UNITS).match(following):
         return False
-    if is_connected and (is_chosen(value, 4 if is_quoted else 5, loose=True) or value in POPULAR_PASSWORDS):
+    if is_connected and is_chosen(value, 4 if is_quoted else 5, loose=True):
         return True
+    if is_connected and value in POPULAR_PASSWORDS:
+        is_setting = not {":", "="}.isdisjoint(text[max(0, at - 3) : at])
+        return not (is_setting and is_dummy_value(value))
     if is_quoted and passed < 2 and is_chosen(value, 5, loose=True):
         return True
-    if passed == 0 and is_chosen(value, 6, loose=True) and following[:1] in ("", ",", ".", "\n", ";", ")"):
-        return True
+    if passed == 0 and is_chosen(value, 6, loose=True):
+        is_last = following[:1] in ("", ",", ".", "\n", ";", ")")
+        if is_last or (len(value) >= 8 and any(map(str.isdigit, value))):
+            return True
     return is_chosen(value, 7) and passed < 6
 
 
@@ -227,7 +248,7 @@ _BEFORE_PATTERN = (
     r"""(?:^|[\s("'`“«„])(?P<s>[^\s"'`“”«»„()]{5,64})["'`”»]{0,2},?\s(?:[^\W\d]{1,8}['’]?\s?){0,4}[("]?$"""
 )
 
-_PRONOUN_PATTERN = r"(?i)\b(?:it['’]s|it is|it to|set to|changed to|changed it to)\s[\"'`]?(?P<s>[^\s\"'`]{5,64})"
+_PRONOUN_PATTERN = r"(?i)\b(?:it['’]s|it is|it to|set to|changed to|one is|one:)\s[\"'`]?(?P<s>[^\s\"'`]{5,64})"
 _CLAUSE_END_PATTERN = r"""["'`”»)]?\s*(?:[.,;!?)\n]|\Z|(?:for|when|on|to|at|in|für|pour|para|per|voor|do|na|til|för)\b)"""
 
 
@@ -335,7 +356,8 @@ def _find_code_list(text: str, end: int) -> Iterator[SecretMatch]:
 
 _WITH_PATTERN = r"""(?xi)\b(?:with|as|using|mit|als|avec|con|com|met|als|med|som|z|jako|с|как)\s["'`]?(?P<user>[\w.@+-]{2,40})["'`]?
     \s(?:and|with|und|et|y|e|en|i|a|och|og|и|ja|/|mit|avec|con|com|met|med)\s["'`]?(?P<s>[^\s"'`]{6,64})"""
-_PAIR_PATTERN = r"(?<![\w/:.@])(?P<user>[\w.@+\\-]{2,64})(?:\s?[/|]\s?|:\s?|,\s|\s[–-]\s|\s)[\"'`(]?(?P<s>[^\s\"'`]{6,64})"
+_PAIR_PATTERN = r"(?<![\w/:.@])(?P<user>[\w.@+\\-]{2,64})\s[/|]\s[\"'`]?(?P<s>[^\s\"'`]{6,64})"
+_SAID_LOGIN_PATTERN = r"\s?(?::|=|→|is|ist|est|es|é|è)\s[\"'`]?(?P<s>[^\s\"'`]{7,64})"
 
 
 def _find_logins(text: str, lower: str, start: int, end: int) -> Iterator[SecretMatch]:
@@ -343,27 +365,40 @@ def _find_logins(text: str, lower: str, start: int, end: int) -> Iterator[Secret
     line_start = text.rfind("\n", max(0, start - MAX_WINDOW_CHARS), start) + 1 or max(0, start - MAX_WINDOW_CHARS)
     line_end = text.find("\n", end, end + MAX_WINDOW_CHARS)
     line_end = min(len(text), end + MAX_WINDOW_CHARS) if line_end < 0 else line_end
+    # the line without the words that the limit cuts
+    while line_start < start and text[line_start - 1 : line_start].strip():
+        line_start += 1
+    while line_end > end and text[line_end : line_end + 1].strip():
+        line_end -= 1
     for word in compile_pattern(r"\S{6,160}").finditer(text, line_start, line_end):
         offset, value = _strip_marks(word[0])
         pair = compile_pattern(r"(?P<user>[A-Za-z][\w.@+\\-]{1,64})[:/|](?P<s>[^/\s]{6,64})").fullmatch(value)
         if pair and not compile_pattern(r"\d+|.*[:/.(){}\[\],=].*").fullmatch(pair["s"]) and is_chosen(pair["s"], 7):
             at = word.start() + offset + pair.start("s")
             yield SecretMatch("password", at, at + len(pair["s"]))
-        elif is_human_password(value):
-            yield SecretMatch("password", word.start() + offset, word.start() + offset + len(value))
+    yield from _find_human_passwords(text, line_start, line_end)
     for match in compile_pattern(_WITH_PATTERN, re.UNICODE).finditer(text, line_start, line_end):
         value = match["s"].rstrip(",;:.)")
         if is_chosen(value, 6, loose=True) and not is_dummy_value(match["user"]):
             yield SecretMatch("password", match.start("s"), match.start("s") + len(value))
-    for match in compile_pattern(_PAIR_PATTERN).finditer(text, end, line_end):
+    said = compile_pattern(_SAID_LOGIN_PATTERN).match(text, end, line_end)
+    for match in [*([said] if said else []), *compile_pattern(_PAIR_PATTERN).finditer(text, line_start, line_end)]:
         value = match["s"].rstrip(",;:.)")
-        if " / " in match[0] and is_chosen(value, 6, loose=True):
+        if is_chosen(value, 7 if match is said else 6, loose=match is not said):
             yield SecretMatch("password", match.start("s"), match.start("s") + len(value))
+
+
+def _find_human_passwords(text: str, start: int, end: int) -> Iterator[SecretMatch]:
+    for word in compile_pattern(r"\S{8,64}").finditer(text, start, end):
+        offset, value = _strip_marks(word[0])
+        if is_human_password(value):
+            yield SecretMatch("password", word.start() + offset, word.start() + offset + len(value))
 
 
 def is_human_password(value: str) -> bool:
     """Return whether a value is a word, a number and a symbol, as people make up passwords: `Monday2026*`."""
-    return len(value) >= 8 and bool(
-        compile_pattern(r"[A-Z][^\W\d_]{2,}(?:[!@#$%^&*?_~+=]\d{2,6}|\d{2,6}[!@#$%^&*~+=])[!@#$%^&*?.~]?", re.UNICODE)
-        .fullmatch(value)
-    )
+    return len(value) >= 8 and compile_pattern(_HUMAN_PATTERN, re.UNICODE).fullmatch(value) is not None
+
+
+_HUMAN_PATTERN = r"""(?x) [A-Z][^\W\d_]{2,} (?: [!@#$%^&*?_~+=]\d{2,6} | \d{2,6}[!@#$%^&*~+=] ) [!@#$%^&*?.~]?
+  | [A-Z][^\W\d_]{3,} [!#$?~*] [A-Z][^\W\d_]{2,} """

@@ -101,7 +101,7 @@ _UNITS = r"""(?xi)\s{0,2}(?:-|%|°|characters?|chars?|letters?|digits?|bits?|byt
     |caractères|caracteres|tekens)"""
 # what is no password although it has letters and digits
 _HARMLESS_PATTERN = r"""(?xi)
-    v?\d+(?:\.\d+)+[\w.+-]* | \d{4}-\d\d-\d\d.* | \d{1,2}:\d\d.* | \d+(?:st|nd|rd|th|x|k|m|s|ms|h|d|gb|mb|kb|min|am
+    [a-z_]\w*=.* | @[\w.]+\(?\)? | .*\]\(\#.* | v?\d+(?:\.\d+)+[\w.+-]* | \d{4}-\d\d-\d\d.* | \d{1,2}:\d\d.* | \d+(?:st|nd|rd|th|x|k|m|s|ms|h|d|gb|mb|kb|min|am
     |pm|px|%) | [\w.+-]+@[\w-]+\.[\w.]+
   | (?:https?|ftp|file|s3|ssh)://.* | (?:[\w.-]+/)+[\w.-]* | ~?/.* | [\w-]+\.(?:py|js|ts|json|ya?ml|toml|md|txt|env
     |cfg|ini|conf|go|rs|java|sh|com|org|net|io|dev)

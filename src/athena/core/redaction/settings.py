@@ -6,6 +6,7 @@ One grammar serves them all: a name with a word for a secret in it, one of the s
 import re
 from collections.abc import Iterator
 
+from athena.core.redaction.generated import PUBLIC_WORDS
 from athena.core.redaction.nearby import is_chosen
 from athena.core.redaction.values import SecretMatch, compile_pattern, is_dummy_value, looks_generated, looks_secret
 
@@ -28,18 +29,18 @@ signature presharedkey salt apitoken apisecret appsecret authkey
 _KEY_WORDS = frozenset(_KEY_WORDS_TEXT.split())
 # a name that ends so is about a secret, or calls for one
 _OTHER_ENDINGS_TEXT = """
-id name length len min max policy file path url uri hash hint field label type count age days expires expiry expired
+id sid name length len min max policy file path url uri hash hint field label type count age days expires expiry expired
 reset required regex pattern strength manager provider encoder hasher validator version ref arn enabled rotation prompt
 env var exists limit usage size column header location dir error input form placeholder title text message command
 """
 _OTHER_ENDINGS = frozenset(_OTHER_ENDINGS_TEXT.split())
 _OTHER_WORDS_TEXT = """
-public publishable primary foreign partition sort cache idempotency next page cursor continuation csrf xsrf get fetch
+public publishable primary foreign partition sort cache idempotency next page cursor continuation csrf xsrf consumer get fetch
 read load find has is check validate verify reset forgot delete lookup describe print log count max min hash bypass
 compass passenger passed passes passing passive keyboard keyword
 """
 _OTHER_WORDS = frozenset(_OTHER_WORDS_TEXT.split())
-_OTHER_LEADS = ("public", "primary", "foreign", "publishable", "öffentlicher", "publique", "pública", "next", "page")
+_OTHER_LEADS = ("public", "primary", "foreign", "publishable", "öffentlicher", "publique", "pública", "next", "page", "cache", "consumer")
 _LOGIN_PATTERN = (
     r"""(?i)\w{0,24}\s{0,2}=?\s{0,2}\(\s{0,4}["'](?P<user>[^"'\n]{1,64})["']\s{0,4},\s{0,4}["'](?P<s>[^"'\n]{4,128})["']\s{0,4}[,)]"""
 )
@@ -48,6 +49,8 @@ _VALUE_PATTERN = rf"""(?x)
     (?: \\*["'`\]]{{1,3}} \s{{0,4}} , \s{{0,4}} {_QUOTED.format("pair")}
       | \(\s{{0,4}} (?: (?:["'][^"'\n]{{0,64}}["'] | [\w.]{{1,40}}) \s{{0,2}} , \s{{0,4}} ){{0,2}} {_QUOTED.format("call")} \s{{0,4}} [,)]
       | ["']? [,]? \s{{1,16}} ["']? value ["']? \s{{0,4}} [:=] \s{{0,4}} (?: {_QUOTED.format("item")} | (?P<itemb>[^\s"',;<>{{}}]{{4,256}}) )
+      | : [ \t]{{0,4}} [|>]-? [ \t]{{0,4}} \n [ \t]{{1,16}} (?P<block>[^\s"'`,;<>|(){{}}\[\]]{{4,256}}) [ \t]{{0,8}} (?=\n|\Z)
+      | \n [^\n]{{0,120}} input_value= {_QUOTED.format("input")}
       | ["']? \s{{0,2}} > \s{{0,8}} (?: <(?:value|string)> )? (?: <!\[CDATA\[ )? (?P<tag>[^<>\n\]]{{3,256}}) (?: \]\]> )? \s{{0,8}} </
       | ["'`\])]{{0,2}} [ \t]{{0,8}} (?: => | := | -> | → | ： | [:=|] ) [ \t]{{0,8}}
         (?: {_QUOTED.format("set")} | `(?P<back>[^`\n]{{3,256}})` | (?P<bare>[^\s"'`,;<>|(){{}}\[\]]{{4,256}}) )
@@ -94,7 +97,7 @@ def classify_name(name: str) -> str | None:
     words = [
         word.lower() for part in re.split(r"[\W_\d]+", name) for word in re.findall(r"[A-Z]{2,}(?![a-z])|.[^A-Z]*", part)
     ]
-    if not words or words[-1] in _OTHER_ENDINGS or not _OTHER_WORDS.isdisjoint(words):
+    if not words or words[-1] in _OTHER_ENDINGS or not (_OTHER_WORDS | PUBLIC_WORDS).isdisjoint(words):
         return None
     whole = "".join(words[-2:])
     if words[-1] in _PASSWORD_WORDS or whole in _PASSWORD_WORDS or not _PASSWORD_WORDS.isdisjoint(words[-2:]):
@@ -114,7 +117,7 @@ def _to_match(text: str, at: int, match: re.Match[str], kind: str) -> SecretMatc
         return None
     start, end = match.span(group)
     value = text[start:end]
-    if group in ("bare", "word", "itemb"):
+    if group in ("bare", "word", "itemb", "block"):
         value = value.rstrip(".:")
         value = compile_pattern(r"&[\w.-]{1,40}=").split(value)[0]
     if group[:4] in ("pair", "call") and not is_secret_word(text[at : match.start()]):
@@ -130,7 +133,7 @@ def _to_match(text: str, at: int, match: re.Match[str], kind: str) -> SecretMatc
             return None
         return SecretMatch(kind, start, start + len(value)) if kind == "password" or looks_generated(value) else None
     if kind == "password":
-        is_bare = group in ("bare", "itemb")
+        is_bare = group in ("bare", "itemb", "block")
         is_item = group in ("paird", "pairs")  # a list of words has the form of pairs
         real = is_chosen(value, 4, loose=True) if is_bare or is_item else looks_secret(value, kind, quoted=True)
     else:

@@ -5,8 +5,11 @@ PASSWORD_WORDS = """
 passw passphrase passwd pass_phrase passord mot_de_passe mots_de_passe mdp contrase palabra_de_paso clave_de_acceso
 clave senha palavra_passe kennwort wachtw haslo hasł heslo hesl parola parole lösenord losenord salasan adgangskode
 kodeord şifre sifre jelsz пароль парол συνθηματικ κωδικ παρωλ パスワード 暗号 密码 密碼 口令 비밀번호 암호 pwd pw pass
-passe zugangscode keyphrase
+passe zugangscode phrase_secr phrase_de_passe frase_de_paso frase_segreta frase_secreta passfrase wachtzin lösenfras tunnuslause ww
 """
+# stems that are words of their own, with no letters before or after
+WHOLE_WORDS = frozenset("pass passe pw pwd mdp ww pin puk cvv cvc otp totp ftp ssh vpn rdp user works try_it mtan cod".split())
+
 WEAK_WORDS = frozenset(
     "pass passe passes passed parole parola clave claves pw pwd paroles parolee hesl".split()
 )
@@ -36,6 +39,7 @@ schatz passwort motdepasse doudou soleil bonjour loulou hola contraseña teamo s
 # What joins a name and its value: "is" in many languages, and signs.
 CONNECTORS = frozenset(
     """
+einfach simply just simplement simplemente simplesmente semplicemente gewoon prostu prostě bara bare просто sadece
 is was are were be 's it's it’s it c'est c’est ce das is: now still currently changed set reset to becomes equals reads = : := => -> → – — - ：
 ist lautet war heißt heisst jetzt nun gleich est était sera devient maintenant es era fue será ahora é era foi agora
 è era sarà adesso ora nu jest to brzmi teraz je bylo bude zní teď är var blir er blev nå on oli nyt это есть был теперь
