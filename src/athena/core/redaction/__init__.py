@@ -109,7 +109,15 @@ def _find_in_blobs(text: str, depth: int) -> Iterator[SecretMatch]:
 def _find_plain(text: str) -> Iterator[SecretMatch]:
     # U+0130 is the only character whose lower case is longer; without it the positions agree
     lower = text.replace("\u0130", "I").lower()
-    for find in (find_keys, find_headers, find_assignments, find_in_commands, find_in_prose, find_near_words, find_settings):
+    for find in (
+        find_keys,
+        find_headers,
+        find_assignments,
+        find_in_commands,
+        find_in_prose,
+        find_near_words,
+        find_settings,
+    ):
         yield from find(text, lower)
     if views.has_long_run(text):
         yield from find_generated_keys(text)

@@ -234,4 +234,6 @@ def _is_secret_cookie(name: str, value: str) -> bool:
     has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
     if any(part in name for part in _COOKIE_NAMES):
         return len(value) >= 6 and (has_digit or len(value) >= 16)
-    return looks_generated(value) and name.startswith(("__host-", "__secure-", ".aspnet", "aws", "_oauth", "access", "refresh"))
+    return looks_generated(value) and name.startswith(
+        ("__host-", "__secure-", ".aspnet", "aws", "_oauth", "access", "refresh")
+    )

@@ -101,7 +101,9 @@ pass            echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^
 """  # noqa: E501
 # programs that read a password from a here-string
 _READERS = ("cryptsetup", "passw", "kinit", "gpg", "login", "openssl", "sudo -s", "secret", "vault", "unlock", "token")
-_HERE_STRING_PATTERN = r"""<<<[ ]{0,4}(?:"(?P<double>[^"\n]{4,256})"|'(?P<single>[^'\n]{4,256})'|(?P<bare>[^\s"'`|;&<>()]{4,256}))"""
+_HERE_STRING_PATTERN = (
+    r"""<<<[ ]{0,4}(?:"(?P<double>[^"\n]{4,256})"|'(?P<single>[^'\n]{4,256})'|(?P<bare>[^\s"'`|;&<>()]{4,256}))"""
+)
 MAX_COMMAND_CHARS = 240  # before an option
 _VALUE_PATTERN = r"""(?:"(?P<double>[^"\n]{1,256})"|'(?P<single>[^'\n]{1,256})'|(?P<bare>[^\s"'`|;&<>()]{1,256}))"""
 _WORDS_TEXT = "a an and argument by flag for in is option or parameter switch the to with"
@@ -150,7 +152,9 @@ def find_in_commands(text: str, lower: str) -> Iterator[SecretMatch]:
 
 def _find_options(text: str, lower: str) -> Iterator[SecretMatch]:
     done = 0
-    for dash in compile_pattern(r" -(?=[pPuUawkKbAXhseo]|-(?:pass|auth|user|proxy|cookie|body|secret|value|data|plain|http|ftp))").finditer(text):
+    for dash in compile_pattern(
+        r" -(?=[pPuUawkKbAXhseo]|-(?:pass|auth|user|proxy|cookie|body|secret|value|data|plain|http|ftp))"
+    ).finditer(text):
         at = dash.end() - 1
         if at < done:
             continue

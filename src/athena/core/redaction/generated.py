@@ -13,9 +13,7 @@ _NAME_PATTERN = (
     r"""(?P<name>[^\W\d][\w.-]{0,63})\\*["'`\]]{0,3}[ \t]{0,4}(?:=>|->|→|[:=]{1,2}|["'`][ \t]{0,2},)[ \t]{0,4}"""
     r"""\\*["'`(\[]{0,2}\Z"""
 )
-_CALL_PATTERN = (
-    r"""(?:new[ ])?(?P<call>[A-Za-z_][\w.]{0,63})\([ ]?(?:["'`][\w.@:/-]{0,64}["'`],[ ]{0,2}){0,2}["'`]\Z"""
-)
+_CALL_PATTERN = r"""(?:new[ ])?(?P<call>[A-Za-z_][\w.]{0,63})\([ ]?(?:["'`][\w.@:/-]{0,64}["'`],[ ]{0,2}){0,2}["'`]\Z"""
 _SUBWORD_PATTERN = r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+"
 _KEY_WORDS_TEXT = """
 key keys apikey authkey token tokens secret secrets credential credentials creds auth authorization authtoken password
@@ -50,7 +48,9 @@ trace span session gid uid page doc obj ref
 """
 _ID_PREFIXES = frozenset(_ID_PREFIXES_TEXT.split())
 _OPENINGS_OF_DATA = ("AAAA", "MII", "iVBOR", "/9j/", "R0lGOD", "PHN2", "UEsD", "age1")
-_FILE_PATTERN = r"(?i).*\.(?:m?[jt]sx?|css|map|png|jpe?g|gif|svg|html?|json|ya?ml|py|rb|go|rs|java|zip|t?gz|whl|jar|pdf)"
+_FILE_PATTERN = (
+    r"(?i).*\.(?:m?[jt]sx?|css|map|png|jpe?g|gif|svg|html?|json|ya?ml|py|rb|go|rs|java|zip|t?gz|whl|jar|pdf)"
+)
 _CALL_WORDS = ("client", "auth", "login", "connect", "credential", "sdk", "api", "search", "init", "configure", "key")
 UNKNOWN_KEY = "unknown-key"  # becomes "api-key" unless another finder knows more
 MAX_WORDS_BEFORE = 6

@@ -45,38 +45,46 @@ _HARMLESS_PATTERN = r"""(?xi)
 
 def find_near_words(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find values that look like a chosen secret near a word for one; `lower` is the text in lower case."""
-    is_ascii = text.isascii()
-    for words, hint, find in _load_finders():
-        # the words are looked for only if the text has what a value of theirs needs
-        if hint and not compile_pattern(hint).search(text):
+    is_ascii, has_digit = text.isascii(), compile_pattern(r"\d").search(text) is not None
+    for needs_digit, ascii_names, other_names, find in _load_finders():
+        if needs_digit and not has_digit:
             continue
-        for gate, pattern in words:
-            if gate in lower and (not is_ascii or gate.isascii()):
-                done = 0
-                for name in pattern.finditer(lower):
-                    if name.start() >= done and (span := _widen_name(lower, *name.span())):
-                        for match in find(text, lower, *span):
-                            yield match
-                            done = match.end
+        patterns = [pattern for gate, stems in ascii_names if gate in lower for pattern in stems]
+        if not is_ascii:
+            patterns += [pattern for gate, stems in other_names if gate in lower for pattern in stems]
+        for pattern in patterns:
+            done = 0
+            for name in pattern.finditer(lower):
+                if name.start() >= done and (span := _widen_name(lower, *name.span())):
+                    for match in find(text, lower, *span):
+                        yield match
+                        done = match.end
 
 
 _Finder = Callable[[str, str, int, int], Iterator[SecretMatch]]
+_Names = tuple[tuple[str, tuple[re.Pattern[str], ...]], ...]
 
 
 @cache
-def _load_finders() -> tuple[tuple[tuple[tuple[str, re.Pattern[str]], ...], str, _Finder], ...]:
+def _load_finders() -> tuple[tuple[bool, _Names, _Names, _Finder], ...]:
     return (
-        (_load_names(PASSWORD_WORDS), "", _find_passwords),
-        (_load_names(PIN_WORDS), r"\d\d\d|\d \d \d", _find_pins),
-        (_load_names(CODE_WORDS), r"\d\d\d|\d[a-z]|\d \d \d", _find_codes),
-        (_load_names(LOGIN_WORDS), r"\d\d|\d[A-Za-z]|[A-Za-z]\d", _find_logins),
+        (False, *_load_names(PASSWORD_WORDS), _find_passwords),
+        (True, *_load_names(PIN_WORDS), _find_pins),
+        (True, *_load_names(CODE_WORDS), _find_codes),
+        (True, *_load_names(LOGIN_WORDS), _find_logins),
     )
 
 
-def _load_names(words: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Return each stem with a literal to look for first, without those that another stem begins."""
+def _load_names(words: str) -> tuple[_Names, _Names]:
+    """Return the patterns of the stems, in ASCII and others, each with the shortest stem that they hold."""
     stems = words.split()
-    return tuple((stem.partition("_")[0], re.compile(re.escape(stem).replace("_", r"[\s_-]"))) for stem in stems)
+    groups: dict[str, list[re.Pattern[str]]] = {}
+    for stem in sorted(stems, key=len):
+        literal = stem.partition("_")[0]
+        gate = next((gate for gate in groups if gate in literal), literal)
+        groups.setdefault(gate, []).append(re.compile(re.escape(stem).replace("_", r"[\s_-]")))
+    names = [(gate, tuple(patterns)) for gate, patterns in groups.items()]
+    return tuple(row for row in names if row[0].isascii()), tuple(row for row in names if not row[0].isascii())
 
 
 def _widen_name(lower: str, start: int, end: int) -> tuple[int, int] | None:
@@ -92,7 +100,9 @@ def _widen_name(lower: str, start: int, end: int) -> tuple[int, int] | None:
     last = end
     while last < len(lower) and last - end < 7 and lower[last].isalpha() and not "\u3000" < lower[last] < "\ud7ff":
         last += 1
-    if lower[start:end] in WHOLE_WORDS and (last > end or lower[last : last + 1].isalnum() or (first < start and lower[start - 1] != "-")):
+    if lower[start:end] in WHOLE_WORDS and (
+        last > end or lower[last : last + 1].isalnum() or (first < start and lower[start - 1] != "-")
+    ):
         return None
     if lower[last : last + 1] in ("_", "(", "[", "/", "@", "\\") or compile_pattern(r"[.-]\w").match(lower, last):
         return None
@@ -143,7 +153,11 @@ def _find_passwords(text: str, lower: str, start: int, end: int) -> Iterator[Sec
             yield phrase
             return
         if not is_quoted and (low in CONNECTORS or not value):
-            is_connected = is_connected or (low in CONNECTORS and not (is_verb and low == "to")) or not {":", "=", "→"}.isdisjoint(word)
+            is_connected = (
+                is_connected
+                or (low in CONNECTORS and not (is_verb and low == "to"))
+                or not {":", "=", "→"}.isdisjoint(word)
+            )
             continue
         is_likely = not is_weak or (is_connected and (passed == 0 or not is_verb)) or is_human_password(value)
         if is_quoted and is_connected and (phrase := _match_phrase(text, at + offset)):
@@ -160,6 +174,9 @@ def _find_passwords(text: str, lower: str, start: int, end: int) -> Iterator[Sec
 
 def _find_pronoun(text: str, end: int) -> SecretMatch | None:
     """Find a password that a pronoun names in the next words: "password reset done. New one: X"."""
+    near = text[end : end + MAX_WINDOW_CHARS].lower()
+    if not any(pronoun in near for pronoun in _PRONOUNS):
+        return None
     match = compile_pattern(_PRONOUN_PATTERN).search(text, end, end + MAX_WINDOW_CHARS)
     if match and "\n" not in text[end : match.start()]:
         value = match["s"].rstrip(",;:.")
@@ -180,7 +197,9 @@ def _strip_marks(word: str) -> tuple[int, str]:
     """Return how many opening marks a word has, and the word without marks around it."""
     opened = word.lstrip(_OPENING + ":=→：")
     offset = len(word) - len(opened)
-    value = opened.rstrip(",;:\"'`”’»“」』" + (")" if "(" in word[:offset] else "") + ("*" if "*" in word[:offset] else ""))
+    value = opened.rstrip(
+        ",;:\"'`”’»“」』" + (")" if "(" in word[:offset] else "") + ("*" if "*" in word[:offset] else "")
+    )
     if value.endswith((".", ")", "]")) and not ("(" in value or "[" in value):
         value = value.rstrip(".)]" + ("\"'`”’»" if offset else "") + ",;:")
     value = compile_pattern(r"""\\*["`]|'(?=[,;)}\]])|[;,](?=\w+=)""").split(value, 1)[0]
@@ -248,23 +267,33 @@ _BEFORE_PATTERN = (
     r"""(?:^|[\s("'`“«„])(?P<s>[^\s"'`“”«»„()]{5,64})["'`”»]{0,2},?\s(?:[^\W\d]{1,8}['’]?\s?){0,4}[("]?$"""
 )
 
+_JOINING_WORDS = CONNECTORS | frozenset(
+    "as als comme como come jako som kuin ως как як olarak ca drept mint for für pour para per".split()
+)
+_PRONOUNS = ("it's", "it’s", "it is", "it to", "set to", "changed to", "one is", "one:")
 _PRONOUN_PATTERN = r"(?i)\b(?:it['’]s|it is|it to|set to|changed to|one is|one:)\s[\"'`]?(?P<s>[^\s\"'`]{5,64})"
-_CLAUSE_END_PATTERN = r"""["'`”»)]?\s*(?:[.,;!?)\n]|\Z|(?:for|when|on|to|at|in|für|pour|para|per|voor|do|na|til|för)\b)"""
+_CLAUSE_END_PATTERN = (
+    r"""["'`”»)]?\s*(?:[.,;!?)\n]|\Z|(?:for|when|on|to|at|in|für|pour|para|per|voor|do|na|til|för)\b)"""
+)
 
 
 def _find_before(text: str, start: int, end: int) -> SecretMatch | None:
     """Find a password that stands before its name: "X is the password", "nimm X als Passwort"."""
     before = text[max(0, start - 100) : start]
     before = before[before.rfind("\n") + 1 :]
-    if match := compile_pattern(_PRONOUN_PATTERN).search(before):
+    near = before.lower()
+    has_pronoun = any(pronoun in near for pronoun in _PRONOUNS)
+    if has_pronoun and (match := compile_pattern(_PRONOUN_PATTERN).search(before)):
         value = match["s"].rstrip(",;:.")
         if is_chosen(value, 6, loose=True) or value in POPULAR_PASSWORDS:
             at = start - len(before) + match.start("s")
             return SecretMatch("password", at, at + len(value))
+    if not any(word.strip("\"'`”»(") in _JOINING_WORDS for word in near.split()[-4:]):
+        return None
     match = compile_pattern(_BEFORE_PATTERN, re.UNICODE).search(before)
     if match:
         words = before[match.end("s") :].lower().split()
-        if not any(word.strip(",\"'`”»(") in CONNECTORS | _AS_WORDS for word in words) or "," in before[match.end("s") :]:
+        if not any(word.strip(",\"'`”»(") in _JOINING_WORDS for word in words) or "," in before[match.end("s") :]:
             return None
         value = match["s"].rstrip(",;:.")
         is_end = compile_pattern(_CLAUSE_END_PATTERN, re.UNICODE).match(text, end) is not None
@@ -272,9 +301,6 @@ def _find_before(text: str, start: int, end: int) -> SecretMatch | None:
             at = start - len(before) + match.start("s")
             return SecretMatch("password", at, at + len(value))
     return None
-
-
-_AS_WORDS = frozenset("as als comme como come jako som kuin ως как як olarak ca drept mint for für pour para per".split())
 
 
 def _find_pins(text: str, lower: str, start: int, end: int) -> Iterator[SecretMatch]:
@@ -305,14 +331,20 @@ def _find_number(text: str, end: int, shortest: int, longest: int = 10) -> Itera
     line_end = text.find("\n", end, end + 80)
     stop = min(len(text), end + 80) if line_end < 0 else line_end
     gap = compile_pattern(r"[^\d.;!?\n#/+$€&=\\]{1,60}?=?\s?[\"'`*“«(]{0,3}(?<![\w.,-])" + _NUMBER_PATTERN, re.UNICODE)
-    match = gap.match(text, end, stop) or compile_pattern(r"\s?[:=：]\s{0,8}" + _NUMBER_PATTERN).match(text, end, end + 40)
+    match = gap.match(text, end, stop) or compile_pattern(r"\s?[:=：]\s{0,8}" + _NUMBER_PATTERN).match(
+        text, end, end + 40
+    )
     if match is None and not text.isascii():
         match = compile_pattern(r"[^\d\n\x21-\x7e。]{0,10}[:=]?\s?" + _NUMBER_PATTERN).match(text, end)
     if not match:
         return
     digits, words = re.sub(r"\D", "", match["s"]), text[end : match.start("s")].lower().split()
     words = [word.strip("\"'`(,:") for word in words]
-    is_connected = any(word in CONNECTORS for word in words) or text[end : match.start("s")].strip(" *\"'`(")[-1:] in (":=：") or not words
+    is_connected = (
+        any(word in CONNECTORS for word in words)
+        or text[end : match.start("s")].strip(" *\"'`(")[-1:] in (":=：")
+        or not words
+    )
     is_year = len(digits) == 4 and digits[:2] in ("19", "20") and not is_connected
     if not shortest <= len(digits) <= longest or len(set(digits)) < 2 or is_year:
         return
@@ -329,7 +361,7 @@ def _find_before_code(text: str, start: int) -> SecretMatch | None:
     match = compile_pattern(
         r"(?:^|[\s(\"'`*])(?P<s>\d{3}[ -]\d{3}|\d{4,8})[\"'`*)]{0,2}\s(?P<words>(?:[^\W\d]{1,12}\s){1,4})$", re.UNICODE
     ).search(before)
-    if match and match["words"].split()[0].lower() in CONNECTORS | _AS_WORDS:
+    if match and match["words"].split()[0].lower() in _JOINING_WORDS:
         at = start - len(before) + match.start("s")
         return SecretMatch("pin", at, at + len(match["s"]))
     return None
@@ -340,9 +372,13 @@ def _find_code_list(text: str, end: int) -> Iterator[SecretMatch]:
     head = compile_pattern(r"[^\n:]{0,40}(?::|\n)\s{0,4}").match(text, end)
     at = head.end() if head else -1
     for _ in range(24):
-        item = compile_pattern(
-            r"(?:[-*•] |\d{1,2}[.)] )?(?P<s>(?=[a-zA-Z-]*\d)[0-9A-Za-z]{4,10}(?:[- ][0-9A-Za-z]{4,10}){0,3})[ \t]*(?:[,;]\s?|\s{1,4}|$)"
-        ).match(text, at) if at >= 0 else None
+        item = (
+            compile_pattern(
+                r"(?:[-*•] |\d{1,2}[.)] )?(?P<s>(?=[a-zA-Z-]*\d)[0-9A-Za-z]{4,10}(?:[- ][0-9A-Za-z]{4,10}){0,3})[ \t]*(?:[,;]\s?|\s{1,4}|$)"
+            ).match(text, at)
+            if at >= 0
+            else None
+        )
         if not item or compile_pattern(r"(?i)(?:19|20)\d\d|[a-z]+\d?").fullmatch(item["s"]):
             return
         # a word after a blank is none of the codes

@@ -12,7 +12,7 @@ from athena.core.redaction.values import SecretMatch, compile_pattern, is_dummy_
 
 _STEMS = (
     "pass", "pwd", "secret", "token", "key", "pw", "psk", "cred", "senha", "contrase", "clave", "kennwort", "wachtwoord",
-    "haslo", "heslo", "parola", "sifre", "salasana", "losenord", "pin", "signature", "salt", "securestring", "auth", "login",
+    "haslo", "heslo", "parola", "sifre", "salasana", "losenord", "signature", "securestring", "auth", "login",
 )  # fmt: skip
 _OTHER_STEMS = ("hasło", "şifre", "jelszó", "lösenord", "парол", "κωδικ", "パスワード", "密码", "密碼", "비밀번호")
 _PASSWORD_WORDS_TEXT = """
@@ -40,10 +40,20 @@ read load find has is check validate verify reset forgot delete lookup describe 
 compass passenger passed passes passing passive keyboard keyword
 """
 _OTHER_WORDS = frozenset(_OTHER_WORDS_TEXT.split())
-_OTHER_LEADS = ("public", "primary", "foreign", "publishable", "öffentlicher", "publique", "pública", "next", "page", "cache", "consumer")
-_LOGIN_PATTERN = (
-    r"""(?i)\w{0,24}\s{0,2}=?\s{0,2}\(\s{0,4}["'](?P<user>[^"'\n]{1,64})["']\s{0,4},\s{0,4}["'](?P<s>[^"'\n]{4,128})["']\s{0,4}[,)]"""
+_OTHER_LEADS = (
+    "public",
+    "primary",
+    "foreign",
+    "publishable",
+    "öffentlicher",
+    "publique",
+    "pública",
+    "next",
+    "page",
+    "cache",
+    "consumer",
 )
+_LOGIN_PATTERN = r"""(?i)\w{0,24}\s{0,2}=?\s{0,2}\(\s{0,4}["'](?P<user>[^"'\n]{1,64})["']\s{0,4},\s{0,4}["'](?P<s>[^"'\n]{4,128})["']\s{0,4}[,)]"""
 _QUOTED = r"""(?:@?"(?P<{0}d>[^"\n]{{3,256}})"|@?'(?P<{0}s>[^'\n]{{3,256}})')"""
 _VALUE_PATTERN = rf"""(?x)
     (?: \\*["'`\]]{{1,3}} \s{{0,4}} , \s{{0,4}} {_QUOTED.format("pair")}
@@ -61,7 +71,8 @@ _VALUE_PATTERN = rf"""(?x)
 
 def find_settings(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find the values of settings with a secret name; `lower` is the text in lower case."""
-    done = 0
+    if compile_pattern(r"""[=:>|"'\n_(→]""").search(text) is None:
+        return
     stems = [stem for stem in _STEMS if stem in lower]
     if not text.isascii():
         stems += [stem for stem in _OTHER_STEMS if stem in lower]
@@ -95,7 +106,9 @@ def _widen_name(text: str, start: int, end: int) -> tuple[int, int]:
 def classify_name(name: str) -> str | None:
     """Return what kind of secret the value of a name is: "password" or "secret"; None if it is none."""
     words = [
-        word.lower() for part in re.split(r"[\W_\d]+", name) for word in re.findall(r"[A-Z]{2,}(?![a-z])|.[^A-Z]*", part)
+        word.lower()
+        for part in re.split(r"[\W_\d]+", name)
+        for word in re.findall(r"[A-Z]{2,}(?![a-z])|.[^A-Z]*", part)
     ]
     if not words or words[-1] in _OTHER_ENDINGS or not (_OTHER_WORDS | PUBLIC_WORDS).isdisjoint(words):
         return None

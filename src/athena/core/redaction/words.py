@@ -8,11 +8,11 @@ kodeord şifre sifre jelsz пароль парол συνθηματικ κωδι
 passe zugangscode phrase_secr phrase_de_passe frase_de_paso frase_segreta frase_secreta passfrase wachtzin lösenfras tunnuslause ww
 """
 # stems that are words of their own, with no letters before or after
-WHOLE_WORDS = frozenset("pass passe pw pwd mdp ww pin puk cvv cvc otp totp ftp ssh vpn rdp user works try_it mtan cod".split())
-
-WEAK_WORDS = frozenset(
-    "pass passe passes passed parole parola clave claves pw pwd paroles parolee hesl".split()
+WHOLE_WORDS = frozenset(
+    "pass passe pw pwd mdp ww pin puk cvv cvc otp totp ftp ssh vpn rdp user works try_it mtan cod".split()
 )
+
+WEAK_WORDS = frozenset("pass passe passes passed parole parola clave claves pw pwd paroles parolee hesl".split())
 PIN_WORDS = """
 pincode pin puk cvv cvc otp totp mtan пин пін 暗証番号 暗証 コード 验证码 驗證碼 인증번호 핀
 """
