@@ -168,7 +168,8 @@ LANGUAGES = [
     "Das WLAN-Passwort im Büro: {}", "le mdp c'est {}", "usa {} como contraseña", "a senha do servidor é {}",
     "la parola d'ordine è {}", "het wachtwoord van de server is {}", "hasło do serwera to {}", "heslo k databázi je {}",
     "lösenordet till servern är {}", "kodeordet er {}", "passordet er {}", "salasana on {}", "пароль от сервера: {}",
-    "пароль до бази: {}", "wifi şifresi {}", "parola este {}", "a jelszó: {}", "ο κωδικός είναι {}", "パスワードは{}です",
+    "пароль до бази: {}", "wifi şifresi {}", "parola este {}", "a jelszó: {}", "ο κωδικός είναι {}",
+    "パスワードは{}です",
     "密码是{}", "비밀번호는 {} 입니다", "it's {} now, the old password no longer works", "Password reset. New one: {}",
 ]  # fmt: skip
 
@@ -193,7 +194,8 @@ def test_harmless_text_stays(text: str) -> None:
 
 CODES = [
     "die PIN lautet 482913", "code de vérification : 482913", "código de la puerta: 4821", "код подтверждения 482913",
-    "482913 is your verification code", "2FA code 482 913", "cvv 123", "Türcode 4821", "验证码是482913", "doğrulama kodu 482913",
+    "482913 is your verification code", "2FA code 482 913", "cvv 123", "Türcode 4821", "验证码是482913",
+    "doğrulama kodu 482913",
     "recovery codes:\n67adf-b7e1a\n8b659-9da12",
 ]  # fmt: skip
 

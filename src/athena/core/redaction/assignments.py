@@ -231,7 +231,7 @@ def _find_cookies(text: str, lower: str) -> Iterator[SecretMatch]:
 def _is_secret_cookie(name: str, value: str) -> bool:
     if name in _COOKIE_ATTRIBUTES or is_dummy_value(value):
         return False
-    has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
+    has_digit = any(map(str.isdigit, value))
     if any(part in name for part in _COOKIE_NAMES):
         return len(value) >= 6 and (has_digit or len(value) >= 16)
     return looks_generated(value) and name.startswith(

@@ -1,5 +1,7 @@
 """Find keys of unknown services: values that a machine made at random, with a prefix or beside a word for a key."""
 
+# ruff: noqa: E501 - tables of words and patterns
+
 import re
 from collections.abc import Iterator
 

@@ -4,12 +4,14 @@ The words tell only where to look. Whether a value is a secret is decided by its
 capitals, or quotes around it. A plain word is one only after "password is" or a colon.
 """
 
+# ruff: noqa: E501, SIM905 - tables of words and patterns
+
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
 from athena.core.redaction.prose import is_phrase
-from athena.core.redaction.values import SecretMatch, compile_pattern, count_changes, is_common_word, is_dummy_value
+from athena.core.redaction.values import SecretMatch, compile_pattern, count_changes, is_dummy_value
 from athena.core.redaction.words import (
     BLOCKING_WORDS,
     CODE_QUALIFIERS,
@@ -121,7 +123,11 @@ def _read_words(text: str, end: int) -> Iterator[tuple[int, str]]:
         if i >= MAX_WORDS or (word.end() == stop and stop < len(text) and not text[stop].isspace()):
             return
         yield word.start(), word[0]
-        if compile_pattern(r".*[^\W\d_]{2}[.!?;]", re.UNICODE).fullmatch(word[0]) and not is_chosen(word[0][:-1], 8):
+        if (
+            word[0][-1] in ".!?;"
+            and compile_pattern(r".*[^\W\d_]{2}[.!?;]", re.UNICODE).fullmatch(word[0])
+            and not is_chosen(word[0][:-1], 8)
+        ):
             return
 
 
@@ -207,6 +213,8 @@ def _strip_marks(word: str) -> tuple[int, str]:
 
 
 def _is_password(text: str, at: int, value: str, is_connected: bool, is_quoted: bool, passed: int) -> bool:
+    if value.isalpha() and (value.islower() or value.istitle()) and value not in POPULAR_PASSWORDS:
+        return False
     following = text[at + len(value) : at + len(value) + 24]
     if compile_pattern(NUMBER_UNITS).match(following):
         return False
@@ -229,6 +237,8 @@ def is_chosen(value: str, shortest: int, *, loose: bool = False) -> bool:
 
     A loose judgement is for a value that stands where a password is said to be.
     """
+    if value.isalpha() and (value.islower() or value.istitle()):
+        return False
     if not shortest <= len(value) <= 128 or is_dummy_value(value) or "[SECRET" in value:
         return False
     if compile_pattern(_HARMLESS_PATTERN).fullmatch(value):

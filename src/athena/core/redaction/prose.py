@@ -1,5 +1,7 @@
 """Find passwords, PINs and tokens that somebody says in a sentence: "my password for staging is ..."."""
 
+# ruff: noqa: E501 - tables of words and patterns
+
 import re
 from collections.abc import Iterator
 

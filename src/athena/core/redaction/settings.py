@@ -3,6 +3,8 @@
 One grammar serves them all: a name with a word for a secret in it, one of the separators, a value.
 """
 
+# ruff: noqa: E501 - tables of words and patterns
+
 import re
 from collections.abc import Iterator
 
@@ -71,7 +73,7 @@ _VALUE_PATTERN = rf"""(?x)
 
 def find_settings(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find the values of settings with a secret name; `lower` is the text in lower case."""
-    if compile_pattern(r"""[=:>|"'\n_(→]""").search(text) is None:
+    if compile_pattern(r"""[=:>|"'\n_(→]""").search(text) is None and "pw" not in lower:
         return
     stems = [stem for stem in _STEMS if stem in lower]
     if not text.isascii():
@@ -79,9 +81,10 @@ def find_settings(text: str, lower: str) -> Iterator[SecretMatch]:
     for stem in stems:
         done, at = 0, lower.find(stem)
         while at >= 0:
-            if stem in ("auth", "login", "cred") and (pair := compile_pattern(_LOGIN_PATTERN).match(text, at)):
-                if is_chosen(pair["s"], 5, loose=True):
-                    yield SecretMatch("password", *pair.span("s"))
+            is_login = stem in ("auth", "login", "cred")
+            pair = compile_pattern(_LOGIN_PATTERN).match(text, at) if is_login else None
+            if pair and is_chosen(pair["s"], 5, loose=True):
+                yield SecretMatch("password", *pair.span("s"))
             start, end = _widen_name(text, at, at + len(stem))
             kind = classify_name(text[start:end])
             match = compile_pattern(_VALUE_PATTERN, re.UNICODE).match(text, end) if kind and start >= done else None

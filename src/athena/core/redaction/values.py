@@ -79,8 +79,8 @@ def looks_random(value: str) -> bool:
     return len(value) >= 16 and all(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
 
 
-_CLASS_TABLE = {code: "a" for code in range(0x61, 0x7B)} | {code: "A" for code in range(0x41, 0x5B)}
-_CLASS_TABLE |= {code: "0" for code in range(0x30, 0x3A)}
+_CLASS_TABLE = dict.fromkeys(range(97, 123), "a") | dict.fromkeys(range(65, 91), "A")
+_CLASS_TABLE |= dict.fromkeys(range(48, 58), "0")
 
 
 def count_changes(value: str) -> int:

@@ -1,5 +1,7 @@
 """Words for passwords, codes and logins in some twenty languages; `_` in them is a blank, a hyphen or `_`."""
 
+# ruff: noqa: E501, SIM905 - tables of words and patterns
+
 # Stems in lower case; up to seven letters may follow.
 PASSWORD_WORDS = """
 passw passphrase passwd pass_phrase passord mot_de_passe mots_de_passe mdp contrase palabra_de_paso clave_de_acceso
