@@ -111,7 +111,17 @@ class RunningServer:
 
     def resident_mb(self) -> int:
         """Return the resident memory of the server in MB."""
-        match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        return self._read_status("VmRSS")
+
+    def peak_mb(self) -> int:
+        """Return the largest resident memory since `reset_peak`, in MB."""
+        return self._read_status("VmHWM")
+
+    def reset_peak(self) -> None:
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    def _read_status(self, name: str) -> int:
+        match = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
         assert match
         return int(match[1]) >> 10
 

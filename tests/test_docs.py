@@ -259,3 +259,17 @@ def test_registry_name_and_version_agree() -> None:
     assert [word["value"] for word in package["packageArguments"]] == ["mcp"]
     ours = json.loads((ROOT / ".mcp.json").read_text("utf-8"))["mcpServers"]["athena"]
     assert (ours["command"], ours["args"]) == (".venv/bin/athena", ["mcp"])
+
+
+def test_security_names_tests_that_exist() -> None:
+    """Each line of what is protected names its test."""
+    page = (ROOT / "SECURITY.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line and "| Test |" not in line]
+    assert len(rows) > 20
+    for row in rows:
+        names = re.findall(r"`(tests/[^`]+)`", row.rsplit("|", 2)[1])
+        assert names, row
+        for name in names:
+            path, _, function = name.partition("::")
+            assert (ROOT / path).exists(), name
+            assert not function or f"def {function}(" in (ROOT / path).read_text("utf-8"), name

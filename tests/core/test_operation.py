@@ -97,6 +97,8 @@ def test_what_reaches_out_is_closed_to_programs_and_models() -> None:
     confined = {
         "ingest_document": "confined to allowed folders: tests/memory/documents/test_file_access.py",
         "token_savings": "returns numbers only",
+        "verify": "returns counts and hashes only",
+        "reembed": "returns counts only",
         "consolidate": "sends to the language model that a person configured",
     }
     agents = {CallerKind.PROGRAM, CallerKind.MODEL}

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import socket
 import stat
 import subprocess
@@ -110,6 +111,55 @@ def test_chunked_body_stops_at_limit(served: RunningServer) -> None:
     assert sent < 60
     assert reply.status in (413, 0)  # 0: the system drops the reply, because the server had not read all input
     assert served.resident_mb() - before < 150
+
+
+@pytest.mark.parametrize("path", ["/tools/remember/execute", "/mcp"])
+@pytest.mark.parametrize("way", ["announced", "chunked", "unix"])
+def test_client_sees_refusal_of_large_body(served: RunningServer, path: str, way: str) -> None:
+    size = 24 << 20
+    length = ("Transfer-Encoding", "chunked") if way == "chunked" else ("Content-Length", str(size))
+    head = request("POST", path, [*served.auth_headers, ("Content-Type", "application/json"), length])
+    body = b"%x\r\n%b\r\n0\r\n\r\n" % (size, b" " * size) if way == "chunked" else b" " * size
+    connection = socket.socket(socket.AF_UNIX) if way == "unix" else served.connect()
+    with connection:
+        if way == "unix":
+            connection.connect(str(served.home / "athena.sock"))
+        connection.settimeout(LONG)
+        connection.sendall(head)
+        if way != "chunked":
+            select.select([connection], [], [], LONG)  # the server answers before the client sends the body
+        connection.sendall(body)  # like most clients: all of the body, then the answer
+        reply = read_reply(connection)
+        assert reply.status == 413
+        assert reply.error["code"] == "too_large"
+        assert_secure_headers(reply)
+        assert connection.recv(1) == b""  # closed, not reset
+
+
+EMPTY_VALUES = {"objects": b"{},", "lists": b"[],", "numbers": b"1,", "texts": b'"",', "keys": b'{"a":[[]]},'}
+
+
+@pytest.mark.parametrize("value", EMPTY_VALUES)
+@pytest.mark.parametrize("path", ["/tools/remember_batch/execute", "/mcp"])
+def test_parsed_size_is_bounded(served: RunningServer, path: str, value: str) -> None:
+    served.reset_peak()
+    before = served.peak_mb()
+    many = EMPTY_VALUES[value] * ((15 << 20) // len(EMPTY_VALUES[value]))
+    head = [
+        *served.auth_headers,
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+    ]
+    reply = served.ask("POST", path, head, b'{"items":[' + many + b"1]}")
+    assert reply.status == 413
+    assert reply.error["code"] == "too_large"
+    assert served.peak_mb() - before < 250
+
+
+def test_commas_in_text_are_no_values(served: RunningServer) -> None:
+    reply = served.execute("remember", {"content": 'a, {[ \\" ' * 200_000})
+    assert reply.status == 200, reply
+    assert served.execute("forget", {"memory_id": reply.json["data"]["hash"]}).status == 200
 
 
 def test_largest_text_is_accepted(served: RunningServer) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, get_type_hints
 
 from athena.core import types
+from athena.core.text import make_value_storable
 from athena.errors import Denied, InvalidInput
 
 
@@ -151,9 +152,10 @@ class Operation(Generic[C, P, R]):
                 raise InvalidInput(
                     f"there is no parameter {unknown[0]!r:.60}{suggest_name(unknown[0], self.parameter_names)}"
                 )
-            for name, check, required in self._checkers:
+            for name, check, required, verbatim in self._checkers:
                 if name in arguments:
-                    checked[name] = check(arguments[name], name)
+                    value = arguments[name]
+                    checked[name] = check(value if verbatim else make_value_storable(value, types.MAX_JSON_DEPTH), name)
                 elif required:
                     raise InvalidInput(f"{name} is missing")
         except InvalidInput as error:
@@ -182,8 +184,12 @@ class Operation(Generic[C, P, R]):
         return get_type_hints(self.run, include_extras=True)
 
     @cached_property
-    def _checkers(self) -> tuple[tuple[str, types.ValueCheck, bool], ...]:
-        return tuple((p.name, types.create_checker(p.annotation), p.required) for p in self.parameters)
+    def _checkers(self) -> tuple[tuple[str, types.ValueCheck, bool, bool], ...]:
+        params = [types.split_annotation(p.annotation)[1] for p in self.parameters]
+        return tuple(
+            (p.name, types.create_checker(p.annotation), p.required, param is not None and param.verbatim)
+            for p, param in zip(self.parameters, params, strict=True)
+        )
 
     @property
     def result_type(self) -> Any:

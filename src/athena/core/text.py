@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from typing import Literal
+from typing import Any, Literal
 
 INVISIBLE_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, direction marks, tags, unassigned
 # Variation selectors and fillers: they are not seen, so that whole texts can be hidden in them.
@@ -127,3 +127,15 @@ def make_storable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def make_value_storable(value: Any, max_depth: int) -> Any:
+    """Return a value with every text in it storable, keys included; below `max_depth` levels it stays as it is."""
+    if isinstance(value, str):
+        storable = make_storable(value)
+        return value if storable is value else storable
+    if max_depth and type(value) is dict:
+        return {make_value_storable(key, 0): make_value_storable(item, max_depth - 1) for key, item in value.items()}
+    if max_depth and type(value) in (list, tuple):
+        return [make_value_storable(item, max_depth - 1) for item in value]
+    return value

@@ -5,6 +5,7 @@ would cost more at start than everything else that a command loads.
 """
 
 import math
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -27,6 +28,9 @@ from athena.errors import InvalidInput
 
 ValueCheck = Callable[[Any, str], Any]
 MAX_JSON_DEPTH = 64
+MAX_JSON_VALUES = 500_000
+VALUE_MARKS = (b",", b"[", b"{")  # one of them is before every value but the first
+JSON_TEXT_PATTERN = rb'"[^"\\]*(?:\\(?s:.)[^"\\]*)*(?:"|\\?\Z)'  # also one without an end, so that the work is linear
 JSON_TYPE_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 TYPE_DESCRIPTIONS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
@@ -37,6 +41,7 @@ class Param(NamedTuple):
     help: str
     least: float | None = None
     most: float | None = None
+    verbatim: bool = False  # keeps characters that no database can store: the operation takes care of them
 
 
 def split_annotation(annotation: Any) -> tuple[Any, Param | None]:
@@ -283,6 +288,19 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     return [to_json(item) for item in value]
+
+
+def has_too_many_values(raw: bytes) -> bool:
+    """Return whether a JSON document has more than MAX_JSON_VALUES values: `{},{}` takes fifty times its size."""
+    if len(raw) <= MAX_JSON_VALUES or sum(map(raw.count, VALUE_MARKS)) <= MAX_JSON_VALUES:
+        return False
+    values = position = 0
+    for texts, match in enumerate(re.finditer(JSON_TEXT_PATTERN, raw), 1):  # commas in texts separate no values
+        values += sum(raw.count(mark, position, match.start()) for mark in VALUE_MARKS)
+        position = match.end()
+        if values > MAX_JSON_VALUES or texts > 2 * MAX_JSON_VALUES:  # a value has at most a key and a text
+            return True
+    return values + sum(raw.count(mark, position) for mark in VALUE_MARKS) > MAX_JSON_VALUES
 
 
 def is_too_deep(value: Any) -> bool:

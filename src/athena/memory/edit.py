@@ -281,6 +281,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
             for hooks in store.edit_hooks:
                 await hooks.purge_project(tx, Purge(call.scope, ids, all_forgotten=refs is None))
             await store.database.vectors.delete_retired(tx)
+            await store.database.fulltext.erase_removed(tx)
             if ids:
                 scope = await scopes.ensure_scope(tx, call.scope)
                 await history_rows.insert_change(tx, scope, 0, call_id, store.clock(), PURGED, None)

@@ -17,6 +17,7 @@ from athena.storage.arrays import quantize_vectors
 from athena.storage.privacy import FILES_MARK
 
 MAX_PASSAGE_WORDS = 90
+MAX_PASSAGE_CHARS = 8_000  # of words so long that 90 of them would fill pages
 MAX_PASSAGES = 2_000  # of one text, about: a book gets longer passages instead of more
 MAX_IMMEDIATE_PASSAGES = 16  # of one memory, that get their vectors before the call returns; the rest follow
 TEXT_KEYS = ("session_id", "speaker", "role", "source")  # metadata of any type that is stored as text
@@ -131,9 +132,11 @@ def split_passages(text: str) -> list[Passage]:
     """Pack sentences into passages of at most 90 words, more in a very long text; longer sentences are cut."""
     passages: list[Passage] = []
     start = end = words = 0
-    max_words = max(MAX_PASSAGE_WORDS, text.count(" ") // MAX_PASSAGES)
+    max_words = MAX_PASSAGE_WORDS
+    if len(text) > MAX_PASSAGES * MAX_PASSAGE_WORDS:
+        max_words = max(max_words, len(PASSAGE_WORD_PATTERN.findall(text)) // MAX_PASSAGES)
     for sentence_start, sentence_end, count in _split_sentences(text, max_words):
-        if words and words + count > max_words:
+        if words and (words + count > max_words or sentence_end - start > MAX_PASSAGE_CHARS):
             passages.append(Passage(start, end - start, words))
             words = 0
         if not words:
@@ -152,7 +155,13 @@ def _split_sentences(text: str, max_words: int) -> Iterator[tuple[int, int, int]
         words = list(PASSAGE_WORD_PATTERN.finditer(text, position, stop))
         for i in range(0, len(words), max_words):
             part = words[i : i + max_words]
-            yield part[0].start(), part[-1].end(), len(part)
+            start, end = part[0].start(), part[-1].end()
+            if end - start <= MAX_PASSAGE_CHARS:
+                yield start, end, len(part)
+                continue
+            for at in range(start, end, MAX_PASSAGE_CHARS):
+                stop = min(at + MAX_PASSAGE_CHARS, end)
+                yield at, stop, max(1, len(part) * (stop - at) // (end - start))
         position = stop
 
 

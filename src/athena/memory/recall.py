@@ -134,7 +134,7 @@ async def _rerank(
     """Order the best candidates by the terms that are too slow for all: tokens, sessions, feedback, age and use."""
     vectors, weights = store.database.vectors, store.weights
     if question is not None and len(question.token_vectors) and weights.tokens:
-        token_sets = await vectors.load_tokens(tx, candidates, ranking.memories)
+        token_sets = await vectors.load_tokens(tx, candidates, ranking.memories, question.vector, matches)
         similarity = score_by_tokens(question, matches.weights, token_sets, len(ranking.memories))
         if similarity is not None:
             ranking.add_term("tokens", similarity)

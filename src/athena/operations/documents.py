@@ -22,7 +22,7 @@ Source = Annotated[str, Param("The document's path, as list_documents shows it."
 )
 async def ingest_document(
     ctx: Context,
-    path: Annotated[str, Param("A text file, or a folder of them.", least=1, most=4_096)],
+    path: Annotated[str, Param("A text file, or a folder of them.", least=1, most=4_096, verbatim=True)],
     tags: params.Tags = None,
 ) -> Ingested:
     """Keep a file, or every text file below a folder, as pieces that recall finds; again, it brings them up to date.

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import EVERYONE, PEOPLE, Effect, Reach, operation
+from athena.core.operation import EVERYONE, PEOPLE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
 from athena.memory import expertise as knowing
 from athena.memory import index, projects, savings, upkeep
@@ -71,7 +71,7 @@ async def expertise(
 
 @operation(
     Effect.READ,
-    callers=PEOPLE,
+    callers=PEOPLE | {CallerKind.MODEL},
     reach=[Reach.PROJECTS],
     asks="check the store for damage; is the data corrupted; verify that the database is intact; run an "
     "integrity check; look for inconsistencies in the store; is the database broken",
@@ -136,7 +136,7 @@ async def rename_project(
 
 @operation(
     Effect.WRITE,
-    callers=PEOPLE,
+    callers=PEOPLE | {CallerKind.MODEL},
     reach=[Reach.PROJECTS],
     asks="compute the missing vectors; embed everything again with the new model; refresh the embeddings; the "
     "model changed, recompute vectors",

@@ -23,7 +23,9 @@ Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_
 async def write_file(
     ctx: Context,
     path: Path,
-    content: Annotated[Content, Param("Text, or values that are written as JSON, in a .csv file as rows.")],
+    content: Annotated[
+        Content, Param("Text, or values that are written as JSON, in a .csv file as rows.", verbatim=True)
+    ],
     workspace: params.Workspace = None,
 ) -> File:
     """Write a whole file.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from athena.core.python_source import parse_python
 from athena.core.stubs import format_docstring
 from athena.errors import InvalidInput
 from athena.programs.values import KeptSkill, Skill
@@ -63,7 +64,7 @@ def _parse_code(code: str) -> ast.Module:
             f"code has more than {MAX_SKILL_BYTES:,} bytes", hint="save it as several skills that call others"
         )
     try:
-        return ast.parse(code)
+        return parse_python(code)
     except SyntaxError as error:
         raise InvalidInput(f"line {error.lineno}: {error.msg}", hint=SKILL_FORM_HINT) from None
     except (ValueError, RecursionError, MemoryError) as error:

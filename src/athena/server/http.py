@@ -15,14 +15,14 @@ from starlette.routing import Route
 from athena.core import tokens
 from athena.core.catalog import Catalog
 from athena.core.threads import start_in_thread
-from athena.core.types import MAX_JSON_DEPTH, is_too_deep, to_json
+from athena.core.types import MAX_JSON_DEPTH, MAX_JSON_VALUES, has_too_many_values, is_too_deep, to_json
 from athena.core.values import Page
 from athena.core.version import __version__
 from athena.errors import AthenaError, InvalidInput
 from athena.operations import tools
 from athena.server import openapi
 from athena.server.admission import CallDispatcher
-from athena.server.guard import MalformedRequest, UnsupportedMediaType
+from athena.server.guard import MalformedRequest, RequestTooLarge, UnsupportedMediaType
 from athena.server.openapi import MAX_IDEMPOTENCY_KEY_CHARS, MAX_PROJECT_HEADER_CHARS
 
 LARGE_BODY_BYTES = 256 << 10  # larger bodies are parsed on another thread
@@ -223,6 +223,7 @@ def _parse_arguments(request: Request, raw: bytes) -> dict[str, Any]:
         raise UnsupportedMediaType("the body must be JSON", hint="send Content-Type: application/json")
     if not raw.strip():
         raise MalformedRequest("the body is empty", hint='for no arguments, send "{}"')
+    check_value_count(raw)
     try:
         arguments = json.loads(raw.decode(), parse_constant=_reject_constant, object_pairs_hook=_reject_duplicate_keys)
     except UnicodeDecodeError:
@@ -234,6 +235,14 @@ def _parse_arguments(request: Request, raw: bytes) -> dict[str, Any]:
     if raw.count(b"[") + raw.count(b"{") > MAX_JSON_DEPTH and is_too_deep(arguments):
         raise MalformedRequest(f"the body is nested more than {MAX_JSON_DEPTH} levels deep")
     return arguments
+
+
+def check_value_count(raw: bytes) -> None:
+    """Raise if a body has more values than the server parses."""
+    if has_too_many_values(raw):
+        raise RequestTooLarge(
+            f"a request may have {MAX_JSON_VALUES:,} values", hint="send several requests with fewer items"
+        )
 
 
 def _reject_constant(name: str) -> Any:

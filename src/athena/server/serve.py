@@ -35,6 +35,7 @@ from athena.hooks.server import HookServer
 from athena.memory import upkeep
 from athena.memory.consolidation.run import AutomaticStrategy, consolidate_due_projects
 from athena.server.guard import (
+    MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
     SECURITY_HEADERS,
     AccessPolicy,
@@ -54,6 +55,8 @@ LISTEN_BACKLOG = 2_048
 CONSOLIDATION_CHECK_S = 60.0
 DRAIN_TIMEOUT_S = 30  # for calls in flight when the server stops
 KEEP_ALIVE_TIMEOUT_S = 30
+MAX_DRAINED_BYTES = 2 * MAX_BODY_BYTES  # of a refused body, that are read so that the client sees the answer
+DRAIN_BODY_TIMEOUT_S = 5.0
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
@@ -64,6 +67,7 @@ class GuardedProtocol(H11Protocol):
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        self._draining = transport = DrainingTransport(transport, self._has_unread_body, self.loop)
         super().connection_made(transport)
         peer = transport.get_extra_info("socket")
         is_other_user = peer.family == socket.AF_UNIX and sockets.get_peer_uid(peer) != os.getuid()
@@ -74,6 +78,9 @@ class GuardedProtocol(H11Protocol):
         self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            self._draining.drop(data)
+            return
         if self._head_timer is None and not self._is_answering():
             self._start_head_timer()
         super().data_received(data)
@@ -84,6 +91,7 @@ class GuardedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
+        self._draining.stop_draining()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -98,6 +106,10 @@ class GuardedProtocol(H11Protocol):
             self.cycle.disconnected = True  # drop the response of the call in progress
         self.transport.close()
 
+    def _has_unread_body(self) -> bool:
+        cycle: Any = self.cycle  # None before the first request, despite its annotation
+        return cycle is not None and cycle.more_body and cycle.response_complete
+
     def _start_head_timer(self) -> None:
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._abort_slow_request)
 
@@ -109,6 +121,43 @@ class GuardedProtocol(H11Protocol):
     def _is_answering(self) -> bool:
         cycle: Any = self.cycle  # None before the first request, despite its annotation
         return cycle is not None and not cycle.response_complete
+
+
+class DrainingTransport:
+    """Wraps a connection: `close` first reads what the client still sends of a refused body.
+
+    A connection that is closed before all input is read is reset, and then most clients never see the answer.
+    """
+
+    def __init__(self, transport: Any, has_unread_body: Callable[[], bool], loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._has_unread_body, self._loop = transport, has_unread_body, loop
+        self._bytes_left = MAX_DRAINED_BYTES
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._timer is not None or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing() or not self._has_unread_body():
+            self._transport.close()
+            return
+        self._timer = self._loop.call_later(DRAIN_BODY_TIMEOUT_S, self._transport.close)
+        with contextlib.suppress(OSError, RuntimeError):  # the client is gone
+            self._transport.write_eof()
+            self._transport.resume_reading()
+
+    def drop(self, data: bytes) -> None:
+        """Take input that nobody reads; close the connection after too much of it."""
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            self._transport.close()
+
+    def stop_draining(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class GracefulServer(uvicorn.Server):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 TOKEN_SIGN_BYTES = 16  # of one token
 MAX_UNTHREADED_PRODUCTS = 1 << 18  # multiplications that OpenBLAS does on the calling thread
 PAIR_BATCH_ROWS = 512
+MAX_TOKEN_PASSAGES = 512  # that are compared token by token for one question, of one scope
+MAX_COMPARED_EACH = 32  # first passages of a memory, when duplicates are searched pair by pair
 
 
 def sort_unique(values: "Ids") -> "Ids":
@@ -47,6 +49,29 @@ def multiply_on_one_thread(rows: "NDArray[Any]", columns: "NDArray[Any]") -> "ND
     for at in range(0, len(rows), batch):
         np.matmul(rows[at : at + batch], columns, out=product[at : at + batch])
     return product
+
+
+def select_best(owners: "Ids", scores: "NDArray[Any]", limit: int) -> "Ids":
+    """Return about `limit` positions: the highest scores of each owner, all of an owner that has few."""
+    import numpy as np  # slow to load
+
+    if len(owners) <= limit:
+        return np.arange(len(owners))
+    order = np.lexsort((-scores, owners))
+    starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
+    sizes = np.diff(starts, append=len(order))
+    return np.sort(order[np.arange(len(order)) - np.repeat(starts, sizes) < _find_largest_share(sizes, limit)])
+
+
+def _find_largest_share(sizes: "Ids", limit: int) -> int:
+    """Return how many each owner may have, at least one, so that all together have at most `limit`."""
+    import numpy as np  # slow to load
+
+    low, high = 1, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= limit else (low, middle - 1)
+    return low
 
 
 def quantize_vectors(vectors: "Floats") -> list[bytes]:

@@ -68,6 +68,18 @@ class TextMatches(NamedTuple):
     coverage: "Floats"  # the part of the query's weight that the passage holds, 0 to 1
     engine_groups: list["Ids"]  # where the engine found them, for its own use
     weights: list[tuple[int, int, float]]  # start, end and weight of each word of the query
+    passages: "Ids"  # the passages that hold terms, of memories with several passages, in ascending order
+    passage_scores: "Floats"
+
+    def score_passages(self, passages: "Ids") -> "Floats":
+        """Return the score of each passage, as a part of the highest score."""
+        import numpy as np  # slow to load
+
+        if not len(self.passages):
+            return np.zeros(len(passages), np.float32)
+        at = np.minimum(np.searchsorted(self.passages, passages), len(self.passages) - 1)
+        highest = max(float(self.passage_scores.max()), 1e-6)
+        return np.where(self.passages[at] == passages, self.passage_scores[at] / highest, 0).astype(np.float32)
 
 
 class VectorMatches(NamedTuple):
@@ -126,6 +138,10 @@ class FullTextIndex(Protocol[S_contra]):
 
     async def remove_passages(self, tx: Transaction, passages: Sequence[IndexedPassage]) -> None:
         """Remove passages; text and label must be those they were added with."""
+        ...
+
+    async def erase_removed(self, tx: Transaction) -> None:
+        """Leave no trace of removed passages in the index."""
         ...
 
     async def search_text(self, tx: Transaction, selection: S_contra, question: str, limit: int) -> TextMatches: ...
@@ -207,8 +223,13 @@ class VectorIndex(Protocol[S]):
         """Return how close memories are to the centre of the first few, in deviations from the mean of all."""
         ...
 
-    async def load_tokens(self, tx: Transaction, selection: S, memories: "Ids") -> TokenSets:
-        """Return the tokens of these memories' passages and of up to two neighbours on each side."""
+    async def load_tokens(
+        self, tx: Transaction, selection: S, memories: "Ids", vector: "Floats", matches: TextMatches
+    ) -> TokenSets:
+        """Return the tokens of these memories' passages and of up to two neighbours on each side.
+
+        Of memories with very many passages, only those that are nearest to the question by vector and words.
+        """
         ...
 
     async def find_similar_pairs(self, tx: Transaction, selection: S, threshold: float) -> list[tuple[int, int, float]]:

@@ -7,7 +7,6 @@ from athena.core.values import Kind
 from athena.storage.database import IndexedPassage, Transaction
 
 PASSAGE_IDS_PER_SCOPE = 1 << 32  # the ids of a scope's passages are one range, so that an index on them splits by scope
-PASSAGE_TEXT_SQL = "substr(m.content, CAST(p.start + 1 AS INTEGER), CAST(p.length AS INTEGER))"
 # The order in which passages get their vectors: people search for memories, and events are many.
 IN_MEMORY_SCOPES = "IN (SELECT id FROM scopes WHERE kind = 'memory')"
 MEMORY_SCOPES_FIRST = (IN_MEMORY_SCOPES, f"NOT {IN_MEMORY_SCOPES}")
@@ -73,12 +72,33 @@ async def list_memory_passages(tx: Transaction, scope: int, memory: int) -> list
     return [IndexedPassage(passage, content[start : start + length], label) for passage, start, length in rows]
 
 
+class _MemoryTexts:
+    """Reads parts of memories' texts; keeps the last text, since neighbours are mostly of the same memory.
+
+    The database would read the whole text for each `substr` of it.
+    """
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._key = (0, 0)
+        self._text = ""
+
+    async def read_part(self, scope: int, memory: int, start: int, length: int) -> str:
+        if self._key != (scope, memory):
+            row = await self._tx.fetch_one(
+                "SELECT content FROM memories WHERE scope = :scope AND id = :id", scope=scope, id=memory
+            )
+            self._key, self._text = (scope, memory), row[0] if row else ""
+        return self._text[start : start + length]
+
+
 async def fetch_passages_in_session(tx: Transaction, ids: list[int], model: str) -> list[PassageInSession]:
     """Return passages by id, each with its text, its memory's metadata and its neighbours' texts."""
     passages: list[PassageInSession] = []
+    texts = _MemoryTexts(tx)
     for passage in ids:
         row = await tx.fetch_one(
-            f"""SELECT {PASSAGE_TEXT_SQL}, m.metadata, m.created, p.scope, p.session,
+            """SELECT p.memory, p.start, p.length, m.metadata, m.created, p.scope, p.session,
                       EXISTS (SELECT 1 FROM tokens t JOIN models d ON d.name = :model
                               WHERE t.scope = p.scope AND t.passage = p.id AND d.id = p.model)
                FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
@@ -89,11 +109,10 @@ async def fetch_passages_in_session(tx: Transaction, ids: list[int], model: str)
         )
         if row is None:
             continue
-        text, metadata, created, scope, session, has_tokens = row
+        memory, start, length, metadata, created, scope, session, has_tokens = row
         neighbours = [
             await tx.fetch_one(
-                f"""SELECT {PASSAGE_TEXT_SQL}
-                    FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
+                f"""SELECT p.memory, p.start, p.length FROM passages p
                     WHERE p.scope = :scope AND p.session = :session AND p.live = 1 AND p.id {side} LIMIT 1""",
                 scope=scope,
                 session=session,
@@ -101,6 +120,9 @@ async def fetch_passages_in_session(tx: Transaction, ids: list[int], model: str)
             )
             for side in ("< :id ORDER BY p.id DESC", "> :id ORDER BY p.id")
         ]
-        before, after = (neighbour[0] if neighbour else "" for neighbour in neighbours)
+        before, text, after = [
+            await texts.read_part(scope, *part) if part else ""
+            for part in (neighbours[0], (memory, start, length), neighbours[1])
+        ]
         passages.append(PassageInSession(passage, text, json.loads(metadata), created, before, after, bool(has_tokens)))
     return passages

@@ -14,7 +14,7 @@ from mcp_tools import LEGACY, MODERN, call_for_text, connect_client, open_lines
 from athena.app.compose import App
 from athena.core import tokens
 from athena.core.foreign_operation import ForeignOperation, ToolDefinition
-from athena.core.operation import Effect
+from athena.core.operation import CallerKind, Effect
 from athena.operations import CATALOG
 from athena.server.admission import CallDispatcher
 from athena.server.mcp import server as mcp_server
@@ -139,7 +139,9 @@ def test_operations_are_tools_with_hints(served: RunningServer) -> None:
             return (await client.list_tools()).tools
 
     found = {tool.name: tool for tool in asyncio.run(work())}
-    wanted = [one for one in CATALOG if one.effect is not Effect.APPROVE]
+    wanted = [one for one in CATALOG if CallerKind.MODEL in one.callers]
+    closed = {"learn", "list_projects", "rename_project", "approve_run"}
+    assert {one.name for one in CATALOG} - found.keys() == closed
     assert list(found) == [one.name for one in wanted]
     for one in wanted:
         tool = found[one.name]
@@ -158,7 +160,7 @@ def test_examples_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.Monkey
     async def work(by_mcp: RunningServer, by_http: RunningServer) -> None:
         async with connect_client(by_mcp, f"http {LEGACY}", "all") as client:
             for one in CATALOG:
-                if one.effect is Effect.APPROVE or one.approval:  # for people, or after a person approved
+                if CallerKind.MODEL not in one.callers or one.approval:  # for people, or after a person approved
                     continue
                 read = await client.call_tool(one.name, one.example_arguments)
                 said, got = read.content[0].text, by_http.execute(one.name, one.example_arguments)  # type: ignore[union-attr]
@@ -171,6 +173,7 @@ def test_examples_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.Monkey
                     assert read.is_error, one
                     assert said == f"{got.error['message']}\nhint: {got.error['hint']}", one
 
+    monkeypatch.setenv("ATHENA_DOCUMENTS_ROOTS", str(tmp_path))
     with run_server(tmp_path / "mcp") as by_mcp, run_server(tmp_path / "http") as by_http:
         asyncio.run(work(by_mcp, by_http))
 
@@ -229,7 +232,7 @@ def test_long_list_is_paged(app: App) -> None:
                 names += [tool.name for tool in page.tools]
                 if (cursor := page.next_cursor) is None:
                     break
-            assert names == [one.name for one in CATALOG if one.effect is not Effect.APPROVE]
+            assert names == [one.name for one in CATALOG if CallerKind.MODEL in one.callers]
             with pytest.raises(MCPError, match="cursor"):
                 await client.list_tools(cursor="nonsense")
             files = [f"notes/{number:02}.txt" for number in range(25)]
@@ -407,7 +410,7 @@ def test_tool_needing_approval_waits(served: RunningServer) -> None:
         async with connect_client(served, f"http {MODERN}", "all") as client:
             assert "athena approve" in await call_for_text(client, "purge", expect=0)
             waits = served.call("list_runs", status="needs_approval")[0]
-            assert waits["waiting"] == {"operation": "memory.purge", "arguments": {"expect": 0}}
+            assert waits["waiting"] == {"operation": "memory.purge", "arguments": {"expect": 0}, "reason": ""}
 
     asyncio.run(work())
 

@@ -162,7 +162,8 @@ def _find_unspaced_names(texts: list[str], known: set[str]) -> set[str]:
 
 
 def has_name(key: str, text: str) -> bool:
-    """Return whether a text holds the name of a key."""
+    """Return whether a text holds the name of a key; of a very long text only the beginning counts."""
+    text = text[:MAX_MENTION_TEXT_CHARS]
     words = NAME_WORD_PATTERN.findall(text)
     count = key.count(" ") + 1
     if any(_join_key(words[i : i + count]) == key for i in range(len(words) + 1 - count)):

@@ -18,6 +18,7 @@ from athena.storage.filters import Filter
 
 MAX_GIST_CHARS = 240
 MAX_SCANNED_CHARS = 4_000
+MAX_ANALYSED_CHARS = 20_000  # of a memory that is compared with a prompt or a sentence
 MIN_SHARED_WORDS = 2  # specific words that a prompt and a memory must share
 MIN_SCORE_WITH_MODEL, MIN_SCORE_WORDS_ONLY = 0.62, 0.42  # recall's scores from which on a hit is relevant
 MAX_ITEM_OVERLAP = 0.6
@@ -66,7 +67,8 @@ class BriefingItem:
 
 async def recall_without_use(store: Store, scope: Scope, text: str, limit: int) -> Page[Hit]:
     """Recall memories without counting them as used, because no user or agent asked for them."""
-    return await recall.recall(store, Query(text, Filter(scope.with_kind("memory")), limit), used=False)
+    hits = await recall.recall(store, Query(text, Filter(scope.with_kind("memory")), limit), used=False)
+    return Page([replace(hit, content=hit.content[:MAX_ANALYSED_CHARS]) for hit in hits], hits.total)
 
 
 def is_relevant(hit: Hit, prompt_words: set[str], by_meaning: bool) -> bool:

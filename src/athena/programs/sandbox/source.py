@@ -2,14 +2,13 @@
 
 import ast
 import builtins
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
-from athena.core.text import MAX_MARKS_IN_A_ROW, has_long_marks
+from athena.core.python_source import CostlySource, parse_python
 from athena.programs.sandbox.values import ProgramRejected, create_failure
 
 Span = tuple[int, int]  # in bytes, as Monty counts
@@ -19,10 +18,6 @@ _CAP_PREFIX, _WRAP_SUFFIX = b"cap__((", b"))"
 _ARGUMENT_PREFIX = b"arg__(("
 _WAIT_PREFIX, _WAIT_ALL_PREFIX = b"wait__((", b"waits__(("
 _SANDBOX_NAMES = {"cap__", "arg__", "keep__", "parallel__", "ready__", "wait__", "waits__"}
-MAX_DOTTED_PARTS = 1_000
-# Everything but ASCII may be part of a name. Atomic groups: no part is read twice.
-_IMPORT_PATTERN = re.compile(r"\b(?:import|from)\b(?>(?:[^\n\r;#\\'\"(]|\\[\n\r]+)*)")
-_DOTTED_PATTERN = re.compile(r"(?<![\w\x80-\U0010ffff])(?:(?>[\w\x80-\U0010ffff]+)(?>[\s\\]*)\.(?>[\s\\]*))+")
 # Exceptions leave the worker with their text.
 _BUILTIN_NAMES = frozenset(
     name for name, kind in vars(builtins).items() if not (isinstance(kind, type) and issubclass(kind, BaseException))
@@ -58,7 +53,6 @@ class ProgramSource:
             hint = "pass data as variables or files, not as source"
             raise ProgramRejected(create_failure("SyntaxError", message, hint=hint, limit="source_bytes"))
         self.text = encoded.decode()
-        _check_parse_cost(self.text)
         self.encoded = encoded
         self.tree = _parse_program(self.text)
         self.nodes = list(ast.walk(self.tree))
@@ -256,24 +250,11 @@ class ProgramSource:
         return start + lengths[bisect_right(places, start)], end + lengths[bisect_left(places, end)]
 
 
-def _check_parse_cost(text: str) -> None:
-    """Refuse what Python's parser reads in time that grows with the square of its length; it holds the GIL."""
-    message = ""
-    if text.count(".") > MAX_DOTTED_PARTS and any(
-        dotted[0].count(".") > MAX_DOTTED_PARTS
-        for statement in _IMPORT_PATTERN.finditer(text)
-        for dotted in _DOTTED_PATTERN.finditer(statement[0])
-    ):
-        message = f"a dotted name has more than {MAX_DOTTED_PARTS:,} parts"
-    elif has_long_marks(text):
-        message = f"more than {MAX_MARKS_IN_A_ROW} combining marks follow one another"
-    if message:
-        raise ProgramRejected(create_failure("SyntaxError", message, hint="no program needs that"))
-
-
 def _parse_program(text: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        return parse_python(text)
+    except CostlySource as error:
+        raise ProgramRejected(create_failure("SyntaxError", str(error), hint="no program needs that")) from None
     except SyntaxError as error:
         raise ProgramRejected(create_failure("SyntaxError", error.msg or "invalid syntax", error.lineno)) from None
     except (ValueError, RecursionError, MemoryError) as error:

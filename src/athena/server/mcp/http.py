@@ -3,14 +3,14 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope, Send
 
 from athena.core.threads import start_in_thread
 from athena.gateway import server_connection
 from athena.server.admission import CallDispatcher
 from athena.server.guard import MAX_BODY_BYTES, MalformedRequest, MethodNotAllowed
-from athena.server.http import get_project_header
+from athena.server.http import check_value_count, get_project_header
 from athena.server.mcp.tools import TOOL_SURFACES
 from athena.server.mcp.workspaces import McpPeer, WorkspacePool
 
@@ -45,7 +45,18 @@ class McpEndpoint:
         get_project_header(request)
         get_tool_surface(request)
         manager = self._manager or await self._get_manager()
-        await manager.handle_request(scope, receive, send)
+        try:
+            body: bytes | None = await Request(scope, receive).body()
+        except ClientDisconnect:
+            raise MalformedRequest("the body broke off") from None
+        check_value_count(body or b"")
+
+        async def receive_again() -> Message:
+            nonlocal body
+            part, body = body, None
+            return await receive() if part is None else {"type": "http.request", "body": part, "more_body": False}
+
+        await manager.handle_request(scope, receive_again, send)
 
     async def close(self) -> None:
         """End all sessions."""

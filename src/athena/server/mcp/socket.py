@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from athena.core.threads import start_in_thread
+from athena.core.types import MAX_JSON_VALUES, has_too_many_values
 from athena.errors import AthenaError, Conflict, InvalidInput, Unavailable
 from athena.server.admission import CallDispatcher
 from athena.server.mcp.http import import_mcp_server
@@ -185,6 +186,9 @@ class McpConnection:
         async for line in _split_lines(self._reader):
             if line is None:
                 await self._send_error(None, PARSE_ERROR, f"a message may have {MAX_MESSAGE_BYTES >> 20} MB")
+                continue
+            if has_too_many_values(line):
+                await self._send_error(None, PARSE_ERROR, f"a message may have {MAX_JSON_VALUES:,} values")
                 continue
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from athena.storage.arrays import multiply_on_one_thread, sort_unique
 from athena.storage.database import IndexedPassage, TextMatches, Transaction
 from athena.storage.passages import get_passage_scope_id
-from athena.storage.postgres.vectors import PostgresSelection, pack_column, to_array_literal, unpack_numbers
+from athena.storage.postgres.formats import pack_column, to_array_literal, unpack_numbers
+from athena.storage.postgres.vectors import PostgresSelection
 from athena.storage.terms import (
     BM25_B,
     LABEL_WEIGHT,
@@ -95,13 +96,18 @@ def select_highest(scores: "Floats", limit: int) -> "Ids":
 
 
 def reduce_to_memories(
-    memories: "Ids", scores: "Floats", coverage: "Floats", limit: int, spans: list[tuple[int, int, float]]
+    passages: "Ids",
+    memories: "Ids",
+    scores: "Floats",
+    coverage: "Floats",
+    limit: int,
+    spans: list[tuple[int, int, float]],
 ) -> TextMatches:
     """Reduce passages to their memories: the best score and the best coverage of each."""
     import numpy as np  # slow to load
 
     matched = scores > 0
-    memories, scores, coverage = memories[matched], scores[matched], coverage[matched]
+    passages, memories, scores, coverage = passages[matched], memories[matched], scores[matched], coverage[matched]
     owners = sort_unique(memories)
     at = np.searchsorted(owners, memories)
     best, covered = np.zeros(len(owners), np.float32), np.zeros(len(owners), np.float32)
@@ -110,7 +116,7 @@ def reduce_to_memories(
     if len(owners) > limit:
         chosen = np.argpartition(-best, limit)[:limit]
         owners, best, covered = owners[chosen], best[chosen], covered[chosen]
-    return TextMatches(owners, best, covered, [owners], spans)
+    return TextMatches(owners, best, covered, [owners], spans, passages, scores)
 
 
 class PostgresFullText:
@@ -173,6 +179,9 @@ class PostgresFullText:
             scope=scope,
             ids=to_array_literal(ids),
         )
+
+    async def erase_removed(self, tx: Transaction) -> None:
+        """Do nothing: a vacuum erases deleted rows."""
 
     def to_tsvector(self, scope: int, passage: IndexedPassage) -> str:
         """Write a passage as a tsvector: its stems with their positions, and its label's stems with weight A."""
@@ -257,7 +266,7 @@ class PostgresFullText:
         scores = (matched.compute_scores(total, term_weights) * matched.allowed)[shown]
         holds_term = ((matched.text > 0) | matched.label)[:, shown].T.astype(np.float32)
         coverage = multiply_on_one_thread(holds_term, term_weights / (float(term_weights.sum()) or 1.0))
-        return reduce_to_memories(matched.memories[shown], scores, coverage, limit, spans)
+        return reduce_to_memories(matched.passages[shown], matched.memories[shown], scores, coverage, limit, spans)
 
     async def _read_term_passages(
         self, tx: Transaction, selection: PostgresSelection, terms: list[Term], more_terms: int

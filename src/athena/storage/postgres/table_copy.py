@@ -10,8 +10,8 @@ from psycopg import errors
 from athena.storage.database import TABLES_WITH_IDS, CopiedTable, IndexedPassage, Row, Transaction, create_copy_conflict
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
 from athena.storage.postgres.connection import PostgresTransaction
+from athena.storage.postgres.formats import format_code, parse_vector
 from athena.storage.postgres.fulltext import PostgresFullText
-from athena.storage.postgres.vectors import format_code, parse_vector
 
 CURSOR_BATCH_ROWS = 200
 INDEX_BATCH_MEMORIES = 1_000

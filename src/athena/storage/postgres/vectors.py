@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from athena.core.values import Kind
-from athena.storage.arrays import build_token_sets, find_nearest_pairs, split_speaker_flags
+from athena.storage.arrays import (
+    MAX_COMPARED_EACH,
+    MAX_TOKEN_PASSAGES,
+    build_token_sets,
+    find_nearest_pairs,
+    select_best,
+    split_speaker_flags,
+)
 from athena.storage.database import RankingFeatures, Row, TextMatches, TokenSets, Transaction, VectorMatches
 from athena.storage.filters import Filter, build_where_clause
 from athena.storage.passages import (
@@ -19,6 +26,15 @@ from athena.storage.passages import (
     fetch_model_id,
     get_passage_scope_id,
     list_scope_conditions,
+)
+from athena.storage.postgres.formats import (
+    format_code,
+    format_vector,
+    pack_column,
+    parse_vector,
+    to_array_literal,
+    unpack_cosines,
+    unpack_numbers,
 )
 
 if TYPE_CHECKING:
@@ -33,23 +49,6 @@ MAX_EF_SEARCH = 1_000  # pgvector's own limit
 MAX_SCAN_TUPLES = 40_000  # passages, also of other projects, that a search of the graph may visit
 MAX_COMPARED_PASSAGES = 20_000  # of each scope, when duplicates are searched pair by pair
 CLAIM_LEASE_S = 60.0  # after which another process may claim a passage that still has no vector
-
-
-def pack_column(column: str, sql_type: str = "int8") -> str:
-    """Write an aggregate that returns a column as one binary value; `unpack_numbers` reads it."""
-    return f"string_agg({sql_type}send({column}), '')"
-
-
-def unpack_numbers(data: bytes | None, dtype: str = ">i8") -> Any:
-    import numpy as np  # slow to load
-
-    numbers = np.frombuffer(data or b"", dtype)
-    return numbers.astype(numbers.dtype.newbyteorder("="))
-
-
-def to_array_literal(numbers: Iterable[int]) -> str:
-    """Write numbers as an array; the driver would inspect each number of a list three times."""
-    return f"{{{','.join(map(str, numbers))}}}"
 
 
 class HnswIndex(NamedTuple):
@@ -328,12 +327,12 @@ class PostgresVectorIndex:
                     SELECT p.memory, {distance} AS far FROM passages p
                     WHERE {selection._replace(mixed=True).ready_condition}{passes}
                     ORDER BY {distance} LIMIT :limit) AS found""",
-            vector=_format_vector(vector),
+            vector=format_vector(vector),
             limit=limit,
             **selection.values,
         )
         await tx.execute("SELECT set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'on', true)")
-        hits = _unpack_cosines(row)
+        hits = unpack_cosines(row)
         return None if len(hits[0]) < limit else hits
 
     async def load_features(self, tx: Transaction, selection: PostgresSelection, memories: "Ids") -> RankingFeatures:
@@ -375,7 +374,9 @@ class PostgresVectorIndex:
         scores[order[np.searchsorted(memories[order], owners)]] = (cosines - mean) / deviation
         return scores
 
-    async def load_tokens(self, tx: Transaction, selection: PostgresSelection, memories: "Ids") -> TokenSets:
+    async def load_tokens(
+        self, tx: Transaction, selection: PostgresSelection, memories: "Ids", vector: "Floats", matches: TextMatches
+    ) -> TokenSets:
         import numpy as np  # slow to load
 
         sides = ", ".join(
@@ -383,11 +384,15 @@ class PostgresVectorIndex:
                       AND n.id {side} p.id ORDER BY n.id {order} LIMIT 2)"""
             for side, order in (("<", "DESC"), (">", "ASC"))
         )
-        rows = await tx.fetch(
-            f"""SELECT p.id, p.memory, {sides} FROM passages p
-                WHERE p.scope IN ({selection.scope_list}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1""",
-            memories=to_array_literal(memories.tolist()),
+        query = (
+            f"SELECT p.id, p.memory, {sides} FROM passages p WHERE p.scope IN ({selection.scope_list}) AND p.live = 1"
         )
+        listed = to_array_literal(memories.tolist())
+        limit = MAX_TOKEN_PASSAGES + 1
+        rows = await tx.fetch(f"{query} AND p.memory = ANY(:ids::bigint[]) LIMIT {limit}", ids=listed)
+        if len(rows) == limit:
+            best = await _select_token_passages(tx, selection, listed, vector, matches)
+            rows = await tx.fetch(f"{query} AND p.id = ANY(:ids::bigint[])", ids=best)
         if not rows:
             return TokenSets.empty()
         neighbours = np.full((len(rows), 5), -1, np.int64)
@@ -412,8 +417,10 @@ class PostgresVectorIndex:
         pairs: list[tuple[int, int, float]] = []
         for scope in selection.scopes:
             rows = await tx.fetch(
-                f"""SELECT p.memory, halfvec_send(p.code) FROM passages p WHERE p.scope = :scope AND p.live = 1
-                    AND {selection.model_condition} ORDER BY p.id DESC LIMIT :limit""",
+                f"""SELECT memory, halfvec_send(code) FROM (
+                        SELECT p.*, row_number() OVER (PARTITION BY p.memory ORDER BY p.id) AS number FROM passages p
+                        WHERE p.scope = :scope AND p.live = 1 AND {selection.model_condition}) AS counted
+                    WHERE number <= {MAX_COMPARED_EACH} ORDER BY id DESC LIMIT :limit""",
                 scope=scope,
                 limit=MAX_COMPARED_PASSAGES,
             )
@@ -422,6 +429,23 @@ class PostgresVectorIndex:
                 owners = np.array([row[0] for row in rows], np.int64)
                 pairs += find_nearest_pairs(owners, np.stack([parse_vector(row[1]) for row in rows]), threshold)
         return pairs
+
+
+async def _select_token_passages(
+    tx: Transaction, selection: PostgresSelection, memories: str, vector: "Floats", matches: TextMatches
+) -> str:
+    """Return the passages of memories that are nearest by vector and words; both as arrays of SQL."""
+    distance = f"CASE WHEN {selection.model_condition} THEN p.code <=> :vector::halfvec ELSE 1 END"
+    columns = pack_column("p.id"), pack_column(distance, "float8"), pack_column("p.memory")
+    row = await tx.fetch_required(
+        f"""SELECT {", ".join(columns)} FROM passages p
+            WHERE p.scope IN ({selection.scope_list}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1""",
+        memories=memories,
+        vector=format_vector(vector),
+    )
+    passages, nearness = unpack_cosines(row)
+    best = select_best(unpack_numbers(row[2]), nearness + matches.score_passages(passages), MAX_TOKEN_PASSAGES)
+    return to_array_literal(passages[best].tolist())
 
 
 async def _estimate_spread(tx: Transaction, selection: PostgresSelection, vector: "Floats") -> tuple[float, float]:
@@ -434,7 +458,7 @@ async def _estimate_spread(tx: Transaction, selection: PostgresSelection, vector
     if not samples:
         return 0.0, 1.0
     row = await tx.fetch_required(
-        f"SELECT avg(cosine), stddev_pop(cosine) FROM ({samples}) AS sampled", vector=_format_vector(vector)
+        f"SELECT avg(cosine), stddev_pop(cosine) FROM ({samples}) AS sampled", vector=format_vector(vector)
     )
     return row[0] or 0.0, row[1] or 1.0
 
@@ -452,11 +476,11 @@ async def _scan_passages(
     row = await tx.fetch_required(
         f"""SELECT {pack_column("memory")}, {pack_column("far", "float8")} FROM (
                 {distances} ORDER BY far LIMIT :limit) AS nearest""",
-        vector=_format_vector(vector),
+        vector=format_vector(vector),
         limit=limit,
         **selection.values,
     )
-    return _unpack_cosines(row)
+    return unpack_cosines(row)
 
 
 async def _compute_cosines(
@@ -468,30 +492,7 @@ async def _compute_cosines(
                 SELECT p.memory, min(p.code <=> :vector::halfvec) AS far FROM passages p
                 WHERE {selection.ready_condition} AND p.memory = ANY(:memories::bigint[])
                 GROUP BY p.memory) AS compared""",
-        vector=_format_vector(vector),
+        vector=format_vector(vector),
         memories=to_array_literal(memories.tolist()),
     )
-    return _unpack_cosines(row)
-
-
-def _unpack_cosines(row: Row) -> "tuple[Ids, Floats]":
-    """Return memories and cosines from packed columns of memories and distances."""
-    return unpack_numbers(row[0]), 1 - unpack_numbers(row[1], ">f8").astype("f4")
-
-
-def _format_vector(vector: "Floats") -> str:
-    return f"[{','.join(map(str, vector.tolist()))}]"
-
-
-def format_code(code: bytes | None) -> str | None:
-    """Write signed bytes as a vector; only directions count, and whole numbers are short."""
-    import numpy as np  # slow to load
-
-    return None if code is None else f"[{','.join(map(str, np.frombuffer(code, np.int8).tolist()))}]"
-
-
-def parse_vector(data: bytes) -> "Floats":
-    """Parse a vector in the server's binary format: four bytes of header, then half floats."""
-    import numpy as np  # slow to load
-
-    return np.frombuffer(data, ">f2", offset=4).astype(np.float32)
+    return unpack_cosines(row)

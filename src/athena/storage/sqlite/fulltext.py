@@ -76,7 +76,6 @@ class SqliteFullText:
            FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory WHERE p.live = 1""",
         """CREATE VIRTUAL TABLE words USING fts5 (text, label, content='passage_words', content_rowid='id',
            tokenize='porter unicode61 remove_diacritics 2')""",
-        "INSERT INTO words (words, rank) VALUES ('secure-delete', 1)",
         "CREATE VIRTUAL TABLE word_places USING fts5vocab ('words', 'instance')",
         "CREATE VIRTUAL TABLE word_counts USING fts5vocab ('words', 'row')",
     )
@@ -91,6 +90,13 @@ class SqliteFullText:
             "INSERT INTO words (words, rowid, text, label) VALUES ('delete', :id, :text, :label)",
             map(_to_index_row, passages),
         )
+
+    async def erase_removed(self, tx: Transaction) -> None:
+        """Merge the index into one segment: until then, removed words stay in older segments, marked as removed.
+
+        FTS5's own `secure-delete` erases them at once, but costs fifty times as much: seconds for a long memory.
+        """
+        await tx.execute("INSERT INTO words (words) VALUES ('optimize')")
 
     async def search_text(
         self, tx: Transaction, selection: "SqliteSelection", question: str, limit: int
@@ -114,7 +120,7 @@ class SqliteFullText:
         counts += [min(term.passages or 0, live) for term in common]
         weights = [idf(count, live) for count in counts]
         total_weight = sum(weights) or 1.0
-        hits: list[tuple[Ids, Any, Any, Ids]] = []  # memories, scores, coverage, groups
+        hits: list[tuple[Ids, Any, Any, Ids, Ids, Any]] = []  # memories, scores, coverage, groups, passages, scores
         for cache, allowed, all_postings in zip(caches, selection.allowed, postings_by_cache, strict=True):
             scores = np.zeros(cache.rows, np.float32)
             coverage = np.zeros(cache.rows, np.float32)
@@ -128,11 +134,18 @@ class SqliteFullText:
             groups = np.flatnonzero(best)
             if len(groups) > limit:
                 groups = groups[np.argpartition(-best[groups], limit)[:limit]]
-            hits.append((cache.owners[groups], best[groups], covered[groups], groups))
-        memories, best, covered = (np.concatenate([part[i] for part in hits]) for i in range(3))
+            rows = np.flatnonzero(scores) if len(cache.starts) < cache.rows else np.zeros(0, np.int64)
+            hits.append(
+                (cache.owners[groups], best[groups], covered[groups], groups, cache.passages[rows], scores[rows])
+            )
+        memories, best, covered, _, passages, passage_scores = (
+            np.concatenate([part[i] for part in hits]) for i in range(6)
+        )
+        order = np.argsort(passages)
         stem_weights = {term.stem: weight for term, weight in zip([*rare, *common], weights, strict=True)}
         spans = weigh_query_words(question, stem_weights, live)
-        return TextMatches(memories, best, covered, [part[3] for part in hits], spans)
+        groups_by_cache = [part[3] for part in hits]
+        return TextMatches(memories, best, covered, groups_by_cache, spans, passages[order], passage_scores[order])
 
     async def find_problems(self, tx: Transaction) -> list[str]:
         """Compare the index with the passages."""

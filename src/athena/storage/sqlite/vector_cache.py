@@ -9,7 +9,7 @@ import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.storage.arrays import multiply_on_one_thread
+from athena.storage.arrays import multiply_on_one_thread, select_best
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from athena.storage.database import Floats, Ids
+
+MAX_RESCORED_PASSAGES = 8_192  # that are scored with all bytes, if each memory then has MIN_RESCORED_EACH or more
+MIN_RESCORED_EACH = 8
 
 
 class PassageChanges(NamedTuple):
@@ -221,10 +224,24 @@ class VectorCache:
         import numpy as np  # slow to load
 
         rows, positions = self.list_group_rows(groups)
-        chosen = usable[rows]
+        rows, positions = rows[usable[rows]], positions[usable[rows]]
+        limit = max(MAX_RESCORED_PASSAGES, MIN_RESCORED_EACH * len(groups))
+        if len(rows) > limit:
+            nearest = select_best(positions, self.count_equal_signs(vector, rows), limit)
+            rows, positions = rows[nearest], positions[nearest]
         best = np.full(len(groups), -1, np.float32)
-        np.maximum.at(best, positions[chosen], self.compute_cosines(rows[chosen], vector))
+        np.maximum.at(best, positions, self.compute_cosines(rows, vector))
         return best
+
+    def count_equal_signs(self, vector: "Floats", rows: "Ids | slice") -> "NDArray[numpy.int16]":
+        """Return how many signs of each row are those of the vector, plus one, so that it is never 0."""
+        import numpy as np  # slow to load
+
+        signs = self.signs[:, rows]
+        agreement = np.full(signs.shape[1], self.codes.shape[1] + 1, np.int16)
+        for row_signs, vector_signs in zip(signs, pack_signs(vector[None])[:, 0], strict=True):
+            agreement -= np.bitwise_count(row_signs ^ vector_signs)
+        return agreement
 
     def find_nearest_groups(self, usable: "NDArray[numpy.bool_]", vector: "Floats", count: int) -> "Ids":
         """Return the groups whose signs agree best with the vector's; all usable ones if there are no more."""
@@ -232,9 +249,7 @@ class VectorCache:
 
         if len(self.starts) <= count:
             return np.flatnonzero(self.max_per_group(usable))
-        agreement = np.full(self.rows, self.codes.shape[1] + 1, np.int16)  # so that it stays above 0 for every vector
-        for row_signs, vector_signs in zip(self.signs, pack_signs(vector[None])[:, 0], strict=True):
-            agreement -= np.bitwise_count(row_signs ^ vector_signs)
+        agreement = self.count_equal_signs(vector, slice(None))
         agreement[~usable] = 0
         best = self.max_per_group(agreement)
         groups = np.argpartition(-best, count)[:count]

@@ -9,7 +9,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.core.values import Kind
-from athena.storage.arrays import build_token_sets, find_nearest_pairs, merge_unique, sort_unique, split_speaker_flags
+from athena.storage.arrays import (
+    MAX_COMPARED_EACH,
+    MAX_TOKEN_PASSAGES,
+    build_token_sets,
+    find_nearest_pairs,
+    merge_unique,
+    select_best,
+    sort_unique,
+    split_speaker_flags,
+)
 from athena.storage.database import RankingFeatures, TextMatches, TokenSets, Transaction, VectorMatches
 from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches
 from athena.storage.passages import (
@@ -243,7 +252,9 @@ class SqliteVectorIndex:
         scores: Floats = np.where(cosines > -1, (cosines - spread.mean()) / (spread.std() or 1.0), 0).astype(np.float32)
         return scores
 
-    async def load_tokens(self, tx: Transaction, selection: SqliteSelection, memories: "Ids") -> TokenSets:
+    async def load_tokens(
+        self, tx: Transaction, selection: SqliteSelection, memories: "Ids", vector: "Floats", matches: TextMatches
+    ) -> TokenSets:
         import numpy as np  # slow to load
 
         owners, neighbours, passages = [], [], []
@@ -254,6 +265,12 @@ class SqliteVectorIndex:
             rows, positions = cache.list_group_rows(groups[groups >= 0])
             live = cache.live[rows]
             rows, positions = rows[live], np.flatnonzero(groups >= 0)[positions[live]]
+            if len(rows) > MAX_TOKEN_PASSAGES:
+                nearness = cache.count_equal_signs(vector, rows) / len(vector)
+                best = select_best(
+                    positions, nearness + matches.score_passages(cache.passages[rows]), MAX_TOKEN_PASSAGES
+                )
+                rows, positions = rows[best], positions[best]
             windows = _find_neighbours(cache, rows)
             owners.append(positions)
             neighbours.append(np.where(windows >= 0, cache.passages[np.maximum(windows, 0)], -1))
@@ -270,9 +287,12 @@ class SqliteVectorIndex:
     async def find_similar_pairs(
         self, tx: Transaction, selection: SqliteSelection, threshold: float
     ) -> list[tuple[int, int, float]]:
+        import numpy as np  # slow to load
+
         pairs: list[tuple[int, int, float]] = []
         for cache in selection.caches:
-            rows = cache.ready_rows[-MAX_COMPARED_PASSAGES:]
+            position_in_memory = np.arange(cache.rows) - np.repeat(cache.starts, cache.sizes)
+            rows = cache.ready_rows[position_in_memory[cache.ready_rows] < MAX_COMPARED_EACH][-MAX_COMPARED_PASSAGES:]
             pairs += find_nearest_pairs(cache.memories[rows], cache.codes[rows], threshold)
         return pairs
 

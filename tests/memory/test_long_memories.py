@@ -1,0 +1,90 @@
+"""Long memories: what a search, a comparison and a removal read of them is bounded."""
+
+import random
+import time
+from typing import Any
+
+import pytest
+
+from athena import api
+from athena.app.compose import App
+from athena.memory.prepare import MAX_PASSAGE_CHARS, MAX_PASSAGES, split_passages
+from athena.memory.values import MAX_CONTENT_BYTES
+from athena.storage import arrays
+from conftest import rounds
+
+MANY_PASSAGES = rounds(350, 4_000)
+WORDS = [f"{first}{second}{third}" for first in "bdfgklmnprst" for second in "aeiou" for third in ("ron", "lin", "dex")]
+LONGEST_TEXTS = {
+    "prose": "one word after another. ",
+    "no spaces": "abcdefghij",
+    "Chinese": "漢字仮名交文章例",
+    "one word a line": "word\n",
+    "long words": "x" * 300 + " ",
+    "sentences of a letter": "a. ",
+    "tabs": "a\t",
+    "dates": "2024-05-17 10:30, ",
+    "marks": "...!?;",
+}
+
+
+def write_long_text(seed: int, passages: int = MANY_PASSAGES) -> str:
+    chosen = random.Random(seed)
+    sentences = (" ".join(chosen.choices(WORDS, k=88)).capitalize() for _ in range(passages))
+    return ". ".join(sentences) + "."
+
+
+@pytest.mark.parametrize("name", LONGEST_TEXTS)
+def test_longest_text_has_bounded_passages(name: str) -> None:
+    unit = LONGEST_TEXTS[name]
+    text = unit * (MAX_CONTENT_BYTES // len(unit.encode()))
+    passages = split_passages(text)
+    assert len(passages) <= 2 * MAX_PASSAGES
+    assert max(passage.length for passage in passages) <= MAX_PASSAGE_CHARS
+    assert all(passage.words > 0 for passage in passages)
+    covered = sum(len(passage.extract_from(text).split()) for passage in passages)
+    assert covered >= len(text.split())  # a word that is cut counts twice
+
+
+def test_search_compares_few_passages_of_long_memory(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    build = arrays.build_token_sets
+
+    def count_passages(signs: Any, neighbours: Any, owners: Any) -> Any:
+        compared.append(len(owners))
+        return build(signs, neighbours, owners)
+
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"athena.storage.{module}.vectors.build_token_sets", count_passages)
+    monkeypatch.setattr("athena.memory.index._encode_backlog", lambda store: None)
+    for seed in range(2):
+        api.store(write_long_text(seed) + f" The heron number {seed} nests beside the harbour crane.")
+    short = api.store("The heron sleeps on one leg")
+    hits = api.search("where does the heron number 1 nest").memories
+    assert compared
+    assert max(compared) <= arrays.MAX_TOKEN_PASSAGES
+    assert len(hits) == 3
+    assert short in {hit.hash for hit in hits}
+    assert hits[0].preview  # the passage at the very end is found
+    assert "heron" in api.get(hits[0].hash).content
+
+
+def test_few_passages_are_all_compared() -> None:
+    import numpy as np
+
+    owners, scores = np.array([0, 0, 1, 1, 1, 1, 2]), np.array([1, 2, 9, 3, 8, 7, 0], np.float32)
+    assert arrays.select_best(owners, scores, 7).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert arrays.select_best(owners, scores, 6).tolist() == [0, 1, 2, 4, 5, 6]
+    assert arrays.select_best(owners, scores, 3).tolist() == [1, 2, 6]
+    assert arrays.select_best(owners, scores, 1).tolist() == [1, 2, 6]  # each has at least one
+
+
+def test_removal_of_long_memory_is_cheap(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("athena.memory.index._encode_backlog", lambda store: None)
+    short = api.store(write_long_text(1, 700))
+    began = time.process_time()
+    api.delete(short)
+    assert time.process_time() - began < 1  # seconds of CPU; to erase each word at once took 2
+    assert not api.search("baron baronlin").memories
+    assert api.call("restore_memory", memory_id=short)
+    assert api.call("verify")["problems"] == []
