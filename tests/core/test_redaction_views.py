@@ -117,6 +117,94 @@ def test_talk_of_passwords_stays(sentence: str) -> None:
     assert find_secrets(sentence) == []
 
 
+KEY_BODY = mixed_chars(36)
+UNKNOWN_KEYS = [
+    "zq_live_{}",
+    "my frobnicate key is {}",
+    "X-Frob-Token: {}",
+    "frobLicenseKey = '{}'",
+    "new Frob('{}')",
+    "https://example.org/cb?code={}&x=1",
+    "https://example.org/webhook/{}",
+    "https://{}@git.example.org/a.git",
+]
+NOT_KEYS = [
+    "cache key: node-linux-{}",
+    "commit {}",
+    "etag: {}",
+    "public key: {}",
+    "request id {}",
+    "https://example.org/files/{}",
+    "ssh-ed25519 AAAAC3Nza{} bob",
+]
+
+
+@pytest.mark.parametrize("text", UNKNOWN_KEYS)
+def test_key_of_unknown_service_is_replaced(text: str) -> None:
+    assert KEY_BODY not in redact(text.format(KEY_BODY)).text
+
+
+@pytest.mark.parametrize("text", NOT_KEYS)
+def test_value_of_other_name_stays(text: str) -> None:
+    assert find_secrets(text.format(KEY_BODY)) == []
+
+
+SYNTAXES = [
+    "<db.password>{}</db.password>",
+    '<add key="DbPassword" value="{}"/>',
+    'conn.setPassword("{}");',
+    "define('DB_PASSWORD', '{}');",
+    "'smtp-pass' => '{}',",
+    "- name: DB_PASSWORD\n  value: {}",
+    "password: |\n  {}\n",
+    "rootpw  {}",
+    "| password | {} |",
+    "auth=('bob', '{}')",
+    "mot_de_passe={}",
+    "keytool -storepass {} -list",
+    "tool --db-pass {} --verbose",
+]
+LANGUAGES = [
+    "Das WLAN-Passwort im Büro: {}", "le mdp c'est {}", "usa {} como contraseña", "a senha do servidor é {}",
+    "la parola d'ordine è {}", "het wachtwoord van de server is {}", "hasło do serwera to {}", "heslo k databázi je {}",
+    "lösenordet till servern är {}", "kodeordet er {}", "passordet er {}", "salasana on {}", "пароль от сервера: {}",
+    "пароль до бази: {}", "wifi şifresi {}", "parola este {}", "a jelszó: {}", "ο κωδικός είναι {}",
+    "パスワードは{}です",
+    "密码是{}", "비밀번호는 {} 입니다", "it's {} now, the old password no longer works", "Password reset. New one: {}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*SYNTAXES, *LANGUAGES])
+@pytest.mark.parametrize("password", ["Tr0ub4dor", "walnut-canyon-13", "Zk9#pLq2"])
+def test_password_is_replaced_in_each_syntax_and_language(text: str, password: str) -> None:
+    assert password not in redact(text.format(password)).text
+
+
+STAYING = [
+    "Das Passwort liegt im Tresor.", "mot de passe oublié", "la contraseña debe tener 8 caracteres", "port 8080",
+    "пароль хранится в сейфе", "exit code 1234", "Fehlercode 4711", "zip code 90210", "password reset for user42",
+    "ssh into web-prod-12a", "Cookie: _ga=GA1.2.123456789.1700000000; theme=dark", "pass check=True to run()",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", STAYING)
+def test_harmless_text_stays(text: str) -> None:
+    assert find_secrets(text) == []
+
+
+CODES = [
+    "die PIN lautet 482913", "code de vérification : 482913", "código de la puerta: 4821", "код подтверждения 482913",
+    "482913 is your verification code", "2FA code 482 913", "cvv 123", "Türcode 4821", "验证码是482913",
+    "doğrulama kodu 482913",
+    "recovery codes:\n67adf-b7e1a\n8b659-9da12",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CODES)
+def test_code_is_replaced_in_each_language(text: str) -> None:
+    assert set(redact(text).kinds) == {"pin"}
+
+
 @pytest.mark.parametrize("said", ["my PIN is 4821", "the alarm code is 4821", "OTP: 482913"])
 def test_said_number_is_replaced(said: str) -> None:
     assert redact(said).kinds == ("pin",)

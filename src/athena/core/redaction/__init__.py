@@ -6,6 +6,7 @@ literal (`ghp_`, `password`), so that text without one costs microseconds. The w
 are bounded, or no later match starts inside them.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
@@ -13,8 +14,11 @@ from typing import Any, NamedTuple
 from athena.core.redaction import views
 from athena.core.redaction.assignments import find_assignments, find_headers
 from athena.core.redaction.commands import find_in_commands
+from athena.core.redaction.generated import UNKNOWN_KEY, find_generated_keys
 from athena.core.redaction.keys import find_keys
+from athena.core.redaction.nearby import find_near_words
 from athena.core.redaction.prose import find_in_prose
+from athena.core.redaction.settings import find_settings
 from athena.core.redaction.values import SecretMatch, compile_pattern
 
 __all__ = ["RedactedText", "SecretMatch", "find_secrets", "redact", "redact_field", "redact_json"]
@@ -68,7 +72,19 @@ def redact_field(key: str, value: Any) -> tuple[str, Any, tuple[str, ...]]:
 
 def find_secrets(text: str) -> list[SecretMatch]:
     """Return the positions of the secrets in the text, in order and apart from each other."""
-    return _merge_matches(match for match in _find_decoded(text, 0) if not _is_in_placeholder(text, match.start))
+    matches = [match for match in _find_decoded(text, 0) if not _is_in_placeholder(text, match.start)]
+    known = _merge_matches(match for match in matches if match.kind != UNKNOWN_KEY)
+    keys = [SecretMatch("api-key", *match[1:]) for match in matches if match.kind == UNKNOWN_KEY]
+    if not keys:
+        return known
+    # a key of unknown form counts only where nothing better is known, since its ends are less sure
+    starts = [match.start for match in known]
+    return _merge_matches([*known, *(key for key in keys if not _is_mostly_covered(key, known, starts))])
+
+
+def _is_mostly_covered(key: SecretMatch, known: list[SecretMatch], starts: list[int]) -> bool:
+    last = known[max(0, bisect_left(starts, key.end) - 1)] if known else None
+    return last is not None and min(last.end, key.end) - max(last.start, key.start) > (key.end - key.start) / 2
 
 
 def _find_decoded(text: str, depth: int) -> Iterator[SecretMatch]:
@@ -87,14 +103,24 @@ def _find_in_blobs(text: str, depth: int) -> Iterator[SecretMatch]:
     if depth < MAX_BLOB_DEPTH:
         for start, end, decoded in views.find_blobs(text):
             if match := next(_find_decoded(decoded, depth + 1), None):
-                yield SecretMatch(match.kind, start, end)
+                yield SecretMatch("api-key" if match.kind == UNKNOWN_KEY else match.kind, start, end)
 
 
 def _find_plain(text: str) -> Iterator[SecretMatch]:
     # U+0130 is the only character whose lower case is longer; without it the positions agree
     lower = text.replace("\u0130", "I").lower()
-    for find in (find_keys, find_headers, find_assignments, find_in_commands, find_in_prose):
+    for find in (
+        find_keys,
+        find_headers,
+        find_assignments,
+        find_in_commands,
+        find_in_prose,
+        find_near_words,
+        find_settings,
+    ):
         yield from find(text, lower)
+    if views.has_long_run(text):
+        yield from find_generated_keys(text)
 
 
 def _is_in_placeholder(text: str, at: int) -> bool:

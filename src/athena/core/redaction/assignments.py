@@ -12,6 +12,7 @@ from athena.core.redaction.values import (
     SecretMatch,
     compile_pattern,
     is_dummy_value,
+    looks_generated,
     looks_random,
     looks_secret,
 )
@@ -178,7 +179,8 @@ def _find_auth_headers(text: str, lower: str, name: str) -> Iterator[SecretMatch
     while at >= 0:
         after = at + len(name)
         match = pattern.match(text, after)
-        if match and "=" not in match["s"].rstrip("="):
+        is_parameter = match is not None and match["s"][-1] == "=" and text[match.end() : match.end() + 1] in ('"', "'")
+        if match and not is_parameter and "=" not in match["s"].rstrip("="):
             value, start = match["s"].rstrip(".:"), match.start("s")
             in_header = name == "authorization" or "authorization" in lower[max(0, at - 24) : at]
             scheme = match["scheme"].lower() if name == "authorization" and match["scheme"] else ""
@@ -238,7 +240,9 @@ def _find_cookies(text: str, lower: str) -> Iterator[SecretMatch]:
 def _is_secret_cookie(name: str, value: str) -> bool:
     if name in _COOKIE_ATTRIBUTES or is_dummy_value(value):
         return False
-    has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
+    has_digit = any(map(str.isdigit, value))
     if any(part in name for part in _COOKIE_NAMES):
         return len(value) >= 6 and (has_digit or len(value) >= 16)
-    return len(value) >= 20 and has_digit and has_letter
+    return looks_generated(value) and name.startswith(
+        ("__host-", "__secure-", ".aspnet", "aws", "_oauth", "access", "refresh")
+    )

@@ -28,6 +28,39 @@ curl                (?:-u|--user|--proxy-user|-U)[ =]?["']?[^\s:"']{1,64}:
 curl                (?:-b|--cookie)[ ]{1,4}["']?[\w.-]{1,64}=
 lftp                -u[ ]{1,4}["']?[^\s,"']{1,64},
 smbclient           -U[ ]{1,4}["']?[^\s%"']{1,64}%
+mosquitto           -P[ ]{0,4}
+bcp                 -P[ ]{0,4}
+isql                -P[ ]{0,4}
+snmp                -[AX][ ]{0,4}
+useradd             -p[ ]
+usermod             -p[ ]
+cqlsh               -p[ ]{0,4}
+dump                -p[ =]?
+restore             -p[ =]?
+import              -p[ =]
+export              -p[ =]
+admin               -p[ =]?
+plink               -pw[ ]
+pscp                -pw[ ]
+putty               -pw[ ]
+psftp               -pw[ ]
+winscp              -pw[ ]
+keytool             -(?:store|key|srcstore|deststore|srckey|destkey)pass[ ]{1,4}
+jarsigner           -(?:store|key)pass[ ]{1,4}
+evil-winrm          -p[ ]
+crackmapexec        -p[ ]
+netexec             -p[ ]
+nxc                 -p[ ]
+hydra               -p[ ]
+smbmap              -p[ ]
+rar                 -h?p
+az                  -p[ ]
+ansible             -e[ ]["']?\w*pass\w*=
+wget                --(?:http-|ftp-|proxy-)?password[ =]
+cifs                -o[ ]\S{0,80}password=
+secret              --(?:body|secret-string|value|data|plaintext)[ =]
+parameter           --value[ =]
+secret              -b[ ]{0,2}
 ldap                -w[ ]{1,4}
 generic-password    -w[ ]{1,4}
 gpg                 --passphrase[ =]{1,4}
@@ -50,11 +83,27 @@ masterauth      masterauth          [ ]{1,4}
 add_user        add_user            [ ]{1,4}[\w.@-]{1,64}[ ]{1,4}(?!as\b|to\b|with\b)
 --from-literal  --from-literal      [= ]["']?[\w.-]*(?:pass|secret|token|key|pwd)[\w.-]*=
 jdbc:oracle     jdbc:oracle:thin:   [\w$#]{1,64}/(?=[^\s@]{1,128}@)
-identified~by   identified~by       [ ]{1,4}
+identified~by   identified~by       [ ]{1,4}(?:password[ ]{1,4})?(?=["'])
+sqlplus         sqlplus             [ ]{1,4}(?:-\w+[ ]){0,3}["']?[\w$#.-]{1,64}/
+rclone          rclone~obscure      [ ]{1,4}
+unlock          bw~unlock           [ ]{1,4}
+vault           vault~login         [ ]{1,4}(?:-\S+[ ]){0,4}
+://             npm~config~set      [ ]\S{1,120}_(?:authToken|password)[ =]
+wpa_            wpa_key_mgmt        [^\n]{0,80}psk=
+secrets~set     secrets~set         [ ]["']?[\w.:-]*(?:pass|secret|token|key|pwd)[\w.:-]*["']?[ =]
+|~              printf              [ ]{1,4}(?:["']?%s(?:\\n)?["']?[ ])?(?=["']?[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}\w{2,12}[ ][^\n]{0,60}(?:password-stdin|with-token|pass-stdin|-passin|--passphrase-fd|-S\b|--stdin))
+btoa            btoa                \([ ]?b?["'][^\s:"']{1,64}:(?=[^"']{4,128}["'])
+b64encode       b64encode           \([ ]?b?["'][^\s:"']{1,64}:(?=[^"']{4,128}["'])
+base64          echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^\s|"']{3,128}["']?[ ]{0,4}\|[ ]{0,4}base64)
 |~sudo          echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}sudo[ ](?:-\w+[ ]){0,2}-\w*S)
 |~              echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}\w{2,12}[ ][^\n]{0,60}(?:password-stdin|with-token))
 pass            echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^\s|"']{3,128}["']?[ ]{0,4}\|[ ]{0,4}(?:sudo[ ])?chpasswd)
 """  # noqa: E501
+# programs that read a password from a here-string
+_READERS = ("cryptsetup", "passw", "kinit", "gpg", "login", "openssl", "sudo -s", "secret", "vault", "unlock", "token")
+_HERE_STRING_PATTERN = (
+    r"""<<<[ ]{0,4}(?:"(?P<double>[^"\n]{4,256})"|'(?P<single>[^'\n]{4,256})'|(?P<bare>[^\s"'`|;&<>()]{4,256}))"""
+)
 MAX_COMMAND_CHARS = 240  # before an option
 _VALUE_PATTERN = r"""(?:"(?P<double>[^"\n]{1,256})"|'(?P<single>[^'\n]{1,256})'|(?P<bare>[^\s"'`|;&<>()]{1,256}))"""
 _WORDS_TEXT = "a an and argument by flag for in is option or parameter switch the to with"
@@ -77,31 +126,35 @@ def _load_options() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 @cache
-def _load_phrases() -> tuple[tuple[str, str, re.Pattern[str]], ...]:
-    rows = [line.split(None, 2) for line in _PHRASE_TABLE.strip().splitlines()]
-    texts = [(gate.replace("~", " "), name.replace("~", " "), rest) for gate, name, rest in rows]
-    return tuple(
-        (gate, name, compile_pattern(f"(?i:{re.escape(name)}){rest}{_VALUE_PATTERN}")) for gate, name, rest in texts
-    )
+def _load_phrases() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    phrases: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    for line in _PHRASE_TABLE.strip().splitlines():
+        gate, name, rest = (part.replace("~", " ") for part in line.split(None, 2))
+        pattern = compile_pattern(f"(?i:{re.escape(name)}){rest}{_VALUE_PATTERN}")
+        phrases.setdefault(gate, []).append((name, pattern))
+    return phrases
 
 
 def find_in_commands(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find passwords in command lines and in files of passwords."""
-    yield from _find_options(text, lower)
-    gates = {gate: gate in lower for gate in {gate for gate, *_ in _load_phrases()}}
-    for gate, name, pattern in _load_phrases():
-        at = lower.find(name) if gates[gate] else -1
-        while at >= 0:
-            match = pattern.match(text, at)
-            if match and (secret := _to_match(text, match)):
-                yield secret
-            at = lower.find(name, match.end() if match else at + len(name))
+    if " -" in text:
+        yield from _find_options(text, lower)
+    for gate, phrases in _load_phrases().items():
+        for name, pattern in phrases if gate in lower else ():
+            at = lower.find(name)
+            while at >= 0:
+                match = pattern.match(text, at)
+                if match and (secret := _to_match(text, match)):
+                    yield secret
+                at = lower.find(name, match.end() if match else at + len(name))
     yield from _find_in_files(text, lower)
 
 
 def _find_options(text: str, lower: str) -> Iterator[SecretMatch]:
     done = 0
-    for dash in compile_pattern(r" -(?=[pPuUawkKb]|-(?:pass|auth|user|proxy|cookie))").finditer(text):
+    for dash in compile_pattern(
+        r" -(?=[pPuUawkKbAXhseo]|-(?:pass|auth|user|proxy|cookie|body|secret|value|data|plain|http|ftp))"
+    ).finditer(text):
         at = dash.end() - 1
         if at < done:
             continue
@@ -126,6 +179,10 @@ def _find_in_files(text: str, lower: str) -> Iterator[SecretMatch]:
         for match in compile_pattern(_PGPASS_PATTERN).finditer(text):
             if not match["host"].isdigit() and not is_dummy_value(match["s"]):
                 yield SecretMatch("password", *match.span("s"))
+    for match in compile_pattern(_HERE_STRING_PATTERN).finditer(text) if "<<<" in text else ():
+        command = lower[max(0, match.start() - MAX_COMMAND_CHARS) : match.start()]
+        if any(name in command[command.rfind("\n") + 1 :] for name in _READERS) and (secret := _to_match(text, match)):
+            yield secret
     if "[client" in lower or "[mysql" in lower or "[mariadb" in lower:
         for section in compile_pattern(_INI_SECTION_PATTERN).finditer(text):
             end = text.find("\n[", section.end())

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 
+from athena.core.redaction.generated import find_keys_in_urls
 from athena.core.redaction.values import SecretMatch, compile_pattern, is_dummy_value, looks_random
 from athena.core.redaction.views import has_long_run
 
@@ -12,6 +13,7 @@ from athena.core.redaction.views import has_long_run
 _PREFIX_TABLE = r"""
 age-key             AGE-SECRET-KEY-                 1[A-Z0-9]{40,70}+
 anthropic-key       sk-ant-                         [\w-]{20,}+
+alibaba-key         LTAI                            [A-Za-z0-9]{12,32}+
 aws-key             AKIA ASIA ABIA ACCA             [A-Z0-9]{16}
 azure-key           AccountKey= SharedAccessKey=    (?P<s>[A-Za-z0-9+/]{40,}+={0,2})
 azure-sas           sig=                            (?P<s>[\w+/%-]{40,}+={0,2})
@@ -36,6 +38,8 @@ openai-key          sk-proj- sk-svcacct- sk-admin- sk-None- sk-or-v1-   [\w-]{20
 putty-key           Private-Lines   :\s\d+(?P<s>(?>(?:\s{1,2}[A-Za-z0-9+/=]++(?![:-]))+)(?:\s+Private-MAC:\s\w+)?)
 pypi-token          pypi-                           AgE[\w-]{40,}+
 sendgrid-key        SG.                             [\w-]{16,32}\.[\w-]{32,64}+
+sentry-token        sntryu_ sntrys_                 [\w=-]{32,}+
+service-token       pul- sgp_ lsv2_pt_ lsv2_sk_ xkeysib- rnd_ PMAK- pnu_ dt0c01. cfut_ zpka_       [\w.=-]{32,}+
 service-token       ATATT3 NRAK- figd_ glc_ glsa_ gsk_ r8_ sbp_ xai-       [\w=-]{27,}+
 shopify-token       shpat_ shpca_ shppa_ shpss_     [0-9a-fA-F]{32,}+
 slack-token         xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe. xapp-   [\w.-]{10,}+
@@ -43,6 +47,7 @@ slack-webhook       hooks.slack.com/                (?:services|workflows|trigge
 square-token        sq0atp- sq0csp-                 [\w-]{22,}+
 square-token        EAAA                            [\w-]{60}(?![\w-])
 stripe-key          sk_live_ sk_test_ rk_live_ rk_test_ whsec_      [A-Za-z0-9+/=]{10,}+
+tencent-key         AKID                            [A-Za-z0-9]{32}
 vault-token         hvs. hvb. hvr.                  [\w-]{24,}+
 """
 # Kind, the service's name in lower case, the secret somewhere after it on the line.
@@ -50,7 +55,7 @@ _CONTEXT_TABLE = r"""
 cloudflare-token    cloudflare  (?P<s>(?=[\w-]{0,39}\d)(?![0-9a-f]{40}\b)[\w-]{40}|[0-9a-f]{37})(?!\w)
 heroku-key          heroku      (?P<s>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?!\w)
 mailgun-key         mailgun     (?P<s>[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8})(?!\w)
-twilio-key          twilio      (?P<s>SK[0-9a-f]{32})(?!\w)
+twilio-key          twilio      (?<!(?i:sid)[=:])(?P<s>SK[0-9a-f]{32})(?!\w)
 """
 # How long the keys with a prefix are, where the service has settled it: how far to read over the end of a line.
 _KEY_CHARS = {
@@ -60,9 +65,12 @@ _KEY_CHARS = {
 }  # fmt: skip
 MAX_WRAPPED_LINES = 12
 # the end of a line inside a key: a soft break of mail, a continued line of a shell, a quoting mark, a diff
-_WRAP_PATTERN = r"[=\\]?\r?\n[ \t]{0,16}(?:[>|#*+][>|#*+ \t]{0,8})?"
+_WRAP_PATTERN = (
+    r"[=\\]?\r?\n[ \t]{0,16}(?:[>|#*+][>|#*+ \t]{0,8})?"
+    r"""|["'][ \t]{0,4}[+.\\]?[ \t]{0,4}\r?\n[ \t]{0,16}[+.]?[ \t]{0,4}["']"""  # parts of a string in code
+)
 _AWS_SECRET_PATTERN = r"(?<![\w+/=-])[A-Za-z0-9+/]{40}(?![\w+/=-])"
-_TELEGRAM_TOKEN_PATTERN = r"(?<!\w)\d{8,10}:AA[\w-]{33}(?![\w-])"
+_TELEGRAM_TOKEN_PATTERN = r"(?:(?<!\w)|(?<=/bot))\d{8,10}:AA[\w-]{33}(?![\w-])"
 # The first part is a decimal id in base64, which leaves few letters possible.
 _DISCORD_TOKEN_PATTERN = r"[MNO](?<![\w-].)[DTjz][AEIMQUYcgk][w-z0-5][\w-]{14,24}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"
 _PASSWORD_WORDS = frozenset({"pass", "passwd", "password", "pw", "pwd", "token"})
@@ -72,7 +80,8 @@ _SecretPattern = tuple[str, str, re.Pattern[str]]
 def find_keys(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find the secrets that have a form of their own; `lower` is the text in lower case."""
     # a key has a long run of letters and digits, which is quicker to look for than the prefixes
-    for gate, patterns in _load_prefix_patterns().items() if has_long_run(text) else ():
+    has_run = has_long_run(text)
+    for gate, patterns in _load_prefix_patterns().items() if has_run else ():
         if compile_pattern(gate).search(text):
             for pattern in patterns:
                 yield from _find_by_trigger(text, text, *pattern)
@@ -80,6 +89,8 @@ def find_keys(text: str, lower: str) -> Iterator[SecretMatch]:
         yield from _find_by_trigger(text, lower, *pattern)
     if "://" in text:
         yield from _find_in_urls(text)
+        if has_run:
+            yield from find_keys_in_urls(text)
     if "PRIVATE KEY" in text:
         yield from _find_private_keys(text)
     if ":AA" in text:

@@ -1,5 +1,7 @@
 """Find passwords, PINs and tokens that somebody says in a sentence: "my password for staging is ..."."""
 
+# ruff: noqa: E501 - tables of words and patterns
+
 import re
 from collections.abc import Iterator
 
@@ -101,7 +103,7 @@ _UNITS = r"""(?xi)\s{0,2}(?:-|%|°|characters?|chars?|letters?|digits?|bits?|byt
     |caractères|caracteres|tekens)"""
 # what is no password although it has letters and digits
 _HARMLESS_PATTERN = r"""(?xi)
-    v?\d+(?:\.\d+)+[\w.+-]* | \d{4}-\d\d-\d\d.* | \d{1,2}:\d\d.* | \d+(?:st|nd|rd|th|x|k|m|s|ms|h|d|gb|mb|kb|min|am
+    [a-z_]\w*=.* | @[\w.]+\(?\)? | .*\]\(\#.* | v?\d+(?:\.\d+)+[\w.+-]* | \d{4}-\d\d-\d\d.* | \d{1,2}:\d\d.* | \d+(?:st|nd|rd|th|x|k|m|s|ms|h|d|gb|mb|kb|min|am
     |pm|px|%) | [\w.+-]+@[\w-]+\.[\w.]+
   | (?:https?|ftp|file|s3|ssh)://.* | (?:[\w.-]+/)+[\w.-]* | ~?/.* | [\w-]+\.(?:py|js|ts|json|ya?ml|toml|md|txt|env
     |cfg|ini|conf|go|rs|java|sh|com|org|net|io|dev)
@@ -187,7 +189,7 @@ def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> 
                 yield SecretMatch("password", match.start("s"), match.start("s") + len(value))
         return
     if kind == "password" and (quoted := compile_pattern(_QUOTED_PATTERN).match(text, end)):
-        if _is_phrase(quoted["s"]):
+        if is_phrase(quoted["s"]):
             yield SecretMatch(kind, *quoted.span("s"))
         return
     match = compile_pattern(_STATEMENT_PATTERN).match(text, end)
@@ -229,7 +231,7 @@ def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> 
 _KINDS = {"pass": "password"}
 
 
-def _is_phrase(phrase: str) -> bool:
+def is_phrase(phrase: str) -> bool:
     """Return whether quoted words are a passphrase, and not what somebody says about one."""
     words = re.findall(r"[^\W\d_]+", phrase.lower())
     usual = sum(is_common_word(word) or (word in _SAYING_WORDS and word != "correct") for word in words)

@@ -15,8 +15,8 @@ class SecretMatch(NamedTuple):
 
 @cache
 def compile_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Compile a pattern once, when it is needed first; letters and digits are those of ASCII."""
-    return re.compile(pattern, re.ASCII | flags)
+    """Compile a pattern once, when it is needed first; letters and digits are those of ASCII, or with U of Unicode."""
+    return re.compile(pattern, flags if flags & re.UNICODE else re.ASCII | flags)
 
 
 # Values and words that stand where a secret might.
@@ -77,6 +77,36 @@ def is_dummy_value(value: str, words: frozenset[str] = COMMON_WORDS) -> bool:
 def looks_random(value: str) -> bool:
     """Return whether a value looks random: long, with both cases and a digit."""
     return len(value) >= 16 and all(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
+
+
+_CLASS_TABLE = dict.fromkeys(range(97, 123), "a") | dict.fromkeys(range(65, 91), "A")
+_CLASS_TABLE |= dict.fromkeys(range(48, 58), "0")
+
+
+def count_changes(value: str) -> int:
+    """Count how often a letter and a digit, or the two cases, follow each other; a capital before its word is none."""
+    classes = value.translate(_CLASS_TABLE)
+    return len(compile_pattern(r"a(?=[A0])|A(?=0)|A(?=a)(?<=[A0]A)|0(?=[Aa])").findall(classes))
+
+
+def looks_generated(value: str) -> bool:
+    """Return whether a machine made a value at random: letters and digits change places as in no name."""
+    size = sum(map(str.isalnum, value))
+    if size < 16 or len(set(value)) < 8 or not value.isascii():
+        return False
+    if "/" in value and (value.islower() or compile_pattern(_SLUG_PATTERN).fullmatch(value)):
+        return False
+    rate = count_changes(value) / size
+    has_digit, has_upper, has_lower = (any(map(test, value)) for test in (str.isdigit, str.isupper, str.islower))
+    if has_upper and has_lower:
+        return rate >= 0.28 if has_digit else rate >= 0.3 and size >= 20
+    return has_digit and (has_upper or has_lower) and rate >= 0.17 and not _is_numbered_name(value)
+
+
+def _is_numbered_name(value: str) -> bool:
+    """Return whether the parts of a value are words and numbers: `worker-12-eu-west-1`."""
+    parts = re.split(r"[-_./+~]", value)
+    return len(parts) > 1 and all(part.isalpha() or part.isdigit() or len(part) < 4 for part in parts)
 
 
 def is_common_word(value: str) -> bool:
