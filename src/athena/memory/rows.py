@@ -194,6 +194,7 @@ async def count_session_memories(
     tx: Transaction, scope_ids: list[int], memory_type: str
 ) -> list[tuple[str, int, float]]:
     """Return each session with memories of one type: how many it has and when the last changed."""
+    await note_scope_marks(tx, scope_ids)
     rows = await tx.fetch(
         f"""SELECT session, count(*), max(updated) FROM memories
             WHERE scope IN ({join_ids(scope_ids)}) AND session IS NOT NULL
@@ -321,14 +322,25 @@ async def replace_tags(tx: Transaction, scope: int, memory: int, tags: Iterable[
         )
 
 
+async def note_scope_marks(tx: Transaction, scope_ids: list[int]) -> None:
+    """Mark the run that reads names out of many rows: tags, types, sessions. A program may have put a text there."""
+    if not privacy.is_watched() or not scope_ids:
+        return
+    rows = await tx.fetch(
+        f"""SELECT DISTINCT private FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND private <> ''
+            AND (author <> 'document' OR tags <> '[]')"""
+    )
+    for (private,) in rows:
+        privacy.note_read(private)
+
+
 async def count_tags(tx: Transaction, criteria: Filter) -> list[tuple[str, int]]:
     """Return the tags in use, the most used first; spellings of one tag count together."""
     condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
-    rows = await tx.fetch(f"SELECT m.tags, m.private, m.author FROM memories m WHERE {condition}", **values)
+    await note_scope_marks(tx, await scopes.fetch_visible_ids(tx, criteria.scope))
+    rows = await tx.fetch(f"SELECT m.tags FROM memories m WHERE {condition}", **values)
     totals: dict[str, list[Any]] = {}
-    for tags, private, author in rows:
-        if author != "document":  # of a document the text is private, not the tags that a person gave it
-            privacy.note_read(private)
+    for (tags,) in rows:
         for tag in json.loads(tags):
             totals.setdefault(tag_key(tag), [tag, 0])[1] += 1
     return sorted(((tag, count) for tag, count in totals.values()), key=lambda pair: (-pair[1], pair[0]))

@@ -3,7 +3,15 @@
 from collections import Counter
 from typing import NamedTuple
 
-from athena.memory.rows import CONTRADICTED_BY, FROM_MEMORIES, MEMORY_COLUMNS, fetch_memories, join_ids, memory_from_row
+from athena.memory.rows import (
+    CONTRADICTED_BY,
+    FROM_MEMORIES,
+    MEMORY_COLUMNS,
+    fetch_memories,
+    join_ids,
+    memory_from_row,
+    note_scope_marks,
+)
 from athena.memory.values import Memory
 from athena.storage import scopes
 from athena.storage.database import Transaction
@@ -28,6 +36,7 @@ async def fetch_topic_coverage(
 ) -> list[TopicCoverage]:
     """Return the coverage of every tag, or of one, the most memories first."""
     visible = await scopes.fetch_visible_ids(tx, criteria.scope)
+    await note_scope_marks(tx, visible)
     condition, values = build_where_clause(criteria, visible)
     if topic is not None:
         condition += f" AND t.scope IN ({join_ids(visible)}) AND t.tag = :topic"

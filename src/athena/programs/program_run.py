@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from athena.core.redaction import redact_json
 from athena.core.threads import run_in_thread, run_sync, sleep
 from athena.core.values import Scope
 from athena.errors import AthenaError, Conflict
@@ -19,8 +20,8 @@ from athena.programs.sandbox.run import ActiveRun
 from athena.programs.values import EngineName, ProgramCaller, Result, Skill
 from athena.programs.workspace import dump_handle, put_handle
 from athena.storage import calls, runs, scopes, workspaces
-from athena.storage.database import Transaction
-from athena.storage.privacy import PrivateReads
+from athena.storage.database import Database, Transaction
+from athena.storage.privacy import PrivateReads, WatchedDatabase
 from athena.storage.workspaces import WorkspaceRow
 
 CANCEL_TIMEOUT_S = 10.0  # for the calls of a cancelled run to end
@@ -80,8 +81,11 @@ class ProgramRun:
         run = cls(runner, context, run_id, workspace, workspace_row)
         run.keeps_variables = variables
         run.state = run_record.load_state(runner.key, workspace_row)
+        if row is not None:
+            run.private_reads.marks.update(row.private.split())
         if needs_skills or run.state:
-            run.skills = await skills.load_skills(context.store, context.scope)
+            watched = cast(Database, WatchedDatabase(context.store.database, run.private_reads))
+            run.skills = await skills.load_skills(context.store._replace(database=watched), context.scope)
         if row is not None:
             run.started_at, run.is_stored, run.fingerprint = row.started, True, row.fingerprint
             run.claimed_at = context.store.clock()
@@ -222,7 +226,7 @@ class ProgramRun:
                 tx, self.scope, self.workspace, self.runner.key, self.workspace_row, after, clock
             )
             run = replace(run, lost=(*run.lost, *lost))
-        if self.has_new_marks:
+        if self.private_reads.marks:  # also known ones: the row may have been deleted and written anew meanwhile
             owner = self.workspace_row.owner
             await workspaces.add_marks(tx, self.scope, self.workspace, owner, str(self.private_reads))
         result = run_record.to_result(run, self.run_id, handle)
@@ -268,7 +272,8 @@ class ProgramRun:
         if run.pause is None:
             return None
         reason = run.pause.request.get("reason", "")
-        waiting_call = {"operation": run.pause.path, "arguments": dict(run.pause.arguments), "reason": reason}
+        arguments, _ = redact_json(dict(run.pause.arguments))  # the sealed pause has them as they are
+        waiting_call = {"operation": run.pause.path, "arguments": arguments, "reason": reason}
         variables = self.workspace_row.updated if self.keeps_variables else None
         return json.dumps(waiting_call | {"owner": self.workspace_row.owner, "variables": variables})
 

@@ -177,8 +177,14 @@ def _merge_variables(
     theirs.plain |= changed
     theirs.known = list(dict.fromkeys([*theirs.known, *changed]))
     theirs.newer = list(dict.fromkeys([*theirs.newer, *changed]))
-    variables = json.dumps(theirs.plain, ensure_ascii=False)
+    variables, _ = _dump_variables(theirs.plain)
     return WorkspaceRow(current.owner, theirs.to_sealed(key, current.owner), variables, now), lost
+
+
+def _dump_variables(plain: dict[str, Any]) -> tuple[str, bool]:
+    """Return the plain values as they are stored in the open, without secrets, and whether they have any."""
+    values, kinds = redact_json(plain)
+    return json.dumps(values, ensure_ascii=False), bool(kinds)
 
 
 async def load_workspace(tx: Transaction, scope: Scope, name: str) -> WorkspaceRow:
@@ -207,9 +213,9 @@ def find_changed_workspace(
     if sealed is None or sealed == workspace.state:
         return None
     state = State.from_sealed(key, workspace.owner, sealed)
-    variables = json.dumps(state.plain, ensure_ascii=False)
+    variables, has_secrets = _dump_variables(state.plain)
     # equal plain values prove no change only if there are no others: a function, say, may remember something
     is_all_plain = state.plain.keys() >= set(state.known)
-    if workspace.state is not None and variables == workspace.variables and is_all_plain:
+    if workspace.state is not None and variables == workspace.variables and is_all_plain and not has_secrets:
         return None
     return WorkspaceRow(workspace.owner, sealed, variables, now)

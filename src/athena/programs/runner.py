@@ -192,7 +192,7 @@ class ProgramRunner:
         database, now = context.store.database, context.store.clock()
         stored_status = "running" if status == "unknown" else status  # a lost run is stored as running
         stored = await database.read(lambda tx: runs.list_runs(tx, context.scope, limit, stored_status))
-        unwritten = [row for row in self._list_unwritten(context.scope.project) if status in (None, row.status)]
+        unwritten = [row for row in self._list_unwritten(context) if status in (None, row.status)]
         by_id = {row.id: row for row in [*unwritten, *stored]}
         latest = sorted(by_id.values(), key=lambda row: -row.started)[:limit]
         past = [run_record.to_past(row, now) for row in latest]
@@ -204,7 +204,7 @@ class ProgramRunner:
 
     async def get_run(self, context: ProgramCaller, run_id: str) -> Past:
         row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
-        row = row or next((row for row in self._list_unwritten(context.scope.project) if row.id == run_id), None)
+        row = row or next((row for row in self._list_unwritten(context) if row.id == run_id), None)
         if row is None:
             raise _create_not_found(run_id)
         return replace(run_record.to_past(row, context.store.clock()), answer=run_record.parse_answer(row))
@@ -214,9 +214,11 @@ class ProgramRunner:
         with self._lock:
             self._recent_rows.append((project, row))
 
-    def _list_unwritten(self, project: str) -> list[runs.RunRow]:
+    def _list_unwritten(self, context: ProgramCaller) -> list[runs.RunRow]:
         with self._lock:
-            return [row for row_project, row in self._recent_rows if row_project == project]
+            rows = [row for project, row in self._recent_rows if project == context.scope.project]
+        context.private_reads.marks.update(mark for row in rows for mark in row.private.split())
+        return rows
 
     # --- turns --------------------------------------------------------------------------------------------------------
 

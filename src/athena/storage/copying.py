@@ -66,7 +66,7 @@ COPIED_TABLES = (
            snapshot, answer, claimed, private""",
         "scope, id",
     ),
-    CopiedTable("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key", "id"),
+    CopiedTable("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key, private", "id"),
 )
 COPY_RUN_COUNTER = "copy run"  # a row of `counters` with the id of the run that copies: a later run takes over
 BATCH_ROWS, BATCH_CHARS = 2_000, 4_000_000  # at most; whichever is reached first

@@ -254,6 +254,7 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE files ADD COLUMN private TEXT NOT NULL DEFAULT '';
     ALTER TABLE runs ADD COLUMN private TEXT NOT NULL DEFAULT '';
     ALTER TABLE relations ADD COLUMN private TEXT NOT NULL DEFAULT '';
+    ALTER TABLE injections ADD COLUMN private TEXT NOT NULL DEFAULT '';
     UPDATE memories SET author = 'document', private = 'files' WHERE memory_type = 'document';
     UPDATE memories SET author = 'person' WHERE id IN (
         SELECT h.memory FROM history h JOIN calls c ON c.id = h.call

@@ -34,6 +34,11 @@ def note_read(marks: str) -> None:
         reads.marks.update(marks.split())
 
 
+def is_watched() -> bool:
+    """Return whether this transaction belongs to a run."""
+    return _current_reads.get() is not None
+
+
 def add_current_marks(marks: str) -> str:
     """Return the marks of a row that is written now: its own and those of the run that writes it."""
     reads = _current_reads.get()

@@ -89,7 +89,8 @@ def _is_mostly_covered(key: SecretMatch, known: list[SecretMatch], starts: list[
 
 def _find_decoded(text: str, depth: int) -> Iterator[SecretMatch]:
     """Find secrets in the text, in what its escaped parts say once decoded, and in blobs."""
-    yield from _find_plain(text)
+    for match in _find_plain(text):
+        yield _end_before_escape(text, match)
     yield from _find_in_blobs(text, depth)
     for offset, end in views.find_escaped_parts(text):
         if layers := views.decode_text(text[offset:end]):
@@ -97,6 +98,16 @@ def _find_decoded(text: str, depth: int) -> Iterator[SecretMatch]:
             for match in chain(_find_plain(decoded), _find_in_blobs(decoded, depth)):
                 start, stop = views.map_span(layers, match.start, match.end)
                 yield SecretMatch(match.kind, offset + start, offset + stop)
+
+
+def _end_before_escape(text: str, match: SecretMatch) -> SecretMatch:
+    """Let a secret end before an escaped line end, tab or quote: what follows is other text, and JSON stays JSON."""
+    if match.kind == "private-key" or "\\" not in text[match.start : match.end + 1]:
+        return match
+    escape = compile_pattern(r"(?:\\)+[nrt\"']").search(text, match.start, match.end + 1)
+    if escape is None or escape.start() <= match.start:
+        return match
+    return SecretMatch(match.kind, match.start, escape.start())
 
 
 def _find_in_blobs(text: str, depth: int) -> Iterator[SecretMatch]:

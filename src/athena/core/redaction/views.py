@@ -15,6 +15,7 @@ from itertools import accumulate, chain
 from typing import NamedTuple
 
 MAX_LAYERS = 5  # of escapes inside escapes
+MAX_TOKEN_CHARS = 20_000  # how long a secret may go on after an escape
 CONTEXT_CHARS = 400  # around an escape: how far a name may stand from its secret
 MIN_BLOB_CHARS = 16
 MAX_BLOB_CHARS = 1_000_000
@@ -86,7 +87,7 @@ def _find_gap(text: str, at: int, step: int) -> int:
     """Return a position between two words, so that a part does not begin or end inside one."""
     if not 0 < at < len(text):
         return min(max(at, 0), len(text))
-    near = text[at : at + CONTEXT_CHARS] if step > 0 else text[max(0, at - CONTEXT_CHARS) : at]
+    near = text[at : at + MAX_TOKEN_CHARS] if step > 0 else text[max(0, at - CONTEXT_CHARS) : at]
     gap = re.search(r"\s", near) if step > 0 else None
     if step > 0:
         return at + (gap.start() if gap else len(near))

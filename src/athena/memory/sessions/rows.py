@@ -201,8 +201,9 @@ async def insert_briefing_items(
         )
     for item in items:
         await tx.execute(
-            """INSERT INTO injections (scope, session, at, event, memory, reason, score, tokens, key)
-               VALUES (:scope, :session, :at, :event, :memory, :reason, :score, :tokens, :key)""",
+            """INSERT INTO injections (scope, session, at, event, memory, reason, score, tokens, key, private)
+               VALUES (:scope, :session, :at, :event, :memory, :reason, :score, :tokens, :key, :private)""",
+            private=privacy.add_current_marks(""),
             key=turn.key,
             at=at,
             event=turn.event,
@@ -247,7 +248,8 @@ async def list_briefing_log(
     """Return log entries, the newest first, each with its memory unless that was deleted."""
     condition, bound = _build_session_condition(session)
     rows = await tx.fetch(
-        f"""SELECT at, session, event, memory, reason, score, tokens FROM injections WHERE scope = :scope {condition}
+        f"""SELECT at, session, event, memory, reason, score, tokens, private FROM injections
+            WHERE scope = :scope {condition}
             ORDER BY id DESC LIMIT :limit OFFSET :offset""",
         scope=scope.project,
         limit=limit,
@@ -256,7 +258,9 @@ async def list_briefing_log(
     )
     scope_ids = await scopes.fetch_all_visible_ids(tx, scope)
     memories = await memory_rows.fetch_memories(tx, scope_ids, {row[3] for row in rows})
-    return [(row, memories.get(row[3])) for row in rows]
+    for row in rows:
+        privacy.note_read(row[-1])
+    return [(row[:-1], memories.get(row[3])) for row in rows]
 
 
 async def count_briefing_log(tx: Transaction, scope: Scope, session: str | None) -> int:
