@@ -24,7 +24,7 @@ WHOLE_STORE = {
 # Single functions whose statements name no scope.
 UNSCOPED = {
     "memory/rows:insert_link": "the other memory may belong to the user's project",
-    "memory/rows:_add_marks": "the same",
+    "memory/rows:add_marks": "the same",
     "memory/rows:": "SELECT_ROWS_SQL is the beginning of statements that name the scope",
     "memory/rows:delete_memory": "links from other scopes to a purged memory go with it",
     "memory/rows:list_quoting_rows": "a purge must reach every copy of a text, in whichever project",

@@ -20,7 +20,10 @@ def create_private_folder(path: str | os.PathLike[str]) -> None:
     try:
         os.mkdir(path, 0o700)
     except FileNotFoundError:
-        create_private_folder(os.path.dirname(os.path.abspath(path)))
+        parent = os.path.dirname(os.path.abspath(path))
+        if os.path.isdir(parent):  # where nobody can create a folder, such as /proc
+            raise
+        create_private_folder(parent)
         create_private_folder(path)
     except FileExistsError:
         if not os.path.isdir(path):

@@ -109,7 +109,7 @@ def has_long_marks(text: str) -> bool:
     return False
 
 
-def normalize_text(form: Literal["NFC", "NFKD"], text: str) -> str:
+def normalize_text(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
     """Return a text in a normal form of Unicode, without its marks if it has too many in a row."""
     if has_long_marks(text):
         text = "".join(char for char in text if not unicodedata.combining(char))

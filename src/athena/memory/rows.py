@@ -396,12 +396,12 @@ async def insert_link(tx: Transaction, scope: int, memory: int, other: int, rela
         at=at,
     )
     quoted = await tx.fetch_one("SELECT private FROM memories WHERE id = :id", id=other)
-    await _add_marks(tx, memory, quoted[0] if quoted and relation == QUOTES_RELATION else "")
-    await _add_marks(tx, other, "")  # the relation is a text, and both memories show it
+    await add_marks(tx, memory, quoted[0] if quoted and relation == QUOTES_RELATION else "")
+    await add_marks(tx, other, "")  # the relation is a text, and both memories show it
     return inserted > 0
 
 
-async def _add_marks(tx: Transaction, memory: int, marks: str) -> None:
+async def add_marks(tx: Transaction, memory: int, marks: str) -> None:
     """Add private marks to a memory, and those of the run that writes."""
     if marks := privacy.add_current_marks(marks):
         row = await tx.fetch_one("SELECT private FROM memories WHERE id = :id", id=memory)

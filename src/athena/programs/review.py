@@ -8,6 +8,7 @@ from typing import Any
 
 from athena.core.approval import digest_subject
 from athena.core.catalog import Catalog
+from athena.core.text import normalize_text
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.state import State, read_pause, unpack_content
 from athena.programs.sandbox.values import ProgramRejected
@@ -30,6 +31,10 @@ _REPEATING_NODES = (
 )
 _LINE_END_PATTERN = re.compile("\r\n|\r|\n")  # the line ends that Python knows
 _WORD_PATTERN = re.compile(r"\w+")
+# With these a program reaches what it does not name, so all is shown.
+_REFLECTIVE_NAMES = frozenset(
+    ("globals", "locals", "vars", "eval", "exec", "compile", "getattr", "__dict__", "builtins")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,8 @@ def split_lines(text: str) -> list[str]:
 
 
 def _find_words(texts: Iterable[str]) -> set[str]:
-    return {word for text in texts for word in _WORD_PATTERN.findall(text)}
+    # Python folds names, so that a full-width name is the same as a plain one
+    return {word for text in texts for word in _WORD_PATTERN.findall(normalize_text("NFKC", text))}
 
 
 def _collect_named(code: str, sources: Mapping[str, str]) -> dict[str, str]:
@@ -108,7 +114,8 @@ def _collect_named(code: str, sources: Mapping[str, str]) -> dict[str, str]:
     todo = [code]
     while todo:
         words = _find_words([todo.pop()])
-        new = {name: text for name, text in sources.items() if name in words and name not in named}
+        finds_any = bool(words & _REFLECTIVE_NAMES)
+        new = {name: text for name, text in sources.items() if (finds_any or name in words) and name not in named}
         named |= new
         todo += new.values()
     return named

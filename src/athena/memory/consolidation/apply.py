@@ -73,6 +73,8 @@ async def merge_duplicates(context: ChangeContext, groups: Sequence[Sequence[int
         for row in rows:
             await context.add_history(row, "merged" if row is rows[0] else "merged away")
         await write.rewrite_memory(context.store, context.tx, rows[0], _prepare_merged(rows), context.now)
+        marks = " ".join(row.private for row in rows)  # the tags and facts of all are its own now
+        await memory_rows.add_marks(context.tx, rows[0].memory.id, marks.strip())
         for row in rows[1:]:
             await write.hide_memory(context.store, context.tx, row, context.now)
             # Purging the merged memory must purge this one, too.
