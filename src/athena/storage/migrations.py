@@ -256,6 +256,10 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE relations ADD COLUMN private TEXT NOT NULL DEFAULT '';
     ALTER TABLE injections ADD COLUMN private TEXT NOT NULL DEFAULT '';
     UPDATE memories SET author = 'document', private = 'files' WHERE memory_type = 'document';
+    UPDATE memories SET private = 'files' WHERE id IN (
+        SELECT l.memory FROM links l JOIN memories d ON d.id = l.other
+        WHERE l.relation IN ('quotes', 'quoted') AND d.memory_type = 'document'
+    );
     UPDATE memories SET author = 'person' WHERE id IN (
         SELECT h.memory FROM history h JOIN calls c ON c.id = h.call
         WHERE c.surface = 'cli' AND c.operation IN ('remember', 'remember_batch') AND h.action = 'remembered'

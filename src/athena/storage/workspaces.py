@@ -48,7 +48,7 @@ async def fetch_workspace_usage(tx: Transaction, scope: Scope, excluded_name: st
     """Return how many other workspaces have variables, and how many bytes those take."""
     row = await tx.fetch_required(
         """SELECT count(*), coalesce(sum(length(state) + length(variables)), 0) FROM workspaces
-           WHERE scope = :scope AND name <> :name""",
+           WHERE scope = :scope AND name <> :name AND state IS NOT NULL""",
         scope=scope.project,
         name=excluded_name,
     )

@@ -9,6 +9,7 @@ capitals, or quotes around it. A plain word is one only after "password is" or a
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import islice
 
 from athena.core.redaction.prose import is_phrase
 from athena.core.redaction.values import SecretMatch, compile_pattern, count_changes, is_dummy_value
@@ -28,6 +29,7 @@ from athena.core.redaction.words import (
 )
 
 MAX_WINDOW_CHARS = 120
+MAX_NAMES = 1_000  # of one word for a password that are looked at: a text of nothing else must not take minutes
 MAX_WORDS = 8
 _OPENING = "\"'`“‘«„(*_[「『"
 _QUOTES = frozenset("\"'`“‘«„「『*")
@@ -56,7 +58,7 @@ def find_near_words(text: str, lower: str) -> Iterator[SecretMatch]:
             patterns += [pattern for gate, stems in other_names if gate in lower for pattern in stems]
         for pattern in patterns:
             done = 0
-            for name in pattern.finditer(lower):
+            for name in islice(pattern.finditer(lower), MAX_NAMES):
                 if name.start() >= done and (span := _widen_name(lower, *name.span())):
                     for match in find(text, lower, *span):
                         yield match
@@ -274,7 +276,7 @@ def _find_after_cjk(text: str, end: int) -> Iterator[SecretMatch]:
 
 
 _BEFORE_PATTERN = (
-    r"""(?:^|[\s("'`“«„])(?P<s>[^\s"'`“”«»„()]{5,64})["'`”»]{0,2},?\s(?:[^\W\d]{1,8}['’]?\s?){0,4}[("]?$"""
+    r"""(?:^|[\s("'`“«„])(?P<s>[^\s"'`“”«»„()]{5,64})["'`”»]{0,2},?\s(?:[^\W\d]{1,8}(?:['’]\s?|\s)){0,4}[("]?$"""
 )
 
 _JOINING_WORDS = CONNECTORS | frozenset(

@@ -4,6 +4,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from athena.core.redaction.values import SecretMatch, compile_pattern, is_common_word, is_dummy_value, is_technical_term
 
@@ -136,6 +137,9 @@ unbekannt expiré incorrect oublié incorrecta correcta verlopen onjuist verkeer
 _SAYING_WORDS = frozenset(_SAYING_WORDS_TEXT.split())
 
 
+MAX_NAMES = 1_000  # of one name that are looked at, so that a text of nothing else does not take minutes
+
+
 def find_in_prose(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find secrets that a sentence names; `lower` is the text in lower case."""
     for gate, names in _NAMES.items():
@@ -143,7 +147,7 @@ def find_in_prose(text: str, lower: str) -> Iterator[SecretMatch]:
         if (gate.isascii() or not text.isascii()) and gate in lower:
             for literal, rest, kind in names:
                 search = compile_pattern(_build_name(literal, rest)).finditer
-                for name in search(lower):
+                for name in islice(search(lower), MAX_NAMES):
                     if said := _classify_name(lower, name.start(), kind):
                         yield from _find_said(text, *name.span(), said, is_setting=name[0] in _SETTING_NAMES)
 

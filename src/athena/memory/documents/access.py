@@ -11,11 +11,10 @@ from athena.errors import Denied, InvalidInput, NotFound
 IGNORED_FOLDERS = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
 # Files and folders that hold keys or passwords. A walk skips them; only a person or an application can name one.
 KEY_NAME_PATTERN = re.compile(
-    r"""id_(rsa|dsa|ecdsa|ed25519)(_sk)?
-    | .*\.(pem|key|ppk|p12|pfx|p8|jks|keystore|kdbx?|asc|gpg|ovpn|age|env|secrets?|tokens?|credentials?|tf(state|vars))
-    | (tokens?|passwords?|secrets?|credentials?|shadow|wallet|htpasswd)(\.\w+)?
-    | (service[-_]account|client[-_]secret).*\.json
-    | \.(env|netrc|pgpass|npmrc|pypirc|htpasswd|dockercfg|boto|s3cfg|my\.cnf|git-credentials|vault-token|envrc)(\..*)?
+    r""".*(^|[._-])(id_(rsa|dsa|ecdsa|ed25519)(_sk)?|kubeconfig|private[._-]?keys?|credentials?|secrets?|passwords?|tokens?
+        |shadow|wallet|htpasswd|service[._-]account|client[._-]secret)([._-].*)?
+    | .*\.(pem|key|ppk|p12|pfx|p8|jks|keystore|kdbx?|asc|gpg|ovpn|age|env|tf(state|vars))(\..*)?
+    | \.(netrc|pgpass|npmrc|pypirc|dockercfg|boto|s3cfg|my\.cnf|git-credentials|vault-token|envrc)(\..*)?
     | \.(ssh|gnupg|aws|azure|kube|docker|password-store|gem|cargo|config|local|mozilla|[a-z]+_history)""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -123,7 +122,12 @@ class Location(NamedTuple):
                 yield self._join(relative_path), self._refuse_own_file(opened)
 
     def _may_enter(self, relative_path: str) -> bool:
-        return os.path.basename(relative_path) not in IGNORED_FOLDERS and not self.find_refusal(relative_path)
+        if os.path.basename(relative_path) in IGNORED_FOLDERS or self.find_refusal(relative_path):
+            return False
+        try:
+            return _get_id(os.lstat(self._join(relative_path))) not in self.forbidden
+        except OSError:
+            return False
 
     def _join(self, relative_path: str) -> str:
         return os.path.join(self.full_path, relative_path)
@@ -165,10 +169,13 @@ def _exists_beneath(root: str, relative_path: str) -> bool:
 
 
 def _list_file_ids(folder: str | None) -> frozenset[FileId]:
-    """Return the identities of all files below a folder."""
+    """Return the identities of a folder and of all files and folders below it."""
     if folder is None:
         return frozenset()
-    paths = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    paths = [
+        folder,
+        *(os.path.join(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files)),
+    ]
     return frozenset(_get_id(os.lstat(path)) for path in paths if os.path.lexists(path))
 
 
