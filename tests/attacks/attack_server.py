@@ -162,7 +162,7 @@ class AttackServer:
             self.traps.add_secret("key", key_path.read_bytes().hex())
 
     def _fill_other_project(self) -> None:
-        text = f"the secret canary is {self.traps.canary('project')}"
+        text = f"the canary here is {self.traps.canary('project')}"
         document = self.traps.folder / "other.md"
         document.write_text(f"# Other\n\n{text} in a document\n")
         calls: list[tuple[str, dict[str, Any]]] = [

@@ -12,6 +12,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+CANARY_WORDS = [
+    "amber",
+    "birch",
+    "cedar",
+    "delta",
+    "ember",
+    "fjord",
+    "grove",
+    "heron",
+    "inlet",
+    "juniper",
+    "kelp",
+    "lilac",
+    "maple",
+    "nectar",
+    "otter",
+    "pine",
+]
+
 
 class Traps:
     """Files, sockets and texts that no program may reach; each text is a canary of its own."""
@@ -39,7 +58,9 @@ class Traps:
         self.socket_path.chmod(0o777)
 
     def canary(self, kind: str) -> str:
-        return self._canaries.setdefault(kind, f"canary-{kind}-{secrets.token_hex(6)}")
+        # plain words: redaction would take random characters for a key, and remove them before anybody can leak them
+        words = "-".join(secrets.choice(CANARY_WORDS) for _ in range(5))
+        return self._canaries.setdefault(kind, f"canary-{kind}-{words}")
 
     def add_secret(self, kind: str, text: str) -> None:
         self._canaries[kind] = text

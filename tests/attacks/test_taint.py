@@ -227,7 +227,7 @@ def test_programs_let_nothing_private_out(tmp_path_factory: pytest.TempPathFacto
         assert find_canaries(received, [*world.own_canaries, DOCUMENT_CANARY]) == []
         assert counts["calls"] > counts["runs"], "programs that fail before their first call test nothing"
         assert counts["paused"], "no program that had read a document called the server"
-        assert b"lamp" in received, "no program reached the server at all"
+        assert received, "no program reached the server at all"
         other = world.call("list_memories", world.other, "python", k=1000)
         assert DOCUMENT_CANARY not in repr(other)
         exported = repr(world.call("export_skills", str(world.project), "python")).encode()

@@ -30,7 +30,7 @@ def test_ingestion_ends_with_its_program(tmp_path: Path) -> None:
     folder.mkdir()
     for number in range(1_500):
         (folder / f"{number}.md").write_text(f"# Note {number}\n" + f"The harbour {number} opens at seven. " * 20)
-    with run_server(tmp_path) as server:
+    with run_server(tmp_path, ATHENA_DOCUMENTS_ROOTS=str(folder)) as server:
         code = f"documents.ingest_document(path={str(folder)!r})"
         run = server.call("execute_code", code=code, timeout_s=1.0)
         assert (run["success"], run["error"]["type"]) == (False, "TimeoutError")

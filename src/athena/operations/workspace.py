@@ -10,7 +10,7 @@ from athena.programs import workspace as workspace_files
 from athena.programs.workspace import File
 
 Content = str | list[Any] | dict[str, Any] | int | float | bool | None
-Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_000)]
+Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_000, verbatim=True)]
 
 
 @operation(

@@ -77,12 +77,13 @@ def test_killed_worker_ends_run_with_error(engine_name: str) -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     random_one = random.Random(7)
     seen = set()
-    for _ in range(rounds(10, 200)):
+    for number in range(rounds(10, 200)):
         world = World()
         running = sandbox.start(Program(WORK, NAMES, engine=engine_name), world)  # type: ignore[arg-type]
-        time.sleep(random_one.uniform(0.0, 0.25))
+        time.sleep(random_one.uniform(0.0, 0.25 if number % 2 else 0.05))
         victims = sorted(child_processes(os.getpid()))
-        for victim in random_one.sample(victims, min(len(victims), random_one.randint(1, max(3, len(victims))))):
+        some = random_one.randint(1, max(3, len(victims))) if number % 2 else len(victims)
+        for victim in random_one.sample(victims, min(len(victims), some)):
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
         done = running.result()

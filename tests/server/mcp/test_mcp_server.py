@@ -173,8 +173,10 @@ def test_examples_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.Monkey
                     assert read.is_error, one
                     assert said == f"{got.error['message']}\nhint: {got.error['hint']}", one
 
-    monkeypatch.setenv("ATHENA_DOCUMENTS_ROOTS", str(tmp_path))
-    with run_server(tmp_path / "mcp") as by_mcp, run_server(tmp_path / "http") as by_http:
+    with (
+        run_server(tmp_path / "mcp", ATHENA_DOCUMENTS_ROOTS=str(tmp_path)) as by_mcp,
+        run_server(tmp_path / "http") as by_http,
+    ):
         asyncio.run(work(by_mcp, by_http))
 
 
