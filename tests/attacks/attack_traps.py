@@ -12,24 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-CANARY_WORDS = [
-    "amber",
-    "birch",
-    "cedar",
-    "delta",
-    "ember",
-    "fjord",
-    "grove",
-    "heron",
-    "inlet",
-    "juniper",
-    "kelp",
-    "lilac",
-    "maple",
-    "nectar",
-    "otter",
-    "pine",
-]
+CANARY_WORDS = (
+    *("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron"),
+    *("inlet", "juniper", "kelp", "lilac", "maple", "nectar", "otter", "pine"),
+)
 
 
 class Traps:
