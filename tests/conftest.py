@@ -60,6 +60,7 @@ ONE_ENGINE_WHEN_QUICK = (
         "api/test_invalid_input.py",
         "api/test_concurrency_api.py",  # storage/postgres/test_postgres_processes.py has its own
         "api/test_fork_api.py",
+        "memory/test_long_memories.py",  # megabytes of text
         "cli/test_commands.py",
         "cli/test_process.py",
         "hooks/test_hook_events.py",

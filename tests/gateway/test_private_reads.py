@@ -9,6 +9,7 @@ from gateway_tools import GatewayApp, open_gateway_app, server_entry
 
 from athena.errors import InvalidInput
 from athena.gateway.config import read_foreign_entries, validate_entry
+from conftest import FULL
 
 READ = "text = ''.join(documents.get_document(source='notes.md'))"
 SEND = "out.echo(text=text)"
@@ -94,6 +95,9 @@ PATHS = {
     ),
     "error of a run": ([f"{READ}\n1 / 0"], f"text = str(code.list_runs())\n{SEND}"),
 }
+ENGINES = ("monty", "python")
+PAIRS = [(path, ENGINES[i % 2]) for i, path in enumerate(PATHS)]  # each path on one engine, with full counts on both
+PAIRS += [(path, ENGINES[1 - i % 2]) for i, path in enumerate(PATHS)] if FULL else []
 OTHER_WORKSPACE = PATHS.keys() - {"variable", "file", "handle"}
 
 
@@ -108,8 +112,7 @@ def gateway(tmp_path: Path) -> Iterator[GatewayApp]:
         yield gateway
 
 
-@pytest.mark.parametrize("engine", ["monty", "python"])
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("path", "engine"), PAIRS)
 def test_private_text_does_not_leave(gateway: GatewayApp, path: str, engine: str) -> None:
     earlier, code = PATHS[path]
     if path == "skill":
