@@ -66,7 +66,11 @@ ONE_ENGINE_WHEN_QUICK = (
         "hooks/test_hook_events.py",
         "hooks/test_injected_lines.py",
         "hooks/test_transcript_canaries.py",
+        "operations/test_hostile_text.py",
         "programs/test_program_limits.py",
+        "programs/test_program_hints.py",
+        "programs/test_secrets_at_rest.py",
+        "programs/test_skills.py",
     )
 )
 MODEL = MiniLM()

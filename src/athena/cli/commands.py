@@ -64,8 +64,10 @@ def use_safe_streams() -> Iterator[None]:
     finally:
         sys.stdout, sys.stderr = before
         for stream in safe_streams:
-            with contextlib.suppress(OSError):  # the reader has gone
+            try:
                 stream.detach()
+            except OSError:  # the reader has gone; what is left must not fail when the process ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class LazyCommand(NamedTuple):
