@@ -208,14 +208,19 @@ def run_server(
         wait_until(lambda: server.get("/health").status == 200)
         yield server
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=LONG)
-        finally:
-            process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+        stop_process(process)
+
+
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """Stop a server, and kill it if it does not stop."""
+    process.terminate()
+    try:
+        process.wait(timeout=LONG)
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def assert_secure_headers(reply: Reply) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from attack_set import NUMBERS, Attack
 from attack_traps import Traps
 
-from http_tools import RunningServer, server_environ
+from http_tools import RunningServer, server_environ, stop_process
 from wait_tools import LONG, wait_until
 
 NOBODY = 65534
@@ -447,7 +447,7 @@ def run_cell(cell: Cell) -> Generator[AttackServer]:
             cwd="/",
             **options,
         )
-        stack.callback(_stop_process, process)
+        stack.callback(stop_process, process)
         assert process.stdout is not None
         said = process.stdout.readline().decode()
         match = re.search(r"http://[^:]+:(\d+)", said)
@@ -470,14 +470,3 @@ def run_cell(cell: Cell) -> Generator[AttackServer]:
         finally:
             attacked.stop_watching()
             watcher.join(LONG)
-
-
-def _stop_process(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=LONG)
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()

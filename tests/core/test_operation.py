@@ -74,7 +74,7 @@ def test_caller_that_is_not_declared_is_denied(caller: CallerKind) -> None:
     visitor = FakeContext(caller)
     with pytest.raises(Denied, match=f"a {caller} may not call") as denied:
         call({"points": []}, visitor)
-    assert denied.value.hint == "for api and person"
+    assert denied.value.hint == "it is for: api, person"
     assert visitor.calls == []
 
 

@@ -133,7 +133,7 @@ class Operation(Generic[C, P, R]):
     async def __call__(self, ctx: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Check permission and arguments, record the call, run. Every call goes through here."""
         if ctx.caller not in self.callers:
-            hint = "a person runs: athena approve ID" if self.effect is Effect.APPROVE else self._format_callers_hint()
+            hint = "a person runs: athena approve ID" if self.effect is Effect.APPROVE else self.format_callers_hint()
             raise Denied(f"a {ctx.caller} may not call {self.path}", hint=hint)
         arguments = self.check_arguments(dict(zip(self.parameter_names, args, strict=False)) | kwargs)
         async with ctx.record_call(self, arguments) as recorded:
@@ -141,8 +141,9 @@ class Operation(Generic[C, P, R]):
         ctx.record_usage(self.name, arguments, result)
         return result
 
-    def _format_callers_hint(self) -> str:
-        return f"for {' and '.join(sorted(self.callers))}" if self.callers else "it declares no callers"
+    def format_callers_hint(self) -> str:
+        """Say for whom the operation is."""
+        return f"it is for: {', '.join(sorted(self.callers))}" if self.callers else "it declares no callers"
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments, or raise InvalidInput with the signature as hint."""

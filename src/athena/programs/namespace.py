@@ -64,7 +64,7 @@ def build_names(catalog: Catalog, skills: Mapping[str, Skill]) -> Namespace:
         while len(cache) >= MAX_CACHED_SKILL_SETS:
             cache.pop(next(iter(cache)), None)
         functions = [*catalog_names.functions, *map(_create_skill_function, key)]
-        names = cache[key] = Namespace(functions, SYNONYMS, catalog.unavailable, catalog.problem)
+        names = cache[key] = Namespace(functions, SYNONYMS, _list_unavailable(catalog), catalog.problem)
     return names
 
 
@@ -79,9 +79,18 @@ def _get_catalog_names(catalog: Catalog) -> _CatalogNames:
     if cached is None or cached.version != version:
         operations = {operation.path: operation for operation in catalog if CallerKind.PROGRAM in operation.callers}
         functions = [_create_function(operation) for operation in operations.values()]
-        names = Namespace(functions, SYNONYMS, catalog.unavailable, catalog.problem)
+        names = Namespace(functions, SYNONYMS, _list_unavailable(catalog), catalog.problem)
         cached = _names_cache[catalog] = _CatalogNames(version, functions, names, operations, {})
     return cached
+
+
+def _list_unavailable(catalog: Catalog) -> dict[str, tuple[str, str]]:
+    """Return what programs cannot call: what waits for a person, and operations that are not for programs."""
+    closed = (operation for operation in catalog if CallerKind.PROGRAM not in operation.callers)
+    return catalog.unavailable | {
+        operation.path: (f"programs may not call {operation.path}", operation.format_callers_hint())
+        for operation in closed
+    }
 
 
 def _create_function(operation: AnyOperation) -> Function:
