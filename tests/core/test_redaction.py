@@ -2,12 +2,12 @@
 
 import base64
 import re
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_time import is_time_linear
 
 from athena.core import redaction
 from athena.core.redaction import RedactedText, SecretMatch, redact
@@ -490,27 +490,12 @@ REPEATED_NAMES = [
 
 @pytest.mark.parametrize("unit", REPEATED)
 def test_redaction_time_is_linear(unit: str) -> None:
-    check_time_is_linear(unit, rounds(5_000, 40_000))
+    assert is_time_linear(redact, "password=", unit, rounds(5_000, 40_000))
 
 
 @pytest.mark.parametrize("unit", REPEATED_NAMES)
 def test_time_of_names_is_linear(unit: str) -> None:
-    check_time_is_linear(unit, rounds(2_500, 40_000))
-
-
-def check_time_is_linear(unit: str, short: int) -> None:
-    texts = {length: "password=" + unit * (length // len(unit)) for length in (short, 4 * short)}
-    least = dict.fromkeys(texts, float("inf"))
-    for turn in range(8):  # alternating, and CPU time only, so that other processes do not count
-        for length, text in texts.items():
-            start = time.process_time()
-            redact(text)
-            least[length] = min(least[length], time.process_time() - start)
-        # Four times the text: quadratic work would take 16 times as long, clearly more than noise.
-        well = least[4 * short] < 9 * least[short] + 0.002
-        if well and turn + 1 >= rounds(2, 8):
-            break
-    assert well
+    assert is_time_linear(redact, "password=", unit, rounds(2_500, 40_000))
 
 
 def test_no_possessive_group() -> None:
