@@ -41,7 +41,7 @@ from athena.memory.prepare import prepare_memory
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Draft, clean_text
-from athena.storage import scopes
+from athena.storage import privacy, scopes
 from athena.storage.database import Transaction
 
 
@@ -170,6 +170,10 @@ async def merge_entities(store: Store, source: str, into: str, call: Call) -> Ma
     now = store.clock()
 
     async def move_contents(tx: Transaction, call_id: int) -> list[Any]:
+        with privacy.mark_copies():  # the target gets the texts of both, and so their marks
+            return await move_marked(tx, call_id)
+
+    async def move_marked(tx: Transaction, call_id: int) -> list[Any]:
         own = await scopes.fetch_own_ids(tx, call.scope)
         old, target = [await get_entity(tx, own, name) for name in (source, into)]
         observations = (await graph_rows.fetch_observations(tx, [old.scope], [old.id]))[old.id]
