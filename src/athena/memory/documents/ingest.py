@@ -52,19 +52,25 @@ async def ingest_path(store: Store, access: FileAccess, path: str, tags: inputs.
         if isinstance(file, SkippedFile):
             skipped.append(f"{file.path}: {file.reason}")
             continue
-        text, kinds = redaction.redact(file.text)  # before it is split: a secret may lie across two pieces
-        metadata = {"source": file.path, "session_id": file.path}
-        drafts = [
-            replace(inputs.create_draft(piece, tags, DOCUMENT_TYPE, metadata | {PIECE_KEY: i}), author="document")
-            for i, piece in enumerate(split_document(text))
-        ]
-        redacted += [*kinds, *(kind for draft in drafts for kind in draft.redacted)]
+        drafts, kinds = await run_in_thread(_create_drafts, file.path, file.text, tags)
+        redacted += kinds
         piece_count += await replace_document(store, file.path, drafts, call, call_id)
         document_count += 1
     sources = [document.source for document in await list_documents(store, call.scope)]
     for source in await run_in_thread(find_missing_files, location, sources):
         await replace_document(store, source, [], call, call_id)
     return Ingested(document_count, piece_count, tuple(skipped), tuple(redacted))
+
+
+def _create_drafts(path: str, content: str, tags: inputs.Tags) -> tuple[list[Draft], list[str]]:
+    """Return the pieces of a file and the kinds of the secrets that were in it."""
+    text, kinds = redaction.redact(content)  # before it is split: a secret may lie across two pieces
+    metadata = {"source": path, "session_id": path}
+    drafts = [
+        replace(inputs.create_draft(piece, tags, DOCUMENT_TYPE, metadata | {PIECE_KEY: i}), author="document")
+        for i, piece in enumerate(split_document(text))
+    ]
+    return drafts, [*kinds, *(kind for draft in drafts for kind in draft.redacted)]
 
 
 async def replace_document(store: Store, source: str, drafts: Sequence[Draft], call: Call, call_id: int) -> int:
