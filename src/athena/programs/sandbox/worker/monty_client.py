@@ -14,6 +14,8 @@ import os
 import signal
 import struct
 import sys
+import types
+import typing
 import uuid
 from functools import cache
 
@@ -351,7 +353,11 @@ if __name__ == "__main__":
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
+    # They would be half of the start: Monty takes types from the one, and a class that we do not use needs the other.
+    sys.modules |= {"typing_extensions": typing, "asyncio": types.ModuleType("asyncio")}
     import pydantic_monty as pm
+
+    del sys.modules["typing_extensions"], sys.modules["asyncio"]
     from tagging import Tagger, UntaggableValue, untag_value  # type: ignore[import-not-found]
     from values import ArgumentTooLarge, BoundedCopier  # type: ignore[import-not-found]
 
