@@ -3,13 +3,11 @@
 import os
 import threading
 import time
-from pathlib import Path
 
 from small_world import KEY, NAMES, HeldWorld, World, run
 from test_sandbox_kill import child_processes
 
 from athena.programs.sandbox import Limits, Program, Sandbox
-from wait_tools import wait_until
 
 
 def test_programs_run_in_turn() -> None:
@@ -67,36 +65,4 @@ def test_concurrent_engines_answer_correctly() -> None:
         for n in range(40)
     ]
     assert all(running.result().result == n * 2 for n, running in started)
-    sandbox.close()
-
-
-def _list_clients() -> list[int]:
-    """Return the client processes of Monty, which are slow to start."""
-    return [
-        pid
-        for pid in sorted(child_processes(os.getpid()))
-        if b"monty_client.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-
-
-def test_clients_start_only_for_overlapping_programs() -> None:
-    others = _list_clients()
-    sandbox = Sandbox(Limits(), key=KEY)
-    engine = sandbox._open_process_state().monty
-    clients, state = [], None
-    for number in range(6):  # with variables and without, in turn
-        done = run(sandbox, f"x = {number}\nx", state=state if number % 2 else None)
-        assert done.result == number
-        state = done.state
-        wait_until(lambda: engine._ready_workers)
-        clients.append([pid for pid in _list_clients() if pid not in others])
-    assert len(clients[0]) == 1
-    assert clients == [clients[0]] * 6
-    world = HeldWorld()
-    started = [sandbox.start(Program("slow.wait(seconds=0)", NAMES), world) for _ in range(2)]
-    wait_until(lambda: len(world.log) == 2)
-    world.go.set()
-    assert [running.result().status for running in started] == ["done"] * 2
-    wait_until(lambda: len(engine._ready_workers) == 2)  # each is kept for the next two
-    assert len([pid for pid in _list_clients() if pid not in others]) == 2
     sandbox.close()

@@ -17,7 +17,6 @@ from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.monty import prelude
 from athena.programs.sandbox.monty import types as monty_types
 from athena.programs.sandbox.monty.client import MontyClient, MontyCrashed, MontyFailed, MontyRaised
-from athena.programs.sandbox.spawner import Spawner
 
 MAX_SESSIONS_PER_WORKER = 200
 MAX_IDLE_CLIENTS = 2
@@ -43,8 +42,8 @@ class Monty:
 
     name = "monty"
 
-    def __init__(self, limits: Limits, spawner: Spawner, layer_choices: Sequence[jail.Layers]) -> None:
-        self.limits, self._spawner, self._layer_choices = limits, spawner, layer_choices
+    def __init__(self, limits: Limits, layer_choices: Sequence[jail.Layers]) -> None:
+        self.limits, self._layer_choices = limits, layer_choices
         self.layers: jail.Layers | None = None
         self.version = ""
         self.prelude_dump = b""
@@ -86,7 +85,7 @@ class Monty:
         """Start the first worker in the strongest jail that works."""
         with self._opening:
             if self._launch_script is None:
-                self._spawner.run_job(self._find_layers)
+                self._find_layers()
 
     def _find_layers(self) -> None:
         # The jail binds the real file, not a link to it.
@@ -303,7 +302,7 @@ class Monty:
     def _start_client(self) -> MontyClient:
         if self._launch_script is None:
             raise Unavailable("the sandbox is closed")
-        client = self._spawner.run_job(MontyClient)
+        client = MontyClient()
         try:
             self._open_client(client, self._launch_script)
         except (MontyCrashed, MontyFailed, MontyRaised):
