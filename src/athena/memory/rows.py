@@ -23,6 +23,7 @@ INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label
             VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
                     :happened, :created, :updated, :importance, :author, :private)"""
 
+MAX_NOTED_MEMORIES = 5_000  # whose marks are looked up one by one
 RELATED_ACTION = "related"  # the action that history records for a link
 CONTRADICTED_BY = "contradicted by"  # links a memory to a newer one that contradicts it
 QUOTES_RELATION = "quotes"  # links a row to a memory whose text it repeats: a purge of the memory removes the row too
@@ -254,6 +255,7 @@ async def insert_unindexed_memory(tx: Transaction, scope: int, columns: dict[str
 
 
 async def update_memory_row(tx: Transaction, row: MemoryRow, columns: dict[str, Any]) -> None:
+    privacy.note_change(row.private, "memory", row.memory.id)
     if columns.get("digest", row.digest) != row.digest:
         columns["hash"] = await _assign_short_hash(tx, row.scope, columns["digest"])
     if "content" in columns:
@@ -343,6 +345,20 @@ async def note_scope_marks(tx: Transaction, scope_ids: list[int]) -> None:
         privacy.note_read(private)
 
 
+async def note_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int]) -> None:
+    """Mark the run with these memories; of very many, with all of the scopes."""
+    batches = split_batches(ids) if len(ids) <= MAX_NOTED_MEMORIES else [None]
+    for batch in batches:
+        names, bound = ("", {}) if batch is None else bind_list("id", batch)
+        rows = await tx.fetch(
+            f"""SELECT DISTINCT private FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND private <> ''
+                {names and f"AND id IN ({names})"}""",
+            **bound,
+        )
+        for (private,) in rows:
+            privacy.note_read(private)
+
+
 async def count_tags(tx: Transaction, criteria: Filter) -> list[tuple[str, int]]:
     """Return the tags in use, the most used first; spellings of one tag count together."""
     condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
@@ -372,7 +388,12 @@ async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int
 
 
 async def strengthen_memories(scope: Scope, ids: list[int], now: float, half_life: float, tx: Transaction) -> None:
-    """Strengthen memories that were used, starting from their strength as it has decayed until now."""
+    """Strengthen memories that were used, starting from their strength as it has decayed until now.
+
+    Not for a run that has read something private: which memories it makes stronger is a message to others.
+    """
+    if privacy.has_marks():
+        return
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
     placeholders, bound = bind_list("id", ids)
     await tx.execute(
