@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.values import Scope
+from athena.errors import LimitExceeded
 from athena.memory.values import Memory
 from athena.storage import privacy, scopes
 from athena.storage.database import Row, Transaction
@@ -16,6 +17,8 @@ MEMORY_COLUMNS = (
     " m.author, m.private"
 )
 MEMORY_COLUMN_COUNT = 12
+MAX_ANSWER_CHARS = 100_000_000  # of the memories of one answer together, each of which may have millions
+BOUNDED_BATCH_ROWS = 20
 FROM_MEMORIES = "FROM memories m JOIN scopes s ON s.id = m.scope"
 SELECT_ROWS_SQL = f"SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}"
 INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
@@ -107,42 +110,79 @@ async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:
 
 
 async def list_newest_memories(tx: Transaction, criteria: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    return [memory for _, memory in await list_memories_by_time(tx, criteria, limit, offset)]
+    timed = await list_memories_by_time(tx, criteria, limit, offset, max_chars=MAX_ANSWER_CHARS)
+    return [memory for _, memory in timed]
 
 
 async def list_memories_by_time(
-    tx: Transaction, criteria: Filter, limit: int, offset: int = 0, *, oldest: bool = False
+    tx: Transaction,
+    criteria: Filter,
+    limit: int,
+    offset: int = 0,
+    *,
+    oldest: bool = False,
+    longest: int | None = None,
+    max_chars: int | None = None,
 ) -> list[tuple[float, Memory]]:
-    """Return memories with the time they happened, the newest first, or the oldest."""
+    """Return memories with the time they happened, the newest first, or the oldest.
+
+    `longest` and `max_chars` are those of `fetch_memories`.
+    """
     order = "ASC" if oldest else "DESC"
-    timed: list[tuple[float, int, Memory]] = []
-    for scope_id in await scopes.fetch_visible_ids(tx, criteria.scope):  # one by one, so that each uses its index
+    scope_ids = await scopes.fetch_visible_ids(tx, criteria.scope)
+    timed: list[tuple[float, int]] = []
+    for scope_id in scope_ids:  # one by one, so that each uses its index
         condition, values = build_where_clause(criteria, [scope_id])
         rows = await tx.fetch(
-            f"""SELECT {MEMORY_COLUMNS}, m.happened {FROM_MEMORIES} WHERE {condition}
+            f"""SELECT m.happened, m.id FROM memories m WHERE {condition}
                 ORDER BY m.happened {order}, m.id {order} LIMIT :limit""",
             limit=limit + offset,
             **values,
         )
-        timed += [(row[-1], row[0], memory_from_row(row)) for row in rows]
-    timed.sort(key=lambda item: item[:2], reverse=not oldest)
-    return [(happened, memory) for happened, _, memory in timed[offset : offset + limit]]
+        timed += [(happened, memory_id) for happened, memory_id in rows]
+    timed.sort(reverse=not oldest)
+    page = timed[offset : offset + limit]  # only these are read, since each may be long
+    ids = [memory_id for _, memory_id in page]
+    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, max_chars=max_chars)
+    return [(happened, memories[memory_id]) for happened, memory_id in page]
 
 
 async def fetch_memories(
-    tx: Transaction, scope_ids: list[int], ids: Iterable[int], *, include_deleted: bool = False
+    tx: Transaction,
+    scope_ids: list[int],
+    ids: Iterable[int],
+    *,
+    include_deleted: bool = False,
+    longest: int | None = None,
+    max_chars: int | None = None,
 ) -> dict[int, Memory]:
-    """Return memories of these scopes by id, with `include_deleted` also deleted ones."""
+    """Return memories of these scopes by id, with `include_deleted` also deleted ones.
+
+    `longest` is how much of each text is read. Where all have more than `max_chars`, it raises before it has read them.
+    """
+    columns = (
+        MEMORY_COLUMNS if longest is None else MEMORY_COLUMNS.replace("m.content", "substr(m.content, 1, :longest)")
+    )
+    cut = {} if longest is None else {"longest": longest}
     live_condition = "" if include_deleted else "AND m.deleted IS NULL"
     memories: dict[int, Memory] = {}
-    for batch in split_batches(list(ids)):
+    chars, ids = 0, list(ids)
+    for batch in split_batches(ids, 500 if max_chars is None else BOUNDED_BATCH_ROWS):
         placeholders, bound = bind_list("id", batch)
         rows = await tx.fetch(
-            f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES}
+            f"""SELECT {columns} {FROM_MEMORIES}
                 WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id IN ({placeholders}) {live_condition}""",
             **bound,
+            **cut,
         )
         memories |= {row[0]: memory_from_row(row) for row in rows}
+        chars += sum(len(row[2]) + len(row[5]) for row in rows)
+        if max_chars is not None and chars > max_chars:
+            rows.clear()  # else the error's frames would keep the texts
+            memories.clear()
+            raise LimitExceeded(
+                f"these memories have more than {max_chars:,} characters together", hint="ask for fewer at once, with k"
+            )
     return memories
 
 
