@@ -1,11 +1,14 @@
 """Encode texts with an embedding model, and continue without vectors while it fails."""
 
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
-from athena.core.threads import run_in_thread
+from athena.core.threads import ThreadPool, run_in_thread
 from athena.embedding.embedder import Embedder, Excerpt, PassageEncoding, QuestionEncoding
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError, Unavailable
@@ -13,6 +16,11 @@ from athena.errors import AthenaError, Unavailable
 A = TypeVar("A")
 T = TypeVar("T")
 RETRY_DELAY_S = 30.0
+LOWEST_PRIORITY = 19
+MAX_SLICE_CHARS = 800  # that the model reads at once in the background: some 10 ms
+QUIET_S = 0.02  # without a search, before the background goes on
+POLL_INTERVAL_S = 0.01
+MAX_SEARCHER_WAIT_S = 0.25  # that a slice waits for searches that never pause
 
 
 class Encoder:
@@ -25,10 +33,20 @@ class Encoder:
         self.backlog_lock = threading.Lock()
         self.busy_until = 0.0  # monotonic time at which writers are expected to be done
         self._stopped = threading.Event()
+        self._searches = 0
+        self._last_search_at = 0.0
+        self._searches_guard = threading.Lock()
+        self.reembed_lock = threading.Lock()
+        self._patient_pool: ThreadPool | None = None
 
     @property
     def name(self) -> str:
         return self.embedder.name
+
+    @property
+    def earlier_models(self) -> tuple[str, ...]:
+        """The names of earlier models whose vectors are compared until they are replaced."""
+        return tuple(name for name in self.embedder.compatible_models if name != self.name)
 
     @property
     def dimensions(self) -> int:
@@ -38,11 +56,41 @@ class Encoder:
     def is_working(self) -> bool:
         return self.last_error is None and not self._stopped.is_set()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
     def stop(self) -> None:
         """End background work: a thread inside the model at the end of the process would abort it."""
         self._stopped.set()
-        if self.backlog_lock.acquire(timeout=5):
-            self.backlog_lock.release()
+        for lock in (self.backlog_lock, self.reembed_lock):
+            if lock.acquire(timeout=5):
+                lock.release()
+        if self._patient_pool is not None:
+            self._patient_pool.close()
+
+    def sleep_until_stopped(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+    @contextmanager
+    def mark_search(self) -> Iterator[None]:
+        """Let background work wait while a search runs."""
+        with self._searches_guard:
+            self._searches += 1
+        try:
+            yield
+        finally:
+            with self._searches_guard:
+                self._searches -= 1
+                self._last_search_at = time.monotonic()
+
+    def _wait_for_searchers(self) -> None:
+        end = time.monotonic() + MAX_SEARCHER_WAIT_S
+        while time.monotonic() < end and not self._stopped.is_set():
+            is_quiet = not self._searches and time.monotonic() - self._last_search_at >= QUIET_S
+            if is_quiet and not self.backlog_lock.locked():
+                return
+            self._stopped.wait(POLL_INTERVAL_S)
 
     def wait_for_writers(self, timeout_s: float) -> None:
         """Wait until writers are done, so that background work does not slow them down; `stop` ends the wait."""
@@ -58,10 +106,30 @@ class Encoder:
 
     async def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding] | None:
         """Return the encodings of passages, or None while the model fails."""
+        return await self._run_model(self._encode_now, excerpts)
+
+    def _encode_now(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
         if isinstance(self.embedder, MiniLM):
-            return await self._run_model(self.embedder.encode_passages, excerpts)
-        vectors = await self._run_model(self.embedder.embed, [excerpt.header + excerpt.text for excerpt in excerpts])
-        return None if vectors is None else [PassageEncoding(vector, b"") for vector in vectors]
+            return self.embedder.encode_passages(excerpts)
+        vectors = self.embedder.embed([excerpt.header + excerpt.text for excerpt in excerpts])
+        return [PassageEncoding(vector, b"") for vector in vectors]
+
+    def encode_patiently(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding] | None:
+        """Encode passages a few at a time, at the lowest priority and between searches; None once stopped; blocks."""
+        self._patient_pool = self._patient_pool or ThreadPool(1, "athena-reembed")
+        order = sorted(range(len(excerpts)), key=lambda i: sum(map(len, excerpts[i])))
+        encodings: dict[int, PassageEncoding] = {}
+        while order:
+            self._wait_for_searchers()
+            if self._stopped.is_set():
+                return None
+            count = _count_slice([sum(map(len, excerpts[i])) for i in order])
+            rows, order = order[:count], order[count:]
+            # Only the model runs at the lowest priority: a thread that holds the store's lock must not wait for others.
+            work = self._patient_pool.start_call(_run_at_lowest_priority, self._encode_now, [excerpts[i] for i in rows])
+            work.wait()
+            encodings |= dict(zip(rows, work.result(), strict=True))
+        return [encodings[i] for i in range(len(excerpts))]
 
     async def encode_question(self, question: str) -> QuestionEncoding | None:
         """Return the encoding of a question, or None while the model fails."""
@@ -85,3 +153,17 @@ class Encoder:
             return None
         self.last_error = None
         return encoding
+
+
+def _count_slice(lengths: Sequence[int]) -> int:
+    """Return how many texts of these lengths, the shortest first, the model reads at once: at least one."""
+    count = 1
+    while count < len(lengths) and lengths[count] * (count + 1) <= MAX_SLICE_CHARS:
+        count += 1
+    return count
+
+
+def _run_at_lowest_priority(work: Callable[[A], T], argument: A) -> T:
+    if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+    return work(argument)

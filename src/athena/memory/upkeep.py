@@ -10,12 +10,14 @@ from athena.core.values import Scope
 from athena.core.version import __version__
 from athena.errors import AthenaError
 from athena.memory import check_rows, rows, topic_rows
+from athena.memory.index import Progress
 from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.store import Store
 from athena.memory.values import Memory, compute_digest_salt, format_preview
 from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
+from athena.storage.passages import ModelCounts, count_by_model
 
 SECONDS_PER_DAY = 86_400.0
 MAX_MOST_RECALLED = 10
@@ -33,12 +35,14 @@ class Health:
     awaiting_vectors: int
     location: str
     version: str
+    reembedding: Progress | None  # of the passages whose vectors of an earlier model are replaced in the background
 
 
 async def check_health(store: Store, scope: Scope) -> Health:
     """Check every part that a search needs."""
     problems: list[str] = []
     count = pending = pending_memories = 0
+    by_model = ModelCounts(0, 0)
     status = "healthy"
     try:
         await run_in_thread(store.encoder.embedder.load)
@@ -48,16 +52,17 @@ async def check_health(store: Store, scope: Scope) -> Health:
         )
         status = "degraded"
 
-    async def read_counts(tx: Transaction) -> tuple[int, int, int]:
-        vectors, model = store.database.vectors, store.encoder.name
+    async def read_counts(tx: Transaction) -> tuple[int, int, int, ModelCounts]:
+        vectors, model, earlier = store.database.vectors, store.encoder.name, store.encoder.earlier_models
         return (
             await rows.count_memories(tx, Filter(scope)),
-            await vectors.count_pending(tx, model),
-            await vectors.count_pending(tx, model, memories=True),
+            await vectors.count_pending(tx, model, compatible=earlier),
+            await vectors.count_pending(tx, model, memories=True, compatible=earlier),
+            await count_by_model(tx, model, earlier),
         )
 
     try:
-        count, pending, pending_memories = await store.database.read(read_counts)
+        count, pending, pending_memories, by_model = await store.database.read(read_counts)
     except AthenaError as error:
         problems.append(str(error))
         status = "error"
@@ -76,6 +81,7 @@ async def check_health(store: Store, scope: Scope) -> Health:
         pending,
         database.describe_location(),
         __version__,
+        Progress(by_model.current, by_model.outdated) if by_model.outdated else None,
     )
 
 

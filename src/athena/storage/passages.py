@@ -1,6 +1,7 @@
 """SQL of passages, the pieces of a memory that searches find, and of the models that embed them."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena.core.values import Kind
@@ -31,6 +32,56 @@ def list_scope_conditions(kind: Kind | None) -> tuple[str, ...]:
 
 def get_passage_scope_id(passage: int) -> int:
     return passage // PASSAGE_IDS_PER_SCOPE
+
+
+class ModelIds(NamedTuple):
+    """The models that the store knows, seen from the one in use."""
+
+    current: int  # the one in use; 0 if it has stored nothing yet
+    compatible: tuple[int, ...]  # earlier ones whose vectors can be compared with those of the current one
+    others: tuple[int, ...]
+
+    @property
+    def comparable(self) -> tuple[int, ...]:
+        return (self.current, *self.compatible)
+
+
+async def fetch_model_ids(tx: Transaction, model: str, compatible: Sequence[str]) -> ModelIds:
+    rows = await tx.fetch("SELECT name, id FROM models ORDER BY id")
+    earlier = tuple(number for name, number in rows if name in compatible and name != model)
+    others = tuple(number for name, number in rows if name not in compatible and name != model)
+    return ModelIds(next((number for name, number in rows if name == model), 0), earlier, others)
+
+
+def list_incomparable_conditions(models: ModelIds) -> list[str]:
+    """Return SQL conditions, each with an index, of passages whose vectors cannot be compared with the current ones."""
+    return ["model IS NULL", *(f"model = {number}" for number in models.others)]
+
+
+async def count_incomparable(tx: Transaction, models: ModelIds, *, memories: bool) -> int:
+    shared = f"live = 1 AND scope {IN_MEMORY_SCOPES}" if memories else "live = 1"
+    needs = list_incomparable_conditions(models)
+    counts = " + ".join(f"(SELECT count(*) FROM passages WHERE {shared} AND {need})" for need in needs)
+    return int((await tx.fetch_required(f"SELECT {counts}"))[0])
+
+
+class ModelCounts(NamedTuple):
+    """How many live passages have vectors of the current model, and of earlier compatible ones."""
+
+    current: int
+    outdated: int
+
+
+async def count_by_model(tx: Transaction, model: str, earlier: Sequence[str]) -> ModelCounts:
+    models = await fetch_model_ids(tx, model, earlier)
+    outdated = await _count_models(tx, models.compatible)
+    return ModelCounts(await _count_models(tx, (models.current,)) if outdated else 0, outdated)
+
+
+async def _count_models(tx: Transaction, models: Sequence[int]) -> int:
+    listed = ", ".join(map(str, models)) or "NULL"
+    row = await tx.fetch_required(f"SELECT count(*) FROM passages WHERE live = 1 AND model IN ({listed})")
+    return int(row[0])
 
 
 async def fetch_model_id(tx: Transaction, name: str) -> int | None:

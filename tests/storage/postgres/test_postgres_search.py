@@ -36,6 +36,8 @@ GRAPH = f"passages_near_1_{DIMENSIONS}"
 class Bag:
     """A small model: a text's vector is the sum of random vectors of its words."""
 
+    compatible_models: tuple[str, ...] = ()
+
     def __init__(self, name: str = "bag", dimensions: int = DIMENSIONS) -> None:
         self.name, self.dimensions = name, dimensions
 

@@ -33,6 +33,7 @@ class Scattered:
     """An embedder whose vectors depend only on the text."""
 
     name, dimensions = "scattered/1", SIZE
+    compatible_models: tuple[str, ...] = ()
 
     def load(self) -> None: ...
 
