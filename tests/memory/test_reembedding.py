@@ -1,5 +1,6 @@
 """A store of an earlier model: searched as it is, and given the new model's vectors in the background."""
 
+import socket
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from athena.app import connect
 from athena.app.compose import App
+from athena.cli.mcp import serve_in_process
 from athena.core.threads import run_sync
 from athena.embedding.minilm import MiniLM
 from athena.memory import index
@@ -19,6 +22,7 @@ from athena.memory.index import Progress
 from athena.storage.database import Transaction
 from athena.storage.passages import fetch_model_ids
 from conftest import Engine, PostgresEngine
+from http_tools import run_server, serve_command
 from wait_tools import wait_until
 
 EARLIER, LATER = "earlier/1", "later/2"
@@ -241,6 +245,33 @@ def test_killed_process_loses_nothing(stores: Stores, monkeypatch: pytest.Monkey
     assert call(later, "verify").ok
     start_reembedding(later, monkeypatch)
     wait_until(lambda: count_models(later) == {LATER: total})
+
+
+LATER_SERVER = serve_command(
+    "from athena.embedding.minilm import MiniLM",
+    f"MiniLM.name, MiniLM.compatible_models = '{LATER}', ('{EARLIER}',)",
+    "import athena.memory.index",
+    "athena.memory.index.REEMBED_DELAY_S = 0",
+)
+
+
+def test_server_reembeds_by_itself(stores: Stores, tmp_path: Path) -> None:
+    watching = stores.open(FOREIGN_MODEL)
+    variable = "ATHENA_DATABASE_URL" if stores.address.startswith("postgres") else "ATHENA_DB_PATH"
+    with run_server(tmp_path / "server", command=LATER_SERVER, **{variable: stores.address}):
+        wait_until(lambda: count_models(watching) == {LATER: len(TEXTS) + len(TURNS)})
+
+
+def test_mcp_server_reembeds_by_itself(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "REEMBED_DELAY_S", 0.0)
+    later = stores.open(LATER_MODEL)
+    with connect.use_app(later):
+        client = serve_in_process("p")
+        wait_until(lambda: count_models(later) == {LATER: len(TEXTS) + len(TURNS)})
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(4_096):
+            pass
+        client.close()
 
 
 def test_two_processes_share_the_work(stores: Stores) -> None:

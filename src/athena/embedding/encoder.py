@@ -1,14 +1,12 @@
 """Encode texts with an embedding model, and continue without vectors while it fails."""
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from athena.core.threads import ThreadPool, run_in_thread
+from athena.core.threads import run_in_thread
 from athena.embedding.embedder import Embedder, Excerpt, PassageEncoding, QuestionEncoding
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError, Unavailable
@@ -16,8 +14,8 @@ from athena.errors import AthenaError, Unavailable
 A = TypeVar("A")
 T = TypeVar("T")
 RETRY_DELAY_S = 30.0
-LOWEST_PRIORITY = 19
-MAX_SLICE_CHARS = 800  # that the model reads at once in the background: some 10 ms
+MAX_SLICE_CHARS = 400  # that the model reads at once in the background: some 10 ms
+MAX_PAUSE_S = 2.0  # between two slices
 QUIET_S = 0.02  # without a search, before the background goes on
 POLL_INTERVAL_S = 0.01
 MAX_SEARCHER_WAIT_S = 0.25  # that a slice waits for searches that never pause
@@ -37,7 +35,6 @@ class Encoder:
         self._last_search_at = 0.0
         self._searches_guard = threading.Lock()
         self.reembed_lock = threading.Lock()
-        self._patient_pool: ThreadPool | None = None
 
     @property
     def name(self) -> str:
@@ -66,8 +63,6 @@ class Encoder:
         for lock in (self.backlog_lock, self.reembed_lock):
             if lock.acquire(timeout=5):
                 lock.release()
-        if self._patient_pool is not None:
-            self._patient_pool.close()
 
     def sleep_until_stopped(self, seconds: float) -> None:
         self._stopped.wait(seconds)
@@ -115,20 +110,22 @@ class Encoder:
         return [PassageEncoding(vector, b"") for vector in vectors]
 
     def encode_patiently(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding] | None:
-        """Encode passages a few at a time, at the lowest priority and between searches; None once stopped; blocks."""
-        self._patient_pool = self._patient_pool or ThreadPool(1, "athena-reembed")
-        order = sorted(range(len(excerpts)), key=lambda i: sum(map(len, excerpts[i])))
+        """Encode passages a few at a time, between searches and with pauses; None once stopped; blocks."""
+        # Not at a lower priority: a thread that seldom runs may hold Python's lock, for which searches wait.
+        lengths = [sum(map(len, excerpt)) for excerpt in excerpts]
+        order = sorted(range(len(excerpts)), key=lengths.__getitem__)
         encodings: dict[int, PassageEncoding] = {}
         while order:
             self._wait_for_searchers()
             if self._stopped.is_set():
                 return None
-            count = _count_slice([sum(map(len, excerpts[i])) for i in order])
+            count = _count_slice([lengths[i] for i in order])
             rows, order = order[:count], order[count:]
-            # Only the model runs at the lowest priority: a thread that holds the store's lock must not wait for others.
-            work = self._patient_pool.start_call(_run_at_lowest_priority, self._encode_now, [excerpts[i] for i in rows])
-            work.wait()
-            encodings |= dict(zip(rows, work.result(), strict=True))
+            began, cpu_before = time.monotonic(), time.thread_time()
+            encodings |= dict(zip(rows, self._encode_now([excerpts[i] for i in rows]), strict=True))
+            seconds, cpu_seconds = time.monotonic() - began, time.thread_time() - cpu_before
+            # As long as the slice took; longer where other programs kept the processor from it.
+            self._stopped.wait(min(MAX_PAUSE_S, seconds * seconds / max(cpu_seconds, 1e-3)))
         return [encodings[i] for i in range(len(excerpts))]
 
     async def encode_question(self, question: str) -> QuestionEncoding | None:
@@ -161,9 +158,3 @@ def _count_slice(lengths: Sequence[int]) -> int:
     while count < len(lengths) and lengths[count] * (count + 1) <= MAX_SLICE_CHARS:
         count += 1
     return count
-
-
-def _run_at_lowest_priority(work: Callable[[A], T], argument: A) -> T:
-    if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
-    return work(argument)

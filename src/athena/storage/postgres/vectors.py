@@ -285,7 +285,7 @@ class PostgresVectorIndex:
         """Search the graph of one model; scan if it is not built, or did not find enough."""
         index = HnswIndex(selection.models[0], selection.dimensions)
         if not index.is_supported or not await index.is_built(tx):
-            if is_current:  # that of an earlier model is not worth building
+            if is_current and index.model:  # that of an earlier model is not worth building
                 self.missing_index = index if index.is_supported else None
             return await _scan_passages(tx, selection, vector, limit)
         # Local to this transaction. Sorting is off so that the planner never prefers to read all rows.
