@@ -91,7 +91,7 @@ def _search_phase(home: Path, queries: list[str], seconds: float, interval_s: fl
                 index.REEMBED_DELAY_S = 0.0
                 index.reembed_in_background(app.store)
                 time.sleep(1.0)
-            taken = []
+            taken: list[float] = []
             cpu_before, end = time.process_time(), time.monotonic() + seconds
             while time.monotonic() < end:
                 began = time.perf_counter()
@@ -115,7 +115,8 @@ def _count_replaced(home: Path) -> int:
     sql = "SELECT count(*) FROM passages p JOIN models d ON d.id = p.model WHERE d.name = ?"
     ((count,),) = connection.execute(sql, (NextModel.name,)).fetchall()
     connection.close()
-    return int(count)
+    assert isinstance(count, int)
+    return count
 
 
 def _join(phases: list[Phase]) -> Phase:

@@ -257,8 +257,9 @@ LATER_SERVER = serve_command(
 
 def test_server_reembeds_by_itself(stores: Stores, tmp_path: Path) -> None:
     watching = stores.open(FOREIGN_MODEL)
-    variable = "ATHENA_DATABASE_URL" if stores.address.startswith("postgres") else "ATHENA_DB_PATH"
-    with run_server(tmp_path / "server", command=LATER_SERVER, **{variable: stores.address}):
+    is_file = stores.address == str(stores.file)
+    address = {"ATHENA_DB_PATH" if is_file else "ATHENA_DATABASE_URL": stores.address}
+    with run_server(tmp_path / "server", home=tmp_path / "home", command=LATER_SERVER, **address):
         wait_until(lambda: count_models(watching) == {LATER: len(TEXTS) + len(TURNS)})
 
 

@@ -16,9 +16,9 @@ T = TypeVar("T")
 RETRY_DELAY_S = 30.0
 MAX_SLICE_CHARS = 400  # that the model reads at once in the background: some 10 ms
 MAX_PAUSE_S = 2.0  # between two slices
-QUIET_S = 0.02  # without a search, before the background goes on
+QUIET_S = 0.02  # without a call, before patient work goes on
 POLL_INTERVAL_S = 0.01
-MAX_SEARCHER_WAIT_S = 0.25  # that a slice waits for searches that never pause
+MAX_CALLER_WAIT_S = 0.25  # that a slice waits for callers who never pause
 
 
 class Encoder:
@@ -31,9 +31,9 @@ class Encoder:
         self.backlog_lock = threading.Lock()
         self.busy_until = 0.0  # monotonic time at which writers are expected to be done
         self._stopped = threading.Event()
-        self._searches = 0
-        self._last_search_at = 0.0
-        self._searches_guard = threading.Lock()
+        self._calls = 0  # searches and other calls in progress that somebody waits for
+        self._last_call_at = 0.0
+        self._calls_guard = threading.Lock()
         self.reembed_lock = threading.Lock()
 
     @property
@@ -68,21 +68,21 @@ class Encoder:
         self._stopped.wait(seconds)
 
     @contextmanager
-    def mark_search(self) -> Iterator[None]:
-        """Let background work wait while a search runs."""
-        with self._searches_guard:
-            self._searches += 1
+    def mark_call(self) -> Iterator[None]:
+        """Let patient work wait while somebody waits for this one."""
+        with self._calls_guard:
+            self._calls += 1
         try:
             yield
         finally:
-            with self._searches_guard:
-                self._searches -= 1
-                self._last_search_at = time.monotonic()
+            with self._calls_guard:
+                self._calls -= 1
+                self._last_call_at = time.monotonic()
 
-    def _wait_for_searchers(self) -> None:
-        end = time.monotonic() + MAX_SEARCHER_WAIT_S
+    def _wait_for_quiet(self) -> None:
+        end = time.monotonic() + MAX_CALLER_WAIT_S
         while time.monotonic() < end and not self._stopped.is_set():
-            is_quiet = not self._searches and time.monotonic() - self._last_search_at >= QUIET_S
+            is_quiet = not self._calls and time.monotonic() - self._last_call_at >= QUIET_S
             if is_quiet and not self.backlog_lock.locked():
                 return
             self._stopped.wait(POLL_INTERVAL_S)
@@ -116,7 +116,7 @@ class Encoder:
         order = sorted(range(len(excerpts)), key=lengths.__getitem__)
         encodings: dict[int, PassageEncoding] = {}
         while order:
-            self._wait_for_searchers()
+            self._wait_for_quiet()
             if self._stopped.is_set():
                 return None
             count = _count_slice([lengths[i] for i in order])
@@ -144,7 +144,8 @@ class Encoder:
         if self.last_error is not None and time.monotonic() - self._failed_at < RETRY_DELAY_S:
             return None
         try:
-            encoding = await run_in_thread(work, argument)
+            with self.mark_call():
+                encoding = await run_in_thread(work, argument)
         except AthenaError as error:
             self.last_error, self._failed_at = error, time.monotonic()
             return None

@@ -54,7 +54,7 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
         query = extract_time(query, store.clock())
     if not query.text.strip():
         return await _list_newest(store, query)
-    with store.encoder.mark_search():
+    with store.encoder.mark_call():
         question = await store.encoder.encode_question(query.text)
         hits = await store.database.read(lambda tx: _search_memories(store, tx, query, question))
     if hits and used and store.weights.strength:
