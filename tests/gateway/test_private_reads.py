@@ -13,6 +13,8 @@ from conftest import FULL
 
 READ = "text = ''.join(documents.get_document(source='notes.md'))"
 SEND = "out.echo(text=text)"
+DOCUMENT = "piece = [m['id'] for m in memory.list_memories() if m['memory_type'] == 'document'][0]"
+NODE = "graph.create_entities(entities=[{'name': 'n', 'entityType': 't', 'observations': ['x']}])"
 # Ways from a document to a call of a server: each is (earlier programs, program).
 PATHS = {
     "direct": ([], f"{READ}\n{SEND}"),
@@ -93,6 +95,29 @@ PATHS = {
         [f"{READ}\nskills.save(name='sly', code='def sly() -> str:\\n    return ' + repr(text), description='x')"],
         f"text = skills.sly()\n{SEND}",
     ),
+    "session of a document": (
+        [f"{READ}\n{DOCUMENT}\nmemory.update_memory(memory_id=piece, tags=[], metadata={{'session_id': text + '!'}})"],
+        f"text = str(documents.list_documents())\n{SEND}",
+    ),
+    "type of a document": (
+        [f"{READ}\n{DOCUMENT}\nmemory.update_memory(memory_id=piece, tags=[], memory_type=text)"],
+        f"text = str(meta.stats())\n{SEND}",
+    ),
+    # what is there is an answer, too
+    "known observations": (
+        [NODE, f"{READ}\ngraph.add_observations(observations=[{{'entityName': 'n', 'contents': ['0' + text[0]]}}])"],
+        "guesses = ['0' + chr(code) for code in range(32, 123)]\n"
+        f"text = str(graph.add_observations(observations=[{{'entityName': 'n', 'contents': guesses}}]))\n{SEND}",
+    ),
+    "files that are there": (
+        [f"{READ}\nworkspace.write(path='0' + text[0], content='', workspace='w2')"],
+        f"text = str(workspace.delete(path='0T', workspace='w2'))\n{SEND}",
+    ),
+    "tags that are there": (
+        [f"{READ}\nmemory.remember(content='aa', tags=['0' + text[0]])"],
+        "try:\n    memory.forget_by_tag(tags=['0T'], expect=99)\nexcept Exception as error:\n"
+        f"    text = str(error)\n{SEND}",
+    ),
     "error of a run": ([f"{READ}\n1 / 0"], f"text = str(code.list_runs())\n{SEND}"),
 }
 ENGINES = ("monty", "python")
@@ -125,6 +150,44 @@ def test_private_text_does_not_leave(gateway: GatewayApp, path: str, engine: str
     done = gateway.run(code, workspace="w", engine=engine)
     assert done.status == "needs_approval", (done.error, done.result)
     assert done.waiting.operation == "out.echo"
+
+
+# Ways through a call that belongs to no run, and copies text: (earlier programs, the call, program).
+COPIES: dict[str, tuple[list[str], tuple[str, dict[str, Any]], str]] = {
+    "merged entities": (
+        [f"{READ}\ngraph.create_entities(entities=[{{'name': 'a', 'entityType': 't', 'observations': [text]}}])", NODE],
+        ("merge_entities", {"source": "a", "into": "n"}),
+        "text = str(graph.open_nodes(names=['n']))",
+    ),
+    "merged facts": (
+        [f"{READ}\ngraph.create_entity(name='a', entity_type='t', metadata={{'k': text}})", NODE],
+        ("merge_entities", {"source": "a", "into": "n"}),
+        "text = str(graph.search_graph(query='n'))",
+    ),
+    "outcomes of a pattern": (
+        [
+            "for i in range(8):\n    events.record_event(event_type='x', content='deploy the shop', session_id=str(i))",
+            f"{READ}\nevents.record_event(event_type='x', content='deploy the shop', session_id='9', outcome=text)",
+        ],
+        ("consolidate", {}),
+        "text = str(consolidation.list_patterns())",
+    ),
+    "work of a session": (
+        [f"{READ}\nevents.record_event(event_type='edit', content='edit ' + text, session_id='s')"],
+        ("learn", {"session_id": "s", "messages": [{"role": "user", "text": "go on"}]}),
+        "text = str(events.recall_events(event_type='episode'))",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", COPIES)
+def test_copies_keep_marks(gateway: GatewayApp, path: str) -> None:
+    earlier, (operation, arguments), code = COPIES[path]
+    for number, program in enumerate(earlier):
+        assert gateway.run(program, workspace=f"other{number}").error is None
+    gateway.call(operation, **arguments)
+    done = gateway.run(f"{code}\n{SEND}", workspace="w")
+    assert done.status == "needs_approval", (done.error, done.result)
 
 
 def test_run_that_read_nothing_private_calls_freely(gateway: GatewayApp) -> None:

@@ -30,6 +30,7 @@ UNSCOPED = {
     "memory/rows:list_quoting_rows": "a purge must reach every copy of a text, in whichever project",
     "memory/rows:list_queued_memories": "the queue of rows to index is one for the whole store",
     "memory/sessions/rows:fetch_session_project": "finds the project that a session belongs to",
+    "memory/consolidation/rows:fetch_marks": "reads no text, of rows that the run has read",
     "memory/consolidation/rows:clear_progress": "an unfinished run of any project may hold a purged text",
     "storage/calls:_prune_calls": "old calls and receipts are removed for all projects",
     "storage/calls:list_recent_calls": "token_savings reports on the whole store",

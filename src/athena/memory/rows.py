@@ -99,7 +99,10 @@ async def count_memories(tx: Transaction, criteria: Filter) -> int:
 async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:
     """Return the matching memories of the project itself, without those of the user's shared project."""
     condition, values = build_where_clause(criteria, await scopes.fetch_own_ids(tx, criteria.scope))
-    return [row[0] for row in await tx.fetch(f"SELECT m.id FROM memories m WHERE {condition}", **values)]
+    found = await tx.fetch(f"SELECT m.id, m.private FROM memories m WHERE {condition}", **values)
+    for _, private in found:  # how many there are is an answer, too
+        privacy.note_read(private)
+    return [row[0] for row in found]
 
 
 async def list_newest_memories(tx: Transaction, criteria: Filter, limit: int, offset: int = 0) -> list[Memory]:
@@ -217,11 +220,13 @@ async def find_known_digests(tx: Transaction, scope_ids: list[int], digests: lis
     for batch in split_batches(digests):
         placeholders, bound = bind_list("digest", batch)
         rows = await tx.fetch(
-            f"""SELECT digest FROM memories WHERE scope IN ({join_ids(scope_ids)})
+            f"""SELECT digest, private FROM memories WHERE scope IN ({join_ids(scope_ids)})
                 AND digest IN ({placeholders}) AND deleted IS NULL""",
             **bound,
         )
-        known |= {row[0] for row in rows}
+        for digest, private in rows:  # that a text is there says what it is
+            privacy.note_read(private)
+            known.add(digest)
     return known
 
 
@@ -323,12 +328,16 @@ async def replace_tags(tx: Transaction, scope: int, memory: int, tags: Iterable[
 
 
 async def note_scope_marks(tx: Transaction, scope_ids: list[int]) -> None:
-    """Mark the run that reads names out of many rows: tags, types, sessions. A program may have put a text there."""
+    """Mark the run that reads names out of many rows: tags, types, sessions. A program may have put a text there.
+
+    A document that is as its file made it has only the names that the file has.
+    """
     if not privacy.is_watched() or not scope_ids:
         return
     rows = await tx.fetch(
-        f"""SELECT DISTINCT private FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND private <> ''
-            AND (author <> 'document' OR tags <> '[]')"""
+        f"""SELECT DISTINCT m.private FROM memories m WHERE m.scope IN ({join_ids(scope_ids)}) AND m.private <> ''
+            AND (m.author <> 'document' OR m.tags <> '[]' OR EXISTS (SELECT 1 FROM history h
+                 WHERE h.scope = m.scope AND h.memory = m.id AND h.action IN ('updated', 'merged')))"""
     )
     for (private,) in rows:
         privacy.note_read(private)

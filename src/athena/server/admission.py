@@ -9,10 +9,13 @@ from typing import Any
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.metrics import Metrics
 from athena.core.operation import Caller, Effect
+from athena.core.threads import ThreadPool, run_sync
 from athena.errors import AthenaError, Unavailable
 from athena.server.guard import STOPPING_MESSAGE
 
 SLOT_TIMEOUT_S = 20.0
+LONG_ARGUMENTS_CHARS = 20_000  # longer ones take long to search for secrets: no other call waits meanwhile
+MAX_LONG_CALLS = 2  # at once
 MAX_EXECUTE_CALLS = 400  # the sandbox has limits of its own, and lets at most 100 wait for one workspace
 
 
@@ -30,6 +33,7 @@ class CallDispatcher:
         self.is_stopping = is_stopping
         self._read_slots, self._write_slots = asyncio.Semaphore(max_concurrent), asyncio.Semaphore(max_concurrent)
         self._execute_slots = asyncio.Semaphore(MAX_EXECUTE_CALLS)
+        self._long_calls = ThreadPool(MAX_LONG_CALLS, "athena-long")  # so that they do not fill the pool of all others
         self.active_count = 0
         self.last_active_at = time.monotonic()
 
@@ -49,7 +53,9 @@ class CallDispatcher:
             async with self._reserve_slot(operation):
                 if operation.is_foreign:  # the wait may have been long: its server may be disabled or removed by now
                     operation = self.load_catalog().get_operation(operation.name)
-                return await operation(caller, **arguments)
+                if operation.is_foreign or operation.effect is Effect.EXECUTE or not _are_long(arguments):
+                    return await operation(caller, **arguments)
+                return await self._call_in_thread(operation, arguments, caller)
         except AthenaError as error:
             outcome = error.code
             raise
@@ -60,6 +66,19 @@ class CallDispatcher:
             self.active_count -= 1
             self.last_active_at = time.monotonic()
             self.metrics.count_call(operation.name, caller.surface, outcome, time.perf_counter() - began)
+
+    async def _call_in_thread(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
+        """Run a call with long arguments away from the event loop; it ends with its caller, as a program's does."""
+        is_left = False
+
+        def call() -> Any:
+            return run_sync(operation(caller, **arguments), is_stopped=lambda: is_left)
+
+        try:
+            return await self._long_calls.start_call(call)
+        except asyncio.CancelledError:
+            is_left = True
+            raise
 
     @asynccontextmanager
     async def _reserve_slot(self, operation: AnyOperation) -> AsyncIterator[None]:
@@ -78,3 +97,16 @@ class CallDispatcher:
             yield
         finally:
             slots.release()
+
+
+def _are_long(arguments: Mapping[str, Any]) -> bool:
+    """Return whether the texts in the arguments are long together, or there are many."""
+    size, todo = 0, list(arguments.values())
+    while todo and size <= LONG_ARGUMENTS_CHARS:
+        value = todo.pop()
+        size += len(value) if isinstance(value, str) else 10
+        if isinstance(value, dict | list):
+            if len(value) > LONG_ARGUMENTS_CHARS:
+                return True
+            todo += [*value, *value.values()] if isinstance(value, dict) else value
+    return size > LONG_ARGUMENTS_CHARS

@@ -3,7 +3,8 @@
 A mark is a word: `files` for ingested documents, `server:NAME` for the results of a server that is set private.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -37,6 +38,20 @@ def note_read(marks: str) -> None:
 def is_watched() -> bool:
     """Return whether this transaction belongs to a run."""
     return _current_reads.get() is not None
+
+
+@contextmanager
+def mark_copies() -> Iterator[None]:
+    """In a transaction: let what is written from here on have the marks of what is read here, whoever calls."""
+    outer = _current_reads.get()
+    reads = PrivateReads("" if outer is None else str(outer))
+    token = _current_reads.set(reads)
+    try:
+        yield
+    finally:
+        _current_reads.reset(token)
+        if outer is not None:
+            outer.marks.update(reads.marks)
 
 
 def add_current_marks(marks: str) -> str:

@@ -141,6 +141,17 @@ async def fetch_file(tx: Transaction, scope: Scope, workspace: str, path: str) -
     return str(row[0])
 
 
+async def note_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> None:
+    """Mark the run that learns whether there is such a file: a program may have left it as a sign."""
+    row = await tx.fetch_one(
+        "SELECT private FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
+        scope=scope.project,
+        workspace=workspace,
+        path=path,
+    )
+    privacy.note_read("" if row is None else row[0])
+
+
 async def fetch_file_usage(tx: Transaction, scope: Scope, workspace: str, excluded_path: str) -> FileUsage:
     row = await tx.fetch_required(
         """SELECT coalesce(sum(CASE WHEN workspace = :workspace THEN 1 ELSE 0 END), 0),

@@ -5,11 +5,13 @@ import os
 import threading
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_world import KEY, NAMES, HeldWorld, World, run, run_until_timeout, schema
+from test_sandbox_kill import child_processes
 
 from athena.errors import InvalidInput, LimitExceeded
 from athena.programs.sandbox import Function, Limits, Namespace, NeedsApproval, Program, Sandbox, is_run_closed
@@ -54,13 +56,13 @@ def test_worker_inherits_no_files(engine_name: str, tmp_path: Path) -> None:
     os.set_inheritable(opened, True)
 
     def count_openers(*_: Any) -> list[bool]:
-        """Return, for each process that runs a program now, whether it has the file open."""
-        links = Path("/proc/self/task").glob("*/children")
-        workers = {int(pid) for children in links for pid in children.read_text().split()}
-        return [
-            any(os.path.realpath(file) == str(tmp_path / "secret") for file in Path(f"/proc/{pid}/fd").iterdir())
-            for pid in workers
-        ]
+        """Return, for each process of the sandbox, whether it has the file open."""
+        opened = []
+        for pid in child_processes(os.getpid()):
+            with suppress(OSError):  # it has just ended
+                files = map(os.path.realpath, Path(f"/proc/{pid}/fd").iterdir())
+                opened.append(str(tmp_path / "secret") in files)
+        return opened
 
     with_workers = Sandbox(Limits(), key=KEY)  # its workers start while the file is open
     try:

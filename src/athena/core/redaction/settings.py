@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from athena.core.redaction.generated import PUBLIC_WORDS
 from athena.core.redaction.nearby import is_chosen
 from athena.core.redaction.values import SecretMatch, compile_pattern, is_dummy_value, looks_generated, looks_secret
+from athena.core.threads import check_stopped
 
 _STEMS = (
     "pass", "pwd", "secret", "token", "key", "pw", "psk", "cred", "senha", "contrase", "clave", "kennwort", "wachtwoord",
@@ -81,6 +82,7 @@ def find_settings(text: str, lower: str) -> Iterator[SecretMatch]:
     for stem in stems:
         done, at = 0, lower.find(stem)
         while at >= 0:
+            check_stopped()
             is_login = stem in ("auth", "login", "cred")
             pair = compile_pattern(_LOGIN_PATTERN).match(text, at) if is_login else None
             if pair and is_chosen(pair["s"], 5, loose=True):

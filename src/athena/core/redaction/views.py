@@ -22,7 +22,8 @@ MAX_BLOB_CHARS = 1_000_000
 
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 # It begins with a set of characters, which is quick to search for, and goes on by which of them it was.
 _ESCAPE_PATTERN = r"""(?x)( [\\%&\x1bINVISIBLE] (?:

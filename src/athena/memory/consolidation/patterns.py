@@ -60,6 +60,7 @@ async def save_pattern(
 ) -> tuple[int, str]:
     """Insert a pattern or update its row; return its id and whether it is new, known or changed."""
     now = store.clock()
+    marks = await consolidation_rows.fetch_marks(tx, pattern.evidence)  # its details count what all of it says
     facts = {
         "session_id": build_pattern_key(pattern),
         "support": pattern.support,
@@ -81,11 +82,13 @@ async def save_pattern(
         pattern_id = old.id
         is_same = (old.content, old.metadata, old.importance) == (draft.content, facts, draft.importance)
         if row.deleted is None and is_same:
+            await memory_rows.add_marks(tx, pattern_id, marks)
             return pattern_id, "known"
         await history_rows.insert_change(tx, scope_id, pattern_id, call_id, now, "found again", row.to_snapshot())
         await write.rewrite_memory(store, tx, row, prepared, now)
         state = "new" if row.deleted is not None else "changed"
     await _update_quotes(tx, scope_id, pattern_id, pattern.quotes, now)
+    await memory_rows.add_marks(tx, pattern_id, marks)
     return pattern_id, state
 
 

@@ -59,11 +59,13 @@ async def list_sessions(tx: Transaction, row_filter: Filter, limit: int) -> list
 async def session_exists(tx: Transaction, scope: Scope, name: str) -> bool:
     """Return whether a session of this name has rows."""
     scope_ids = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope))) or "NULL"
-    row = await tx.fetch_one(
-        f"SELECT 1 FROM memories WHERE scope IN ({scope_ids}) AND session = :name AND deleted IS NULL LIMIT 1",
+    rows = await tx.fetch(
+        f"SELECT DISTINCT private FROM memories WHERE scope IN ({scope_ids}) AND session = :name AND deleted IS NULL",
         name=name,
     )
-    return row is not None
+    for (private,) in rows:
+        privacy.note_read(private)
+    return bool(rows)
 
 
 async def list_work_events(
@@ -233,13 +235,17 @@ async def fetch_briefed_memories(tx: Transaction, scope: Scope, session: str, ke
     """
     others = "" if key is None else "AND (key IS NULL OR key <> :key)"
     rows = await tx.fetch(
-        f"""SELECT memory, max(at) FROM injections WHERE scope = :scope AND session = :session AND over = 0
-           {others} GROUP BY memory""",
+        f"""SELECT memory, max(at), max(private) FROM injections
+            WHERE scope = :scope AND session = :session AND over = 0 {others} GROUP BY memory, private""",
         scope=scope.project,
         session=session,
         **({} if key is None else {"key": key}),
     )
-    return {int(memory_id): at for memory_id, at in rows}
+    told: dict[int, float] = {}
+    for memory_id, at, private in rows:
+        privacy.note_read(private)
+        told[int(memory_id)] = max(at, told.get(int(memory_id), at))
+    return told
 
 
 async def list_briefing_log(

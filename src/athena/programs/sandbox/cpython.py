@@ -80,8 +80,7 @@ class CPython:
                 worker.terminate()
                 continue
             self.layers = layers
-            with self._guard:
-                self._ready_workers.append(ReadyWorker.from_worker(worker))
+            self._add_ready(ReadyWorker.from_worker(worker))
             return
         raise Misconfigured(
             "no jail for CPython works on this machine", hint="athena doctor says which layers are missing"
@@ -105,11 +104,16 @@ class CPython:
     def _refill_ready(self) -> None:
         if self._closed or len(self._ready_workers) >= READY_WORKER_COUNT:
             return
-        worker = self._create_worker()
-        with self._guard:
-            self._ready_workers.append(worker)
+        self._add_ready(self._create_worker())
         if len(self._ready_workers) < READY_WORKER_COUNT:
             self._spawner.submit_job(self._refill_ready)  # after the jobs that are already queued
+
+    def _add_ready(self, worker: PythonWorker) -> None:
+        with self._guard:
+            if not self._closed:
+                self._ready_workers.append(worker)
+                return
+        worker.terminate()  # the sandbox was closed meanwhile
 
     def _acquire_worker(self) -> PythonWorker:
         """Return a ready worker; replace one that died while idle, for nothing has run in it."""
@@ -138,8 +142,8 @@ class CPython:
 
     def close(self) -> None:
         """End all workers, on the spawner's thread."""
-        self._closed = True
         with self._guard:
+            self._closed = True
             waiting, self._ready_workers = self._ready_workers, []
         for worker in waiting:
             worker.terminate()

@@ -69,7 +69,7 @@ class _ProcessState:
         self.pid = os.getpid()
         self.spawner = Spawner()
         self.timer = TimerThread()
-        self.monty = Monty(limits, self.spawner, [*layer_choices, NO_LAYERS] if allow_bare else layer_choices)
+        self.monty = Monty(limits, [*layer_choices, NO_LAYERS] if allow_bare else layer_choices)
         self.python = CPython(limits, self.spawner, layer_choices)
         self.runners = ThreadPool(limits.runs, "athena-run")
         # A pool for each depth: a call may wait for the calls of a nested program.

@@ -82,6 +82,11 @@ class ProcessHandle:
             self._descriptor = os.pidfd_open(pid)
 
     @property
+    def has_descriptor(self) -> bool:
+        """Return whether it is known by a pidfd, so that `kill` is safe even if somebody else has waited for it."""
+        return self._descriptor >= 0
+
+    @property
     def is_alive(self) -> bool:
         """Return whether it still runs; True where the system cannot tell."""
         if self._descriptor < 0:

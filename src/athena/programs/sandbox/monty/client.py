@@ -1,24 +1,32 @@
 """The host's side of Monty's client process (`worker/monty_client.py`): requests, replies, and how it ends."""
 
+import atexit
 import json
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
+import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from athena.errors import Unavailable
 from athena.programs.sandbox.json_values import CUT_MARK
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.spawner import ProcessHandle
 
 _SCRIPT_PATH = Path(__file__).parents[1] / "worker" / "monty_client.py"
 _MAX_REPLY_BYTES = 64 << 20
-_EXIT_TIMEOUT_S = 5.0
+_SERVER_TIMEOUT_S = 60.0
+_SERVER_TRIES = 3
+_SERVER_REQUEST = struct.Struct(">ci")  # as in worker/monty_client.py
+_SERVER_REPLY = struct.Struct(">i")
 Reply = dict[str, Any]
 
 
@@ -44,25 +52,123 @@ class MontyFailed(Exception):
     """Monty could not transfer a value, or has a bug."""
 
 
-class MontyClient:
-    """A client process with one Monty worker: one session at a time, and one request at a time."""
+class ClientServer:
+    """The process that forks clients: it has imported what they need. It ends with this process, or when it is idle."""
 
     def __init__(self) -> None:
         python = getattr(sys, "_base_executable", None) or sys.executable
         paths = [str(_SCRIPT_PATH.parent), *(path for path in map(os.path.abspath, filter(None, sys.path)))]
-        self.process = subprocess.Popen(
-            [python, "-I", "-S", "-B", str(_SCRIPT_PATH), str(os.getpid()), json.dumps(paths)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, cwd="/", bufsize=0,
-        )  # fmt: skip
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
+        self._channel, other_end = socket.socketpair()
+        self._channel.settimeout(_SERVER_TIMEOUT_S)
+        with other_end:
+            self._process = subprocess.Popen(
+                [python, "-I", "-S", "-B", str(_SCRIPT_PATH), str(os.getpid()), json.dumps(paths)],
+                stdin=other_end.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, cwd="/",
+            )  # fmt: skip
+        self._guard = threading.Lock()
+        self._abandoned: deque[int] = deque()  # clients that were not ended before they were garbage
+
+    def start_client(self) -> tuple[int, int, int]:
+        """Return the pid of a new client, and the pipes to and from it."""
+        client_in, to_client = os.pipe()
+        from_client, client_out = os.pipe()
+        pid = 0
+        try:
+            pid = self._request(b"s", 0, [client_in, client_out])
+        finally:
+            for pipe in (client_in, client_out, *(() if pid > 0 else (to_client, from_client))):
+                os.close(pipe)
+        if pid <= 0:
+            raise Unavailable(f"no process can be started: {os.strerror(-pid)}", hint="end other programs")
+        return pid, to_client, from_client
+
+    def end_client(self, pid: int) -> int:
+        """Kill a client and return its exit code; if it had ended, the code that it ended with."""
+        with suppress(OSError):
+            return self._request(b"e", pid)
+        return -signal.SIGKILL  # it ended with the server
+
+    def abandon_client(self, pid: int, *pipes: int) -> None:
+        """Close a client's pipes, at which it ends. A garbage collection may call this, so it waits for no lock."""
+        for pipe in pipes:
+            os.close(pipe)
+        self._abandoned.append(pid)
+
+    def _request(self, operation: bytes, pid: int, pipes: list[int] | None = None) -> int:
+        with self._guard:
+            while self._abandoned:
+                self._exchange(b"e", self._abandoned.popleft())
+            return self._exchange(operation, pid, pipes)
+
+    def _exchange(self, operation: bytes, pid: int, pipes: list[int] | None = None) -> int:
+        socket.send_fds(self._channel, [_SERVER_REQUEST.pack(operation, pid)], pipes or [])
+        reply = self._channel.recv(_SERVER_REPLY.size)
+        if len(reply) != _SERVER_REPLY.size:
+            raise OSError("the server of Monty's clients has ended")
+        return int(_SERVER_REPLY.unpack(reply)[0])
+
+    def close(self) -> None:
+        """End the server; the kernel ends its clients."""
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
+
+    def forget(self) -> None:
+        """Leave the server to the process that this one was forked from."""
+        self._channel.close()
+        self._process.returncode = 0
+
+
+class _SharedServer:
+    """The server of all sandboxes of this process."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._server: ClientServer | None = None
+
+    def start_client(self) -> tuple[ClientServer, tuple[int, int, int]]:
+        """Start a client; replace a server that has ended."""
+        with self._guard:
+            for _ in range(_SERVER_TRIES):
+                self._server = self._server or ClientServer()
+                try:
+                    return self._server, self._server.start_client()
+                except OSError:
+                    self._server.close()
+                    self._server = None
+        raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
+
+    def close(self) -> None:
+        with self._guard:
+            if self._server is not None:
+                self._server.close()
+            self._server = None
+
+    def forget(self) -> None:
+        if self._server is not None:
+            self._server.forget()
+        self._server = None
+        self._guard = threading.Lock()  # a thread of the parent may have held the other
+
+
+_shared_server = _SharedServer()
+atexit.register(_shared_server.close)
+os.register_at_fork(after_in_child=_shared_server.forget)
+
+
+class MontyClient:
+    """A client process with one Monty worker: one session at a time, and one request at a time."""
+
+    def __init__(self) -> None:
+        self._server, (self.pid, self._in, self._out) = _shared_server.start_client()
+        self._abandon = weakref.finalize(self, self._server.abandon_client, self.pid, self._in, self._out)
         self._buffer = bytearray()
         self._is_broken = False
         self.on_output: Callable[[str, int], None] = lambda _text, _dropped: None
         self.session_count = 0
-        self._client_handle = ProcessHandle(self.process.pid)
-        self._end_process = weakref.finalize(self, _end_process, self.process)  # also if nobody calls terminate
+        self._guard = threading.Lock()
+        self._exit_code: int | None = None
+        self._client_handle = ProcessHandle(self.pid)
         self._worker_handle: ProcessHandle | None = None
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -150,14 +256,26 @@ class MontyClient:
         """Kill the process; the kernel kills its worker."""
         if self._worker_handle is not None:
             self._worker_handle.kill()
-        self._client_handle.kill()
+        if self._client_handle.has_descriptor:
+            self._client_handle.kill()
+        else:
+            self._end_process()
 
     def terminate(self) -> None:
-        """Kill the process and close its pipes, on the spawner's thread."""
+        """Kill the process and close its pipes."""
         self.kill()
         self._end_process()
         self._release_worker()
         self._client_handle.release()
+        if self._abandon.detach():
+            os.close(self._in)
+            os.close(self._out)
+
+    def _end_process(self) -> int:
+        with self._guard:
+            if self._exit_code is None:
+                self._exit_code = self._server.end_client(self.pid)
+            return self._exit_code
 
     def _release_worker(self) -> None:
         if self._worker_handle is not None:
@@ -194,16 +312,5 @@ class MontyClient:
         return data
 
     def _describe_exit(self) -> MontyCrashed:
-        code = 0
-        with suppress(subprocess.TimeoutExpired):
-            code = self.process.wait(_EXIT_TIMEOUT_S)
+        code = self._end_process()
         return MontyCrashed(f"the client of Monty ended ({code})", timed_out=code == -signal.SIGPROF)
-
-
-def _end_process(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-        with suppress(OSError):
-            pipe.close()

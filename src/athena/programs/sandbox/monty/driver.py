@@ -63,10 +63,8 @@ class MontyDriver:
             state.shrink_to_plain(state.known, "another version of Athena kept it")
         self.feed = state.feeds or INITIAL_FEED_COUNT
         self.spans_by_feed = self._parse_spans(state.spots)
-        worker, _ = (
-            self.engine.acquire_loaded(lambda client: client.load(state.dump), self._is_over)
-            if state.dump
-            else self.engine.acquire_new(self._is_over)
+        worker = self.engine.acquire_worker(
+            self._is_over, (lambda client: client.load(state.dump)) if state.dump else None
         )
         return self._run_on_worker(worker, lambda: self._start_program(source), source)
 
@@ -81,7 +79,7 @@ class MontyDriver:
                 "monty", error=create_failure("Conflict", message, hint="run the program again from its start")
             )
         source = ProgramSource(self.code, self.running.limits.source_bytes)
-        worker, _ = self.engine.acquire_loaded(lambda client: client.request("restore", blob=dump), self._is_over)
+        worker = self.engine.acquire_worker(self._is_over, lambda client: client.request("restore", blob=dump))
         self.paths_by_id |= {path_to_id(path): path for path in head["paths"]}
 
         def resume_call() -> Reply:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from athena.core.threads import ThreadPool
 from athena.errors import Misconfigured, Unavailable
@@ -17,16 +17,10 @@ from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.monty import prelude
 from athena.programs.sandbox.monty import types as monty_types
 from athena.programs.sandbox.monty.client import MontyClient, MontyCrashed, MontyFailed, MontyRaised
-from athena.programs.sandbox.spawner import Spawner
-
-T = TypeVar("T")
 
 MAX_SESSIONS_PER_WORKER = 200
 MAX_IDLE_CLIENTS = 2
-READY_WORKER_COUNTS = {
-    True: 2,
-    False: 1,
-}  # by whether the prelude is loaded: a session with variables loads its own dump
+MAX_READY_WORKERS = 3
 SLOT_POLL_S = 0.1  # how often a run that waits for a worker checks whether it was stopped
 INITIAL_FEED_COUNT = 2  # sources that a new session has seen: the prelude and its test
 END_TIMEOUT_S = 0.2  # to end a session: a new client takes longer to start
@@ -48,14 +42,19 @@ class Monty:
 
     name = "monty"
 
-    def __init__(self, limits: Limits, spawner: Spawner, layer_choices: Sequence[jail.Layers]) -> None:
-        self.limits, self._spawner, self._layer_choices = limits, spawner, layer_choices
+    def __init__(self, limits: Limits, layer_choices: Sequence[jail.Layers]) -> None:
+        self.limits, self._layer_choices = limits, layer_choices
         self.layers: jail.Layers | None = None
         self.version = ""
         self.prelude_dump = b""
         self.prelude_spans = prelude.find_prelude_spans(limits)
         self._launch_script: jail.LaunchScript | None = None
         self._ready_workers: list[MontyWorker] = []
+        self._next_has_prelude = True  # what the last run needed: a session with variables loads its own dump
+        # Workers that run or are ready. Clients are slow to start: one at first, and one more each time that a run had
+        # to wait for a start.
+        self._target_count = 1
+        self._leased_count = 0
         self._idle_clients: list[MontyClient] = []  # without a session
         # Each run may have MAX_NESTED_CALLS others inside, and so on. Nothing waits on the spawner's thread: it must
         # always be able to end workers, or none would ever become free.
@@ -63,7 +62,7 @@ class Monty:
         max_workers += limits.lent_runs
         self._ends, self._refills = ThreadPool(1, "athena-monty-end"), ThreadPool(1, "athena-monty-start")
         self._free_slots = threading.Semaphore(max_workers)
-        self._ending_count = 0  # sessions whose client may be free in a moment
+        self._pending_count = 0  # clients that are free or ready in a moment
         self._guard = threading.Condition(threading.Lock())
         self._opening = threading.Lock()
         self._closed = False
@@ -86,7 +85,7 @@ class Monty:
         """Start the first worker in the strongest jail that works."""
         with self._opening:
             if self._launch_script is None:
-                self._spawner.run_job(self._find_layers)
+                self._find_layers()
 
     def _find_layers(self) -> None:
         # The jail binds the real file, not a link to it.
@@ -152,33 +151,26 @@ class Monty:
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
-    def acquire_new(self, is_over: Callable[[], bool]) -> tuple[MontyWorker, None]:
-        """Return a worker for a program without variables, unless the run ends first."""
-        self._wait_for_slot(is_over)
-        if (worker := self._pop_ready(new=True)) is not None:
-            worker.is_leased = True
-            return worker, None
-        self._free_slots.release()
-        return self.acquire_loaded(lambda client: client.load(self.prelude_dump), is_over)
-
-    def _wait_for_slot(self, is_over: Callable[[], bool]) -> None:
-        while not self._free_slots.acquire(timeout=SLOT_POLL_S):
-            if is_over():
-                raise Unavailable("all workers of the sandbox were busy")
-
-    def acquire_loaded(self, load: Callable[[MontyClient], T], is_over: Callable[[], bool]) -> tuple[MontyWorker, T]:
-        """Return a worker with a loaded session; replace one that died while idle."""
+    def acquire_worker(
+        self, is_over: Callable[[], bool], load: Callable[[MontyClient], object] | None = None
+    ) -> MontyWorker:
+        """Return a worker whose session holds the prelude, or what `load` loads; replace one that died while idle."""
         self.open()
-        for _ in range(sum(READY_WORKER_COUNTS.values()) + 3):
+        self._next_has_prelude = load is None
+        for _ in range(MAX_READY_WORKERS + 3):
             self._wait_for_slot(is_over)
             try:
-                worker = self._pop_ready() or self._create_worker()
+                worker = self._take_ready(has_prelude=load is None) or self._create_worker()
             except BaseException:
                 self._free_slots.release()
                 raise
-            worker.is_leased = True
+            self._count_lease(worker, is_leased=True)
             try:
-                return worker, load(worker.client)
+                if load is not None:
+                    load(worker.client)
+                elif not worker.has_prelude:
+                    worker.client.load(self.prelude_dump)
+                return worker
             except MontyCrashed:  # nothing has run
                 self._discard_worker(worker)
             except BaseException:
@@ -186,17 +178,54 @@ class Monty:
                 raise
         raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
 
-    def _discard_worker(self, worker: MontyWorker) -> None:
-        with self._guard:
-            self._ending_count += 1
-        self._run_later(self._ends, lambda: self._end_and_count(worker))
+    def _wait_for_slot(self, is_over: Callable[[], bool]) -> None:
+        while not self._free_slots.acquire(timeout=SLOT_POLL_S):
+            if is_over():
+                raise Unavailable("all workers of the sandbox were busy")
 
-    def _pop_ready(self, *, new: bool = False) -> MontyWorker | None:
+    def _take_ready(self, *, has_prelude: bool) -> MontyWorker | None:
+        """Return a ready worker, with the prelude only if it is wanted."""
         with self._guard:
-            for index in range(len(self._ready_workers) - 1, -1, -1):  # the newest first: it is still in the CPU caches
-                if self._ready_workers[index].has_prelude == new and self._ready_workers[index].client.is_alive:
-                    return self._ready_workers.pop(index)
+            self._wait_for_client()
+            for kind in (True, False) if has_prelude else (False,):
+                for index in reversed(range(len(self._ready_workers))):  # the newest is still in the CPU caches
+                    worker = self._ready_workers[index]
+                    if worker.has_prelude == kind and worker.client.is_alive:
+                        return self._ready_workers.pop(index)
         return None
+
+    def _take_client(self) -> MontyClient | None:
+        """Return an idle client, or end the session of a ready one."""
+        with self._guard:
+            self._wait_for_client()
+            if self._idle_clients:
+                return self._idle_clients.pop()
+            if not self._ready_workers:
+                return None
+            client = self._ready_workers.pop().client
+        if client.exit():
+            return client
+        client.terminate()
+        return None
+
+    def _wait_for_client(self) -> None:
+        self._guard.wait_for(
+            lambda: self._ready_workers or self._idle_clients or not self._pending_count, END_TIMEOUT_S
+        )
+
+    def _count_lease(self, worker: MontyWorker, *, is_leased: bool) -> None:
+        with self._guard:
+            worker.is_leased = is_leased
+            self._leased_count += 1 if is_leased else -1
+
+    def _add_pending(self, change: int) -> None:
+        with self._guard:
+            self._pending_count += change
+            self._guard.notify_all()
+
+    def _discard_worker(self, worker: MontyWorker) -> None:
+        self._add_pending(1)
+        self._run_later(self._ends, lambda: self._end_and_count(worker))
 
     def release_worker(self, worker: MontyWorker) -> None:
         """End this session and prepare the next ones."""
@@ -221,34 +250,47 @@ class Monty:
         with self._guard:
             dead = [worker for worker in self._ready_workers if not worker.client.is_alive]
             self._ready_workers = [worker for worker in self._ready_workers if worker.client.is_alive]
-            kinds = [worker.has_prelude for worker in self._ready_workers]
         for worker in dead:
             self._end_worker(worker)
-        missing = [kind for kind, count in READY_WORKER_COUNTS.items() if kinds.count(kind) < count]
-        if self._closed or not missing:
-            return
-        worker = self._create_worker()
-        if not self._prepare_ready(worker, with_prelude=missing[0]):
-            worker.client.terminate()
-        elif len(kinds) + 1 < sum(READY_WORKER_COUNTS.values()):
-            self._run_later(self._refills, self._refill_ready)  # after the jobs that are already queued
-
-    def _prepare_ready(self, worker: MontyWorker, *, with_prelude: bool) -> bool:
-        """Put a worker among the ready ones; False if it ended, or the engine was closed meanwhile."""
-        if with_prelude:
+        while not self._closed and len(self._ready_workers) < self._target_count:
+            with self._guard:
+                self._guard.wait_for(lambda: self._idle_clients or not self._pending_count, END_TIMEOUT_S)
+                client = self._idle_clients.pop() if self._idle_clients else None
+                is_idle = client is not None
+                if not is_idle and len(self._ready_workers) + self._leased_count >= self._target_count:
+                    return
+                self._pending_count += is_idle
             try:
-                worker.client.load(self.prelude_dump)
-            except (MontyCrashed, MontyFailed, MontyRaised):
-                return False
-            worker.has_prelude = True
+                if not self._prepare_ready(client or self._start_client()):
+                    return
+            finally:
+                self._add_pending(-is_idle)
+
+    def _prepare_ready(self, client: MontyClient) -> bool:
+        """Begin the next run's session in advance; False if the client ended, or the engine was closed meanwhile."""
+        likely = self._next_has_prelude
+        kinds = [worker.has_prelude for worker in self._ready_workers]
+        has_prelude = likely if kinds.count(likely) <= kinds.count(not likely) else not likely
+        try:
+            client.enter(self.limits, self._resource_limits())
+            if has_prelude:
+                client.load(self.prelude_dump)
+        except (MontyCrashed, MontyFailed, MontyRaised):
+            client.terminate()
+            return False
         with self._guard:
             if not self._closed:
-                self._ready_workers.append(worker)
-            return not self._closed
+                self._ready_workers.append(MontyWorker(client, has_prelude))
+                return True
+        client.terminate()
+        return False
 
     def _create_worker(self, stubs: str | None = None) -> MontyWorker:
-        for _ in range(MAX_IDLE_CLIENTS + 3):
-            client = self._acquire_client()
+        for _ in range(MAX_READY_WORKERS + MAX_IDLE_CLIENTS + 3):
+            client = self._take_client()
+            if client is None:
+                self._target_count = min(self._target_count + 1, MAX_READY_WORKERS)
+                client = self._start_client()
             try:
                 client.enter(self.limits, self._resource_limits(), stubs)
             except (MontyCrashed, MontyFailed, MontyRaised):  # it ended while it was idle
@@ -257,14 +299,10 @@ class Monty:
             return MontyWorker(client)
         raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
 
-    def _acquire_client(self) -> MontyClient:
-        with self._guard:
-            self._guard.wait_for(lambda: self._idle_clients or not self._ending_count, END_TIMEOUT_S)
-            if self._idle_clients:
-                return self._idle_clients.pop()
+    def _start_client(self) -> MontyClient:
         if self._launch_script is None:
             raise Unavailable("the sandbox is closed")
-        client = self._spawner.run_job(MontyClient)
+        client = MontyClient()
         try:
             self._open_client(client, self._launch_script)
         except (MontyCrashed, MontyFailed, MontyRaised):
@@ -284,9 +322,7 @@ class Monty:
         try:
             self._end_worker(worker)
         finally:
-            with self._guard:
-                self._ending_count -= 1
-                self._guard.notify_all()
+            self._add_pending(-1)
 
     def _end_worker(self, worker: MontyWorker) -> None:
         client = worker.client
@@ -296,7 +332,7 @@ class Monty:
         else:
             client.terminate()
         if worker.is_leased:
-            worker.is_leased = False
+            self._count_lease(worker, is_leased=False)
             self._free_slots.release()
 
     def discard_ready(self) -> None:

@@ -3,18 +3,28 @@
 Python hashes the keys that a program chose, and a hostile program can make that slow. So it happens here, in a process
 that the host kills like a worker, and never in the host. The process runs no code of programs.
 
-Frames on descriptors 0 and 1: the lengths of two parts, JSON, bytes. Each request gets one reply; printed text comes
-before it.
+The imports take long. So the host starts this script once; it imports what a client needs, and forks a client for each
+request on descriptor 0. It has no thread, so the fork is safe, and no pipe but those of the client that it forks.
+
+Frames on the two pipes of a client: the lengths of two parts, JSON, bytes. Each request gets one reply; printed text
+comes before it.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import gc
 import json
 import os
 import signal
+import socket
 import struct
 import sys
+import types
+import typing
 import uuid
+from contextlib import suppress
 from functools import cache
 
 MYPY = False
@@ -26,6 +36,9 @@ _UUID_NAMESPACE = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
 _PARALLEL_NAMES = ("parallel", "parallel__")  # the second is called by the prelude's own
 _SPARE_CPU_S = 2.0  # of this process, besides the program's own limit
 _PR_SET_PDEATHSIG = 1
+_MAX_IDLE_S = 3.0  # of a server without clients: the next sandbox of this process may come soon
+_REQUEST = struct.Struct(">ci")  # s: start a client; e: end the one with this pid
+_REPLY = struct.Struct(">i")  # the pid, or the exit code
 
 
 class _NamespaceObject:
@@ -332,27 +345,73 @@ def _ignore_output(*_: object) -> None:
     pass
 
 
-def _end_with_parent() -> None:
-    """Ask the kernel to end this process with the thread that started it (Linux)."""
-    try:
-        import ctypes
+# --- the server -------------------------------------------------------------------------------------------------------
 
+
+def _serve_forks(channel: socket.socket, host: int) -> tuple[int, int]:
+    """Fork and end clients as the host asks; return the pipes in a client, and end the process in the server."""
+    clients: set[int] = set()
+    channel.settimeout(_MAX_IDLE_S)
+    while True:
+        try:
+            message, pipes, *_ = socket.recv_fds(channel, _REQUEST.size, 2)
+        except TimeoutError:
+            if os.getppid() != host or not any(map(_is_running, clients)):
+                os._exit(0)
+            continue
+        if len(message) != _REQUEST.size:  # the host has ended
+            os._exit(0)
+        operation, pid = _REQUEST.unpack(message)
+        if operation == b"s":
+            server = os.getpid()
+            try:
+                answer = os.fork()
+            except OSError as error:
+                answer = -(error.errno or errno.EAGAIN)
+            if not answer:
+                channel.close()
+                _end_with_parent(server)
+                return pipes[0], pipes[1]
+            if answer > 0:
+                clients.add(answer)
+            for pipe in pipes:
+                os.close(pipe)
+        else:
+            clients.remove(pid)  # so it is ours, and no other process has its number before the next line has waited
+            os.kill(pid, signal.SIGKILL)
+            answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        channel.sendall(_REPLY.pack(answer))
+
+
+def _is_running(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def _end_with_parent(parent: int) -> None:
+    """Ask the kernel to end this process with its parent (Linux)."""
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (ImportError, OSError, AttributeError):
-        return
+    if os.getppid() != parent:
+        os._exit(0)  # it had ended before
 
 
 if __name__ == "__main__":
-    _end_with_parent()
-    if os.getppid() != int(sys.argv[1]):
-        os._exit(0)  # it had ended before
     sys.path += json.loads(sys.argv[2])
-    pipes = os.dup(0), os.dup(1)  # no child inherits these
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
+    host_channel = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.close(null)
+    # They would be half of the start: Monty takes types from the one, and a class that we do not use needs the other.
+    sys.modules |= {"typing_extensions": typing, "asyncio": types.ModuleType("asyncio")}
     import pydantic_monty as pm
+
+    del sys.modules["typing_extensions"], sys.modules["asyncio"]
     from tagging import Tagger, UntaggableValue, untag_value  # type: ignore[import-not-found]
     from values import ArgumentTooLarge, BoundedCopier  # type: ignore[import-not-found]
 
-    MontyClient(*pipes).serve()
+    gc.freeze()  # a collection in a client would copy the memory that it shares with the server
+    client_pipes = _serve_forks(host_channel, int(sys.argv[1]))
+    for client_pipe in client_pipes:
+        os.set_inheritable(client_pipe, False)  # a worker must not have it
+    MontyClient(*client_pipes).serve()
+    os._exit(0)
