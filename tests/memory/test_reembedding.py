@@ -16,6 +16,7 @@ from athena.app import connect
 from athena.app.compose import App
 from athena.cli.mcp import serve_in_process
 from athena.core.threads import run_sync
+from athena.core.values import ModelNames
 from athena.embedding.minilm import MiniLM
 from athena.memory import index
 from athena.memory.index import Progress
@@ -26,6 +27,7 @@ from http_tools import run_server, serve_command
 from wait_tools import wait_until
 
 EARLIER, LATER = "earlier/1", "later/2"
+MODELS = ModelNames(LATER, (EARLIER,))
 
 
 class Earlier(MiniLM):
@@ -290,7 +292,7 @@ def test_processes_pick_different_passages(stores: Stores) -> None:
     later = stores.open(LATER_MODEL)
 
     async def pick(tx: Transaction) -> list[int]:
-        return await later.store.database.vectors.pick_outdated(tx, LATER, (EARLIER,), 4)
+        return await later.store.database.vectors.pick_outdated(tx, MODELS, 4)
 
     picks = [run_sync(later.store.database.read(pick)) for _ in range(40)]
     assert all(len(picked) in range(1, 5) for picked in picks)
@@ -303,7 +305,7 @@ def test_passage_that_changes_meanwhile_keeps_the_change(stores: Stores, change:
     later, vectors = stores.open(LATER_MODEL), stores.open(LATER_MODEL).store.database.vectors
 
     async def pick(tx: Transaction) -> list[int]:
-        return await vectors.pick_outdated(tx, LATER, (EARLIER,), 1_000)
+        return await vectors.pick_outdated(tx, MODELS, 1_000)
 
     picked: set[int] = set()
     while len(picked) < len(TEXTS) + len(TURNS):
@@ -319,7 +321,7 @@ def test_passage_that_changes_meanwhile_keeps_the_change(stores: Stores, change:
     late = [(passage, bytes(np.full(MiniLM.dimensions, 7, np.int8))) for passage in sorted(picked)]
 
     async def write_late(tx: Transaction) -> None:
-        await vectors.replace_vectors(tx, late, LATER, (EARLIER,))
+        await vectors.replace_vectors(tx, late, MODELS)
         await vectors.set_tokens(tx, [(passage, b"x" * 16) for passage, _ in late])
 
     run_sync(later.store.database.write(write_late))
@@ -365,7 +367,7 @@ def test_model_names_are_told_apart(stores: Stores) -> None:
     call(stores.open(FOREIGN_MODEL), "remember", content="of another model")
 
     async def read_ids(tx: Transaction) -> Any:
-        return await fetch_model_ids(tx, LATER, (EARLIER, LATER))
+        return await fetch_model_ids(tx, MODELS)
 
     models = run_sync(later.store.database.read(read_ids))
     names = dict(read_rows(later, "SELECT id, name FROM models"))

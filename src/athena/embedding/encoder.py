@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from athena.core.threads import run_in_thread
+from athena.core.values import ModelNames
 from athena.embedding.embedder import Embedder, Excerpt, PassageEncoding, QuestionEncoding
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError, Unavailable
@@ -41,9 +42,8 @@ class Encoder:
         return self.embedder.name
 
     @property
-    def earlier_models(self) -> tuple[str, ...]:
-        """The names of earlier models whose vectors are compared until they are replaced."""
-        return tuple(name for name in self.embedder.compatible_models if name != self.name)
+    def models(self) -> ModelNames:
+        return ModelNames(self.name, tuple(name for name in self.embedder.compatible_models if name != self.name))
 
     @property
     def dimensions(self) -> int:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from athena.core.threads import run_sync, start_in_thread
-from athena.core.values import Kind
+from athena.core.values import Kind, ModelNames
 from athena.embedding.embedder import Excerpt, PassageEncoding
 from athena.errors import AthenaError, Unavailable
 from athena.memory import write
@@ -39,12 +39,12 @@ class Progress:
 
 async def reembed(store: Store, limit: int) -> Progress:
     """Give up to `limit` passages a vector of the model in use."""
-    vectors, model = store.database.vectors, store.encoder.name
+    models = ModelNames(store.encoder.name)  # those of earlier models need a vector, too
     await write.index_all(store)
-    done = await _encode_batch(store, limit, include_outdated=True)
+    done = await _encode_batch(store, limit, models)
 
     async def count_remaining(tx: Transaction) -> int:
-        return await vectors.count_pending(tx, model) + await vectors.count_stale(tx)
+        return await passages.count_pending(tx, models) + await passages.count_stale(tx)
 
     return Progress(done, await store.database.read(count_remaining))
 
@@ -54,7 +54,7 @@ async def encode_missing(store: Store, kind: Kind = "memory") -> None:
     has_missing = store.database.vectors.has_missing
     if store.encoder.last_error is None and await store.database.read(has_missing):
         with suppress(Unavailable):  # full text finds them meanwhile, and health reports the reason
-            await _encode_batch(store, MAX_IMMEDIATE_PASSAGES, kind)
+            await _encode_batch(store, MAX_IMMEDIATE_PASSAGES, store.encoder.models, kind)
         if await store.database.read(has_missing):
             encode_in_background(store)
 
@@ -68,7 +68,7 @@ def encode_in_background(store: Store, delay_s: float = 0.0) -> None:
 
 def reembed_in_background(store: Store) -> None:
     """Replace the vectors of earlier models on a thread of their own, for as long as the store is open."""
-    if store.encoder.earlier_models:
+    if store.encoder.models.earlier:
         threading.Thread(target=_replace_outdated, args=(store,), name="athena-reembed", daemon=True).start()
 
 
@@ -86,11 +86,11 @@ def _replace_outdated(store: Store) -> None:
 
 async def _replace_batch(store: Store) -> int:
     """Encode some passages with vectors of earlier models, and replace these; return how many there were."""
-    vectors, model, earlier = store.database.vectors, store.encoder.name, store.encoder.earlier_models
+    vectors, models = store.database.vectors, store.encoder.models
 
     async def pick_outdated(tx: Transaction) -> list[PassageInSession]:
-        ids = await vectors.pick_outdated(tx, model, earlier, REEMBED_BATCH_SIZE)
-        return await passages.fetch_passages_in_session(tx, ids, model)
+        ids = await vectors.pick_outdated(tx, models, REEMBED_BATCH_SIZE)
+        return await passages.fetch_passages_in_session(tx, ids, models.current)
 
     batch = await store.database.read(pick_outdated)
     if not batch:
@@ -102,7 +102,7 @@ async def _replace_batch(store: Store) -> int:
     codes, tokens = excerpts.quantize(encodings)
 
     async def replace_vectors(tx: Transaction) -> None:
-        await vectors.replace_vectors(tx, codes, model, earlier)
+        await vectors.replace_vectors(tx, codes, models)
         await vectors.set_tokens(tx, tokens)
 
     await store.database.deferred_sync.write(replace_vectors)
@@ -114,7 +114,7 @@ def _encode_backlog(store: Store) -> None:
         return  # another thread is encoding
     try:
         _yield_to_writers(store)
-        while store.encoder.is_working and run_sync(_encode_batch(store, ENCODE_BATCH_SIZE)):
+        while store.encoder.is_working and run_sync(_encode_batch(store, ENCODE_BATCH_SIZE, store.encoder.models)):
             _yield_to_writers(store)  # until nothing is left, or other processes have claimed the rest
     finally:
         store.encoder.backlog_lock.release()
@@ -126,15 +126,12 @@ def _yield_to_writers(store: Store) -> None:
     store.encoder.wait_for_writers(MAX_WRITER_WAIT_S)
 
 
-async def _encode_batch(store: Store, limit: int, kind: Kind | None = None, *, include_outdated: bool = False) -> int:
+async def _encode_batch(store: Store, limit: int, models: ModelNames, kind: Kind | None = None) -> int:
     """Encode up to `limit` pending passages, of one kind or of all; return how many there were."""
 
     async def claim_passages(tx: Transaction) -> list[PassageInSession]:
-        model, now = store.encoder.name, store.clock()
-        claimed = await store.database.vectors.claim_passages(
-            tx, model, limit, now, kind=kind, compatible=() if include_outdated else store.encoder.earlier_models
-        )
-        return await passages.fetch_passages_in_session(tx, claimed, model)
+        claimed = await store.database.vectors.claim_passages(tx, models, limit, store.clock(), kind=kind)
+        return await passages.fetch_passages_in_session(tx, claimed, models.current)
 
     batch = await store.database.write(claim_passages)
     if batch:

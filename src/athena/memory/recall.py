@@ -86,8 +86,7 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     vectors = store.database.vectors
     dimensions = 0 if question is None else len(question.vector)  # a remote model that is down cannot tell its own
     scope_ids = await scopes.fetch_visible_ids(tx, query.criteria.scope)
-    model, earlier = store.encoder.name, store.encoder.earlier_models
-    candidates = await vectors.select_candidates(tx, query.criteria, scope_ids, model, dimensions, earlier)
+    candidates = await vectors.select_candidates(tx, query.criteria, scope_ids, store.encoder.models, dimensions)
     if not candidates.total:
         return Page([], 0)
     rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or query.min_score > 0

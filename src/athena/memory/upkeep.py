@@ -14,10 +14,9 @@ from athena.memory.index import Progress
 from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.store import Store
 from athena.memory.values import Memory, compute_digest_salt, format_preview
-from athena.storage import runs, workspaces
+from athena.storage import passages, runs, workspaces
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
-from athena.storage.passages import ModelCounts, count_by_model
 
 SECONDS_PER_DAY = 86_400.0
 MAX_MOST_RECALLED = 10
@@ -42,7 +41,7 @@ async def check_health(store: Store, scope: Scope) -> Health:
     """Check every part that a search needs."""
     problems: list[str] = []
     count = pending = pending_memories = 0
-    by_model = ModelCounts(0, 0)
+    reembedding = Progress(0, 0)
     status = "healthy"
     try:
         await run_in_thread(store.encoder.embedder.load)
@@ -52,17 +51,17 @@ async def check_health(store: Store, scope: Scope) -> Health:
         )
         status = "degraded"
 
-    async def read_counts(tx: Transaction) -> tuple[int, int, int, ModelCounts]:
-        vectors, model, earlier = store.database.vectors, store.encoder.name, store.encoder.earlier_models
+    async def read_counts(tx: Transaction) -> tuple[int, int, int, Progress]:
+        models = store.encoder.models
         return (
             await rows.count_memories(tx, Filter(scope)),
-            await vectors.count_pending(tx, model, compatible=earlier),
-            await vectors.count_pending(tx, model, memories=True, compatible=earlier),
-            await count_by_model(tx, model, earlier),
+            await passages.count_pending(tx, models),
+            await passages.count_pending(tx, models, memories=True),
+            Progress(*await passages.count_replaced(tx, models)),
         )
 
     try:
-        count, pending, pending_memories, by_model = await store.database.read(read_counts)
+        count, pending, pending_memories, reembedding = await store.database.read(read_counts)
     except AthenaError as error:
         problems.append(str(error))
         status = "error"
@@ -81,7 +80,7 @@ async def check_health(store: Store, scope: Scope) -> Health:
         pending,
         database.describe_location(),
         __version__,
-        Progress(by_model.current, by_model.outdated) if by_model.outdated else None,
+        reembedding if reembedding.remaining else None,
     )
 
 
@@ -139,7 +138,7 @@ async def verify_store(store: Store) -> Verdict:
             if text.tag_count != text.indexed_tag_count:
                 problems.append(f"the tags of memory {text.hash} differ from the tag index")
         counts["passages"] = await check_rows.count_passages(tx)
-        counts["behind"] = await store.database.vectors.count_stale(tx)  # to be encoded again with new neighbours
+        counts["behind"] = await passages.count_stale(tx)  # to be encoded again with new neighbours
         return counts, problems
 
     try:

@@ -1,10 +1,9 @@
 """SQL of passages, the pieces of a memory that searches find, and of the models that embed them."""
 
 import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from athena.core.values import Kind
+from athena.core.values import Kind, ModelNames
 from athena.storage.database import IndexedPassage, Transaction
 
 PASSAGE_IDS_PER_SCOPE = 1 << 32  # the ids of a scope's passages are one range, so that an index on them splits by scope
@@ -46,11 +45,11 @@ class ModelIds(NamedTuple):
         return (self.current, *self.compatible)
 
 
-async def fetch_model_ids(tx: Transaction, model: str, compatible: Sequence[str]) -> ModelIds:
-    rows = await tx.fetch("SELECT name, id FROM models ORDER BY id")
-    earlier = tuple(number for name, number in rows if name in compatible and name != model)
-    others = tuple(number for name, number in rows if name not in compatible and name != model)
-    return ModelIds(next((number for name, number in rows if name == model), 0), earlier, others)
+async def fetch_model_ids(tx: Transaction, models: ModelNames) -> ModelIds:
+    ids: dict[str, int] = dict(await tx.fetch("SELECT name, id FROM models ORDER BY id"))
+    current = ids.pop(models.current, 0)
+    compatible = tuple(number for name, number in ids.items() if name in models.earlier)
+    return ModelIds(current, compatible, tuple(number for name, number in ids.items() if name not in models.earlier))
 
 
 def list_incomparable_conditions(models: ModelIds) -> list[str]:
@@ -58,30 +57,26 @@ def list_incomparable_conditions(models: ModelIds) -> list[str]:
     return ["model IS NULL", *(f"model = {number}" for number in models.others)]
 
 
-async def count_incomparable(tx: Transaction, models: ModelIds, *, memories: bool) -> int:
+async def count_pending(tx: Transaction, models: ModelNames, *, memories: bool = False) -> int:
+    """Count the passages without a vector that can be compared: all, or only those of memories."""
     shared = f"live = 1 AND scope {IN_MEMORY_SCOPES}" if memories else "live = 1"
-    needs = list_incomparable_conditions(models)
+    needs = list_incomparable_conditions(await fetch_model_ids(tx, models))
     counts = " + ".join(f"(SELECT count(*) FROM passages WHERE {shared} AND {need})" for need in needs)
     return int((await tx.fetch_required(f"SELECT {counts}"))[0])
 
 
-class ModelCounts(NamedTuple):
-    """How many live passages have vectors of the current model, and of earlier compatible ones."""
-
-    current: int
-    outdated: int
+async def count_stale(tx: Transaction) -> int:
+    """Count the passages whose vectors do not include their neighbours yet."""
+    return int((await tx.fetch_required("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0"))[0])
 
 
-async def count_by_model(tx: Transaction, model: str, earlier: Sequence[str]) -> ModelCounts:
-    models = await fetch_model_ids(tx, model, earlier)
-    outdated = await _count_models(tx, models.compatible)
-    return ModelCounts(await _count_models(tx, (models.current,)) if outdated else 0, outdated)
-
-
-async def _count_models(tx: Transaction, models: Sequence[int]) -> int:
-    listed = ", ".join(map(str, models)) or "NULL"
-    row = await tx.fetch_required(f"SELECT count(*) FROM passages WHERE live = 1 AND model IN ({listed})")
-    return int(row[0])
+async def count_replaced(tx: Transaction, models: ModelNames) -> tuple[int, int]:
+    """Count the passages with vectors of the current model, and of earlier ones; 0 and 0 if there are none of these."""
+    ids = await fetch_model_ids(tx, models)
+    query = "SELECT count(*) FROM passages WHERE live = 1 AND model IN ({})"
+    (outdated,) = await tx.fetch_required(query.format(", ".join(map(str, ids.compatible)) or "NULL"))
+    (current,) = await tx.fetch_required(query.format(ids.current if outdated else "NULL"))
+    return current, outdated
 
 
 async def fetch_model_id(tx: Transaction, name: str) -> int | None:

@@ -16,7 +16,7 @@ from postgres_tools import call, database_name, new_database, query
 from athena.app.compose import App
 from athena.core.hashing import hash_text
 from athena.core.threads import run_sync
-from athena.core.values import Scope
+from athena.core.values import ModelNames, Scope
 from athena.storage import scopes
 from athena.storage.database import IndexedPassage, Transaction
 from athena.storage.filters import Filter
@@ -148,9 +148,7 @@ def nearest_memories(app: App, project: str, vector: NDArray[np.float32], limit:
     async def work(tx: Transaction) -> list[int]:
         found, encoder = app.store.database.vectors, app.store.encoder
         scope_ids = await scopes.fetch_visible_ids(tx, Scope(project))
-        among = await found.select_candidates(
-            tx, Filter(Scope(project)), scope_ids, encoder.name, encoder.dimensions, encoder.earlier_models
-        )
+        among = await found.select_candidates(tx, Filter(Scope(project)), scope_ids, encoder.models, encoder.dimensions)
         made = await found.search_nearest(tx, among, vector, limit, None)
         best: dict[int, float] = {}
         for memory, cosine in zip(made.memories.tolist(), made.cosines.tolist(), strict=True):
@@ -174,7 +172,7 @@ def test_term_counts_are_read_back(server: postgres.Server) -> None:
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
         vectors, scope = app.store.database.vectors, Scope("test")
         scope_ids = await scopes.fetch_visible_ids(tx, scope)
-        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, "bag", DIMENSIONS)
+        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, ModelNames("bag"), DIMENSIONS)
         nodes, _ = await words._read_term_passages(tx, among, parse_query_terms("kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}

@@ -54,10 +54,7 @@ def nearest(app: App, vector: Any, limit: int, only: Filter | None = None) -> Ve
         vectors = app.store.database.vectors
         memory_filter = only or Filter(Scope("p"))
         scope_ids = await scopes.fetch_visible_ids(tx, memory_filter.scope)
-        encoder = app.store.encoder
-        among = await vectors.select_candidates(
-            tx, memory_filter, scope_ids, encoder.name, SIZE, encoder.earlier_models
-        )
+        among = await vectors.select_candidates(tx, memory_filter, scope_ids, app.store.encoder.models, SIZE)
         return await vectors.search_nearest(tx, among, vector, limit, None)
 
     return run_sync(app.store.database.read(work))

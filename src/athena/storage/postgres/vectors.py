@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from athena.core.values import Kind
+from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
     MAX_TOKEN_PASSAGES,
@@ -22,7 +22,6 @@ from athena.storage.filters import Filter, build_where_clause
 from athena.storage.passages import (
     MEMORY_SCOPES_FIRST,
     PASSAGE_IDS_PER_SCOPE,
-    count_incomparable,
     fetch_model_id,
     fetch_model_ids,
     get_passage_scope_id,
@@ -98,14 +97,12 @@ class PostgresVectorIndex:
             ),
         )
 
-    async def replace_vectors(
-        self, tx: Transaction, passages: Iterable[tuple[int, bytes]], model: str, earlier: Sequence[str]
-    ) -> None:
-        models = await fetch_model_ids(tx, model, earlier)
-        model_id = models.current or await self.register_model(tx, model)
+    async def replace_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], models: ModelNames) -> None:
+        known = await fetch_model_ids(tx, models)
+        model_id = known.current or await self.register_model(tx, models.current)
         await tx.execute_many(
             f"""UPDATE passages SET model = :model, code = :code::halfvec
-                WHERE scope = :scope AND id = :id AND model IN ({", ".join(map(str, models.compatible)) or "NULL"})""",
+                WHERE scope = :scope AND id = :id AND model IN ({", ".join(map(str, known.compatible)) or "NULL"})""",
             (
                 {"model": model_id, "code": format_code(code), "scope": get_passage_scope_id(passage), "id": passage}
                 for passage, code in passages
@@ -155,18 +152,10 @@ class PostgresVectorIndex:
         """Do nothing: `retire_passages` deletes the rows at once, because no process caches them."""
 
     async def claim_passages(
-        self,
-        tx: Transaction,
-        model: str,
-        limit: int,
-        now: float,
-        *,
-        kind: Kind | None = None,
-        compatible: Sequence[str] = (),
+        self, tx: Transaction, models: ModelNames, limit: int, now: float, *, kind: Kind | None = None
     ) -> list[int]:
-        models = await fetch_model_ids(tx, model, compatible)
         ids: list[int] = []
-        needs = (*list_incomparable_conditions(models), "windowed = 0")
+        needs = (*list_incomparable_conditions(await fetch_model_ids(tx, models)), "windowed = 0")
         for condition in (f"{need} AND scope {scope}" for scope in list_scope_conditions(kind) for need in needs):
             rows = await tx.fetch(
                 f"""UPDATE passages SET claimed = :now WHERE (scope, id) IN (
@@ -183,9 +172,9 @@ class PostgresVectorIndex:
                 break
         return sorted(ids)
 
-    async def pick_outdated(self, tx: Transaction, model: str, earlier: Sequence[str], limit: int) -> list[int]:
+    async def pick_outdated(self, tx: Transaction, models: ModelNames, limit: int) -> list[int]:
         # Not claimed: an update of each row would add it to the graph of the earlier model once more.
-        outdated = [f"model = {number}" for number in (await fetch_model_ids(tx, model, earlier)).compatible]
+        outdated = [f"model = {number}" for number in (await fetch_model_ids(tx, models)).compatible]
         start = random.randrange(-(2**31), 2**31)
         for condition in (f"{which} AND scope {scope}" for scope in MEMORY_SCOPES_FIRST for which in outdated):
             first = await tx.fetch_one(f"SELECT scope, model FROM passages WHERE live = 1 AND {condition} LIMIT 1")
@@ -205,18 +194,10 @@ class PostgresVectorIndex:
 
     # --- counts and checks --------------------------------------------------------------------------------------------
 
-    async def count_stale(self, tx: Transaction) -> int:
-        return int((await tx.fetch_required("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0"))[0])
-
     async def has_missing(self, tx: Transaction) -> bool:
         missing = "SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1"
         stale = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
         return await tx.fetch_one(missing) is not None or await tx.fetch_one(stale) is not None
-
-    async def count_pending(
-        self, tx: Transaction, model: str, *, memories: bool = False, compatible: Sequence[str] = ()
-    ) -> int:
-        return await count_incomparable(tx, await fetch_model_ids(tx, model, compatible), memories=memories)
 
     async def find_problems(self, tx: Transaction) -> list[str]:
         rows = await tx.fetch(
@@ -229,16 +210,10 @@ class PostgresVectorIndex:
     # --- searches -----------------------------------------------------------------------------------------------------
 
     async def select_candidates(
-        self,
-        tx: Transaction,
-        memory_filter: Filter,
-        scope_ids: list[int],
-        model: str,
-        dimensions: int,
-        compatible: Sequence[str] = (),
+        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], models: ModelNames, dimensions: int
     ) -> PostgresSelection:
-        known = await fetch_model_ids(tx, model, compatible)
-        models = (known.current, *[number for number in known.compatible if await _has_vectors(tx, scope_ids, number)])
+        known = await fetch_model_ids(tx, models)
+        earlier = [number for number in known.compatible if await _has_vectors(tx, scope_ids, number)]
         total, passages, words = await tx.fetch_required(
             """SELECT coalesce(sum(memories), 0)::bigint, coalesce(sum(passages), 0)::bigint,
                       coalesce(sum(words), 0)::bigint FROM tallies WHERE scope = ANY(:scopes::bigint[])""",
@@ -249,9 +224,9 @@ class PostgresVectorIndex:
             condition, values = build_where_clause(memory_filter, scope_ids)
             query = f"SELECT m.id FROM memories m WHERE {condition}"
             (total,) = await tx.fetch_required(f"SELECT count(*) FROM ({query}) AS chosen", **values)
-        has_others = bool(known.others)
+        ids, has_others = (known.current, *earlier), bool(known.others)
         return PostgresSelection(
-            scope_ids, total, passages, words, query, values, models, has_others, dimensions, self.mixed
+            scope_ids, total, passages, words, query, values, ids, has_others, dimensions, self.mixed
         )
 
     async def search_nearest(

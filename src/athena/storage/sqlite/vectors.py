@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.core.values import Kind
+from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
     MAX_TOKEN_PASSAGES,
@@ -25,7 +25,6 @@ from athena.storage.filters import Filter, bind_list, build_where_clause, split_
 from athena.storage.passages import (
     MEMORY_SCOPES_FIRST,
     PASSAGE_IDS_PER_SCOPE,
-    count_incomparable,
     fetch_model_id,
     fetch_model_ids,
     list_incomparable_conditions,
@@ -59,7 +58,7 @@ class SqliteSelection(NamedTuple):
 
 class SqliteVectorIndex:
     def __init__(self) -> None:
-        self._caches: dict[tuple[int, str, int], VectorCache] = {}
+        self._caches: dict[tuple[int, ModelNames, int], VectorCache] = {}
         self._guard = threading.Lock()
 
     # --- writes -------------------------------------------------------------------------------------------------------
@@ -99,11 +98,10 @@ class SqliteVectorIndex:
     async def set_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], model: str) -> None:
         await self._update_vectors(tx, passages, model, "windowed = 1 WHERE id = :id")
 
-    async def replace_vectors(
-        self, tx: Transaction, passages: Iterable[tuple[int, bytes]], model: str, earlier: Sequence[str]
-    ) -> None:
-        ids = ", ".join(map(str, (await fetch_model_ids(tx, model, earlier)).compatible)) or "NULL"
-        await self._update_vectors(tx, passages, model, f"windowed = windowed WHERE id = :id AND model IN ({ids})")
+    async def replace_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], models: ModelNames) -> None:
+        ids = ", ".join(map(str, (await fetch_model_ids(tx, models)).compatible)) or "NULL"
+        condition = f"windowed = windowed WHERE id = :id AND model IN ({ids})"
+        await self._update_vectors(tx, passages, models.current, condition)
 
     async def _update_vectors(
         self, tx: Transaction, passages: Iterable[tuple[int, bytes]], model: str, rest_of_sql: str
@@ -143,18 +141,10 @@ class SqliteVectorIndex:
         )
 
     async def claim_passages(
-        self,
-        tx: Transaction,
-        model: str,
-        limit: int,
-        now: float,
-        *,
-        kind: Kind | None = None,
-        compatible: Sequence[str] = (),
+        self, tx: Transaction, models: ModelNames, limit: int, now: float, *, kind: Kind | None = None
     ) -> list[int]:
         """Return passages without a comparable vector, then stale ones; SQLite has no claims."""
-        models = await fetch_model_ids(tx, model, compatible)
-        needs = (*list_incomparable_conditions(models), "windowed = 0 AND model IS NOT NULL")
+        needs = (*list_incomparable_conditions(await fetch_model_ids(tx, models)), "windowed = 0 AND model IS NOT NULL")
         ids: dict[int, None] = {}
         for condition in (f"{need} AND scope {scope}" for scope in list_scope_conditions(kind) for need in needs):
             rows = await tx.fetch(f"SELECT id FROM passages WHERE live = 1 AND {condition} LIMIT :limit", limit=limit)
@@ -163,8 +153,8 @@ class SqliteVectorIndex:
                 break
         return list(ids)[:limit]
 
-    async def pick_outdated(self, tx: Transaction, model: str, earlier: Sequence[str], limit: int) -> list[int]:
-        outdated = [f"model = {number}" for number in (await fetch_model_ids(tx, model, earlier)).compatible]
+    async def pick_outdated(self, tx: Transaction, models: ModelNames, limit: int) -> list[int]:
+        outdated = [f"model = {number}" for number in (await fetch_model_ids(tx, models)).compatible]
         for condition in (f"{which} AND scope {scope}" for scope in MEMORY_SCOPES_FIRST for which in outdated):
             offset = random.randrange(MAX_PICK_OFFSET)
             while True:
@@ -182,19 +172,10 @@ class SqliteVectorIndex:
 
     # --- counts and checks --------------------------------------------------------------------------------------------
 
-    async def count_stale(self, tx: Transaction) -> int:
-        row = await tx.fetch_required("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0")
-        return int(row[0])
-
     async def has_missing(self, tx: Transaction) -> bool:
         missing = "SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1"
         stale = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
         return await tx.fetch_one(missing) is not None or await tx.fetch_one(stale) is not None
-
-    async def count_pending(
-        self, tx: Transaction, model: str, *, memories: bool = False, compatible: Sequence[str] = ()
-    ) -> int:
-        return await count_incomparable(tx, await fetch_model_ids(tx, model, compatible), memories=memories)
 
     async def find_problems(self, tx: Transaction) -> list[str]:
         rows = await tx.fetch(WRONG_SIZE_SQL)
@@ -203,17 +184,11 @@ class SqliteVectorIndex:
     # --- searches -----------------------------------------------------------------------------------------------------
 
     async def select_candidates(
-        self,
-        tx: Transaction,
-        memory_filter: Filter,
-        scope_ids: list[int],
-        model: str,
-        dimensions: int,
-        compatible: Sequence[str] = (),
+        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], models: ModelNames, dimensions: int
     ) -> SqliteSelection:
         import numpy as np  # slow to load
 
-        caches = [await self._load_cache(tx, scope_id, model, dimensions, compatible) for scope_id in scope_ids]
+        caches = [await self._load_cache(tx, scope_id, models, dimensions) for scope_id in scope_ids]
         if memory_filter.is_unrestricted:
             allowed = [None if cache.live_rows == cache.rows else cache.live for cache in caches]
             return SqliteSelection(scope_ids, caches, allowed, sum(cache.live_memories for cache in caches))
@@ -338,11 +313,9 @@ class SqliteVectorIndex:
             pairs += find_nearest_pairs(cache.memories[rows], cache.codes[rows], threshold)
         return pairs
 
-    async def _load_cache(
-        self, tx: Transaction, scope: int, model: str, dimensions: int, compatible: Sequence[str]
-    ) -> VectorCache:
+    async def _load_cache(self, tx: Transaction, scope: int, models: ModelNames, dimensions: int) -> VectorCache:
         """Return the scope's vector cache as of this transaction, or later."""
-        key = scope, model, dimensions
+        key = scope, models, dimensions
         purges, stamp = [row[0] for row in await tx.fetch("SELECT value FROM counters ORDER BY name")]
         cache = self._caches.get(key)
         if cache is None or cache.purges != purges:
@@ -351,7 +324,7 @@ class SqliteVectorIndex:
             return cache
         changes = await _read_changes(tx, cache, scope)
         if changes is not None:
-            cache = cache.apply_changes(changes, (await fetch_model_ids(tx, model, compatible)).comparable)
+            cache = cache.apply_changes(changes, (await fetch_model_ids(tx, models)).comparable)
         with self._guard:
             current = self._caches.get(key)
             if current is None or (current.purges, current.stamp) < (cache.purges, cache.stamp):
