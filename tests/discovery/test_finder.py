@@ -38,6 +38,7 @@ class Letters:
 
     name = "letters"
     dimensions = 32
+    compatible_models = ()
 
     def __init__(self) -> None:
         self.texts: list[str] = []

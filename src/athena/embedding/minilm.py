@@ -49,6 +49,7 @@ class MiniLM:
     """
 
     name = "all-MiniLM-L6-v2/int8/1"
+    compatible_models: tuple[str, ...] = ("all-MiniLM-L6-v2/int8/1",)
     dimensions = 384
 
     def __init__(self, threads: int | None = None, folder: Path | None = None) -> None:

@@ -54,8 +54,9 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
         query = extract_time(query, store.clock())
     if not query.text.strip():
         return await _list_newest(store, query)
-    question = await store.encoder.encode_question(query.text)
-    hits = await store.database.read(lambda tx: _search_memories(store, tx, query, question))
+    with store.encoder.mark_call():
+        question = await store.encoder.encode_question(query.text)
+        hits = await store.database.read(lambda tx: _search_memories(store, tx, query, question))
     if hits and used and store.weights.strength:
         ids = [hit.id for hit in hits[:MAX_STRENGTHENED]]
         strengthen = partial(rows.strengthen_memories, query.criteria.scope, ids, store.clock(), HALF_LIFE_S)
@@ -85,7 +86,7 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     vectors = store.database.vectors
     dimensions = 0 if question is None else len(question.vector)  # a remote model that is down cannot tell its own
     scope_ids = await scopes.fetch_visible_ids(tx, query.criteria.scope)
-    candidates = await vectors.select_candidates(tx, query.criteria, scope_ids, store.encoder.name, dimensions)
+    candidates = await vectors.select_candidates(tx, query.criteria, scope_ids, store.encoder.models, dimensions)
     if not candidates.total:
         return Page([], 0)
     rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or query.min_score > 0

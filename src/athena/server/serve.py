@@ -34,6 +34,7 @@ from athena.errors import AthenaError, Misconfigured
 from athena.hooks.server import HookServer
 from athena.memory import upkeep
 from athena.memory.consolidation.run import AutomaticStrategy, consolidate_due_projects
+from athena.memory.index import reembed_in_background
 from athena.server.guard import (
     MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
@@ -357,6 +358,7 @@ class AthenaServer:
         for load in (self._app.store.encoder.embedder.load, import_mcp_server):
             with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
                 load()
+        reembed_in_background(self._app.store)
 
     @property
     def is_busy(self) -> bool:
