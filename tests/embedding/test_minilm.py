@@ -52,7 +52,7 @@ def distances(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[
 
 def test_minilm_is_embedder(model: MiniLM) -> None:
     embedder: Embedder = model
-    assert embedder.name == "all-MiniLM-L6-v2/int8/1"
+    assert embedder.name == "athena-minilm/int8/1"
     assert embedder.dimensions == 384
 
 

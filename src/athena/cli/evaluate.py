@@ -23,18 +23,16 @@ from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput
 from athena.memory import rows
-from athena.memory.ranking import DEFAULT_MIN_SCORE, Weights
+from athena.memory.ranking import Weights
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 MAX_RESULTS = 20
-CALIBRATION_BINS, CALIBRATED_HITS = 10, 10
 REMEMBER_BATCH_SIZE = 500
 LOCOMO_CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
-ALL_TERMS = "all terms"
 # The ranking without each of its terms, and with few of them.
 VARIANTS = {
-    ALL_TERMS: Weights(),
+    "all terms": Weights(),
     "without tokens": Weights(tokens=0),
     "without meaning": Weights(meaning=0),
     "without words": Weights(words=0),
@@ -51,32 +49,16 @@ ProgressPrinter = Callable[[str], None]
 
 
 class QuestionResult(NamedTuple):
-    """The result of a question: the ranks of the right items, the scores shown, and how long the search took."""
+    """The result of a question: the ranks of the right items, and how long the search took."""
 
     category: str
     ranks: tuple[int, ...]  # from 0; only those within the results
-    gold_count: int  # 0 for a question that nothing in the collection answers
+    gold_count: int
     seconds: float
-    scores: tuple[float, ...] = ()  # of the results, best first
-
-    def cut_at_floor(self, floor: float) -> "QuestionResult":
-        """Return the result without the hits below a score."""
-        shown = sum(score >= floor for score in self.scores)
-        return self._replace(ranks=tuple(rank for rank in self.ranks if rank < shown), scores=self.scores[:shown])
 
 
 def compute_recall(k: int, result: QuestionResult) -> float:
     return sum(rank < k for rank in result.ranks) / result.gold_count
-
-
-def compute_calibration_error(results: Sequence[QuestionResult]) -> float:
-    """Return by how much scores differ from the share of right hits: the mean over ten bins, weighted by size."""
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(CALIBRATION_BINS)]
-    for result in results:
-        for rank, score in enumerate(result.scores[:CALIBRATED_HITS]):
-            bins[min(int(score * CALIBRATION_BINS), CALIBRATION_BINS - 1)].append((score, rank in result.ranks))
-    total = sum(map(len, bins)) or 1
-    return sum(abs(sum(score for score, _ in hits) - sum(right for _, right in hits)) for hits in bins) / total
 
 
 def compute_reciprocal_rank(result: QuestionResult) -> float:
@@ -108,26 +90,8 @@ class MeasureSummary(NamedTuple):
     p95_ms: float
 
 
-class Difference(NamedTuple):
-    """The mean difference of a measure between two settings, with a 95 % bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-class FloorSummary(NamedTuple):
-    """How well the scores shown are calibrated, and what the default floor leaves out."""
-
-    calibration_error: float
-    lost_recall: float  # of R@10
-    unanswered: int
-    hit_share: float | None  # of questions without an answer that get a hit
-
-
-def summarise_results(all_results: Sequence[QuestionResult]) -> MeasureSummary:
-    """Compute all measures over the results of the questions that have an answer."""
-    results = [result for result in all_results if result.gold_count]
+def summarise_results(results: Sequence[QuestionResult]) -> MeasureSummary:
+    """Compute all measures over the results of some questions."""
     means, intervals = {}, {}
     for name, measure in MEASURES.items():
         values = [measure(result) for result in results]
@@ -233,8 +197,8 @@ def _extract_field(block: str, name: str, following: str) -> str:
 def load_jsonl(file: Path) -> list[Collection]:
     """Read JSON lines, each an item (`id`, `text`) or a question (`question`, `gold`).
 
-    Items may have session, speaker, role and date; questions a category. `gold` is empty for a question that no
-    item answers. A line with `store` belongs to the collection of that name; each is searched separately.
+    Items may have session, speaker, role and date; questions a category. A line with `store` belongs to the
+    collection of that name; each collection is searched separately.
     """
     collections: dict[str, Collection] = {}
     for line_number, line in enumerate(_read_text(file).splitlines(), 1):
@@ -283,10 +247,10 @@ class Trial:
 
     def _ask_question(self, text: str, gold: frozenset[str], category: str) -> QuestionResult:
         start = time.perf_counter()
-        hits = _call_operation(self._app, self._project, "recall", query=text, k=MAX_RESULTS, min_score=0)
+        hits = _call_operation(self._app, self._project, "recall", query=text, k=MAX_RESULTS)
         seconds = time.perf_counter() - start
         ranks = tuple(rank for rank, hit in enumerate(hits) for item in self._item_ids.get(hit.id, ()) if item in gold)
-        return QuestionResult(category, ranks, len(gold), seconds, tuple(hit.score for hit in hits))
+        return QuestionResult(category, ranks, len(gold), seconds)
 
 
 @contextmanager
@@ -323,12 +287,6 @@ def _call_operation(app: App, project: str, name: str, **arguments: Any) -> Any:
 @click.option("--set", "lines", type=click.Path(path_type=Path), help="A file of your own; see docs/evaluation.md.")
 @click.option("--database", help="Use a project of its own in a PostgreSQL database, which stays there.", metavar="URL")
 @click.option("--ablate", is_flag=True, help="Also leave out each term of the ranking in turn.")
-@click.option("--model", type=click.Path(path_type=Path), help="A folder with another model.", metavar="FOLDER")
-@click.option(
-    "--compare",
-    help="Also measure another model (`model=FOLDER`) or other weights (`tokens=4,meaning=0.3`), and compare.",
-    metavar="SETTING",
-)
 @json_option
 def evaluate(
     locomo: Path | None,
@@ -336,13 +294,11 @@ def evaluate(
     lines: Path | None,
     database: str | None,
     ablate: bool,
-    model: Path | None,
-    compare: str | None,
     json_output: bool,
 ) -> None:
     """Measure search on collections with known answers; your own store is not touched.
 
-    Example: athena eval --set questions.jsonl --compare tokens=3
+    Example: athena eval --set questions.jsonl --ablate
     """
     sets = {
         name: load(path)
@@ -355,40 +311,24 @@ def evaluate(
     }
     if not sets:
         raise InvalidInput("name a collection", hint="--locomo FILE, --cranfield FOLDER or --set FILE")
-    setting = parse_setting(compare) if compare else None
-    variants = dict(VARIANTS) if ablate else {ALL_TERMS: VARIANTS[ALL_TERMS]}
-    if isinstance(setting, Weights):
-        variants[compare or ""] = setting
-    results = {name: _run_trials(collections, variants, database, model) for name, collections in sets.items()}
-    if isinstance(setting, Path):
-        for name, collections in sets.items():
-            other = _run_trials(collections, {compare or "": Weights()}, database, setting)
-            results[name] |= other
+    variants = VARIANTS if ablate else {"all terms": VARIANTS["all terms"]}
+    results = {name: _run_trials(collections, variants, database) for name, collections in sets.items()}
     if json_output:
-        return output.print_json({name: _to_json(by_variant, compare) for name, by_variant in results.items()})
+        return output.print_json(
+            {
+                name: {variant: summarise_results(answers)._asdict() for variant, answers in by_variant.items()}
+                for name, by_variant in results.items()
+            }
+        )
     for name, by_variant in results.items():
-        _print_report(name, by_variant, compare)
+        _print_report(name, by_variant)
     return None
 
 
-def parse_setting(text: str) -> Weights | Path:
-    """Read what to compare with: a model's folder, or weights of the ranking."""
-    name, _, value = text.partition("=")
-    if name == "model":
-        return Path(value)
-    try:
-        pairs = [part.split("=") for part in text.split(",")]
-        return Weights()._replace(**{name.strip(): float(value) for name, value in pairs})
-    except ValueError:
-        raise InvalidInput(
-            f"`{text}` is no setting", hint=f"model=FOLDER, or weights of {', '.join(Weights._fields)}: tokens=4"
-        ) from None
-
-
 def _run_trials(
-    collections: list[Collection], variants: dict[str, Any], url: str | None, folder: Path | None
+    collections: list[Collection], variants: dict[str, Any], url: str | None
 ) -> dict[str, list[QuestionResult]]:
-    model = MiniLM(folder=folder)
+    model = MiniLM()
     results: dict[str, list[QuestionResult]] = {name: [] for name in variants}
     for collection in collections:
         with open_trial(collection, model, lambda text: click.echo(text, err=True), url) as trial:
@@ -397,63 +337,17 @@ def _run_trials(
     return results
 
 
-def compare_results(first: Sequence[QuestionResult], second: Sequence[QuestionResult]) -> dict[str, Difference]:
-    """Return for each measure the mean difference of the same questions, with its 95 % bootstrap interval."""
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a.gold_count]
-    differences = {}
-    for name, measure in MEASURES.items():
-        values = [measure(b) - measure(a) for a, b in pairs]
-        differences[name] = Difference(sum(values) / len(values), *_bootstrap_interval(values))
-    return differences
-
-
-def summarise_floor(results: Sequence[QuestionResult], floor: float) -> FloorSummary:
-    """Return what leaving out hits below a score costs and brings."""
-    answered = [result for result in results if result.gold_count]
-    unanswered = [result for result in results if not result.gold_count]
-    lost = [compute_recall(10, r) - compute_recall(10, r.cut_at_floor(floor)) for r in answered]
-    hits = [bool(r.cut_at_floor(floor).scores) for r in unanswered]
-    return FloorSummary(
-        compute_calibration_error(results),
-        sum(lost) / (len(lost) or 1),
-        len(unanswered),
-        sum(hits) / len(hits) if hits else None,
-    )
-
-
-def _to_json(by_variant: dict[str, list[QuestionResult]], compare: str | None) -> dict[str, Any]:
-    content: dict[str, Any] = {name: summarise_results(results)._asdict() for name, results in by_variant.items()}
-    for name, results in by_variant.items():
-        content[name]["scores"] = summarise_floor(results, DEFAULT_MIN_SCORE)._asdict()
-    if compare:
-        difference = compare_results(by_variant[ALL_TERMS], by_variant[compare])
-        content["difference"] = {name: value._asdict() for name, value in difference.items()}
-    return content
-
-
-def _print_report(name: str, by_variant: dict[str, list[QuestionResult]], compare: str | None) -> None:
-    results = by_variant[ALL_TERMS]
+def _print_report(name: str, by_variant: dict[str, list[QuestionResult]]) -> None:
+    results = by_variant["all terms"]
     total = summarise_results(results)
     click.echo(f"\n{name}: {total.count} questions, {total.median_ms:.1f} ms each (95 % within {total.p95_ms:.1f})")
     click.echo(f"{'':<30}" + "".join(f"{measure:>9}" for measure in MEASURES) + "   R@10 lies within")
     for variant, variant_results in by_variant.items():
         click.echo(_format_row(variant, summarise_results(variant_results)))
-    categories = sorted({result.category for result in results if result.gold_count})
+    categories = sorted({result.category for result in results})
     for category in categories if len(categories) > 1 else ():
         part = [result for result in results if result.category == category]
         click.echo(_format_row(f"  {category} ({len(part)})", summarise_results(part)))
-    if compare:
-        for measure, difference in compare_results(results, by_variant[compare]).items():
-            click.echo(f"{compare}: {measure} {difference.mean:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})")
-    floor = summarise_floor(results, DEFAULT_MIN_SCORE)
-    click.echo(f"Scores: calibration error {floor.calibration_error:.3f}; the floor of {DEFAULT_MIN_SCORE} costs")
-    click.echo(f"{floor.lost_recall:.3f} of R@10" + _format_unanswered(floor))
-
-
-def _format_unanswered(floor: FloorSummary) -> str:
-    if floor.hit_share is None:
-        return ""
-    return f", and {floor.hit_share:.0%} of {floor.unanswered} questions without an answer get a hit"
 
 
 def _format_row(label: str, summary: MeasureSummary) -> str:

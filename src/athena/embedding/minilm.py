@@ -48,7 +48,7 @@ class MiniLM:
     float noise only (2e-7 a component).
     """
 
-    name = "all-MiniLM-L6-v2/int8/1"
+    name = "athena-minilm/int8/1"
     compatible_models: tuple[str, ...] = ("all-MiniLM-L6-v2/int8/1",)
     dimensions = 384
 

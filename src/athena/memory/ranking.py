@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 
 class Weights(NamedTuple):
     words: float = 1.0
-    meaning: float = 0.2
-    tokens: float = 2.5
+    meaning: float = 0.4
+    tokens: float = 6.0
     length: float = 0.15
     role: float = 0.6
     personal: float = 0.1
-    session: float = 0.2
+    session: float = 0.3
     feedback: float = 0.1
     recency: float = 0.05
     strength: float = 0.05
 
 
-DEFAULT_MIN_SCORE = 0.1
 MAX_RERANKED = 50  # memories that are compared token by token
 MIN_LONG_QUERY_TERMS = 8  # without stop words
 FEEDBACK_COUNT = 5  # first hits whose mean the feedback term uses
@@ -73,7 +72,7 @@ class Ranking:
             np.maximum.at(best, np.searchsorted(self.memories, nearest.memories), nearest.cosines)
             cosine = np.where(best > -1, best, nearest.mean)  # a memory without a vector yet counts as average
             self.add_term("meaning", np.interp((cosine - nearest.mean) / nearest.deviation, *CLOSENESS_CURVE))
-        self.coverage, self.cosine = np.clip(coverage, 0, 1), np.clip(cosine, 0, 1)
+        self.evidence = 1 - (1 - np.clip(coverage, 0, 1)) * (1 - np.clip(cosine, 0, 1))
 
     def add_term(self, term: str, values: Any) -> None:
         """Add a term, multiplied by its weight."""
@@ -139,8 +138,7 @@ class Ranking:
         part = Ranking.__new__(Ranking)
         part.weights, part.memories = self.weights, self.memories[positions]
         part.terms = {name: values[positions] for name, values in self.terms.items()}
-        part.coverage, part.cosine = self.coverage[positions], self.cosine[positions]
-        part.sessions = self.sessions[positions]
+        part.evidence, part.sessions = self.evidence[positions], self.sessions[positions]
         return part
 
     def explain(self, position: int) -> dict[str, float]:

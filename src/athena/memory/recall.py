@@ -181,9 +181,7 @@ def _cap_scores(*parts: Ranking) -> Any:
     """Return the scores that hits show, none above the one before it."""
     import numpy as np  # slow to load; only searches need it
 
-    return np.minimum.accumulate(
-        np.concatenate([1 - (1 - part.coverage) * (1 - part.cosine) for part in parts])
-    ).round(4)
+    return np.minimum.accumulate(np.concatenate([part.evidence for part in parts])).round(4)
 
 
 def create_hit(
