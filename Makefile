@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of processes, and each would compile everything again
 
 .PHONY: run test test-full setup check bench demo postgres lock clean
 

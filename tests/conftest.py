@@ -1,7 +1,7 @@
 """Shared fixtures: real stores on both engines, and the bundled model."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,6 +13,7 @@ from athena import testing
 from athena.app import connect
 from athena.app.compose import App
 from athena.cli import approval
+from athena.embedding.embedder import TokenStates
 from athena.embedding.minilm import MiniLM
 from athena.storage.database import Database
 from athena.storage.postgres.store import Postgres
@@ -60,7 +61,12 @@ ONE_ENGINE_WHEN_QUICK = (
         "api/test_invalid_input.py",
         "api/test_concurrency_api.py",  # storage/postgres/test_postgres_processes.py has its own
         "api/test_fork_api.py",
+        # megabytes of text; storage/postgres/test_postgres_limits.py has its own
+        "api/test_unusual_input.py::test_longest_text_is_stored_whole",
+        "api/test_unusual_input.py::test_update_of_long_memory_saves_ram",
+        "memory/consolidation/test_consolidate.py::test_strategies_differ",  # what is found, not how it is stored
         "memory/test_long_memories.py",  # megabytes of text
+        "cli/test_approval.py",  # what a person is shown; programs/test_programs.py approves on both engines
         "cli/test_commands.py",
         "cli/test_process.py",
         "hooks/test_hook_events.py",
@@ -73,7 +79,29 @@ ONE_ENGINE_WHEN_QUICK = (
         "programs/test_skills.py",
     )
 )
-MODEL = MiniLM()
+MAX_KNOWN_TOKENS = 60_000  # 90 MB
+MAX_KNOWN_CHARS = 1_000
+
+
+class CachedMiniLM(MiniLM):
+    """The bundled model; it reads a short text once, since tests repeat theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[str, TokenStates] = {}
+
+    def embed_tokens(self, texts: Sequence[str]) -> list[TokenStates]:
+        known = self._known
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        read = dict(zip(new, super().embed_tokens(new), strict=True))
+        found = [read[text] if text in read else known[text] for text in texts]
+        self._known |= {text: tokens for text, tokens in read.items() if len(text) <= MAX_KNOWN_CHARS}
+        if sum(len(tokens.ids) for tokens in self._known.values()) > MAX_KNOWN_TOKENS:
+            self._known = {}
+        return found
+
+
+MODEL = CachedMiniLM()
 
 
 def rounds(quick: int, full: int) -> int:
@@ -159,7 +187,7 @@ class PostgresEngine(Engine):
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses a store on both engines."""
-    where = metafunc.definition.path.relative_to(HERE).as_posix()
+    where = f"{metafunc.definition.path.relative_to(HERE).as_posix()}::{metafunc.function.__name__}"
     only = metafunc.definition.get_closest_marker("sqlite_only")
     if "engine" in metafunc.fixturenames and not where.startswith(ONE_ENGINE + ONE_ENGINE_WHEN_QUICK) and only is None:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")

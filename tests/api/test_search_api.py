@@ -248,7 +248,7 @@ def test_iterate_yields_every_memory_once(isolated: App, batch_size: int) -> Non
 
 
 def test_iterate_in_small_batches_repeats_nothing(isolated: App) -> None:
-    many = rounds(400, 1_000)
+    many = rounds(250, 1_000)
     fill(many)
     found = list(api.search_iter("deploy the database on friday", batch_size=20))
     assert is_falling([m.score for m in found])

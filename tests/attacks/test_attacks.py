@@ -17,7 +17,7 @@ from wait_tools import wait_until
 
 pytestmark = pytest.mark.sqlite_only("each server has a file of its own")
 SEED = 16
-QUICK_PERCENT = {"programs": 5, "values": 3}
+QUICK_PERCENT = {"programs": 3, "values": 2}
 THREADS = 4  # programs at once, each in a project of its own
 JAIL_GROUPS = {"files", "network", "processes"}  # what the layers of a jail decide
 Case = tuple[Attack, str]  # an attack and its engine

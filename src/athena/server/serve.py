@@ -54,6 +54,7 @@ MAX_CONNECTIONS = 2_000
 RESERVED_FILES_COUNT = 100  # file descriptors that are not for connections
 LISTEN_BACKLOG = 2_048
 CONSOLIDATION_CHECK_S = 60.0
+MCP_IMPORT_DELAY_S = 3.0  # it takes half a second of CPU; the first MCP connection does not wait for this
 DRAIN_TIMEOUT_S = 30  # for calls in flight when the server stops
 KEEP_ALIVE_TIMEOUT_S = 30
 MAX_DRAINED_BYTES = 2 * MAX_BODY_BYTES  # of a refused body, that are read so that the client sees the answer
@@ -283,7 +284,10 @@ class AthenaServer:
             app, home, self._http_api.metrics, _write_log_line, lambda: self.guard.is_draining
         )
         self._socket_paths.append(self._hook_server.path)
-        self.background_tasks: list[Callable[[], Coroutine[Any, Any, None]]] = [self._consolidate_periodically]
+        self.background_tasks: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            self._warm_up,
+            self._consolidate_periodically,
+        ]
         for listener in (*self._sockets, self._mcp_listener):
             listener.listen(LISTEN_BACKLOG)  # before write_info: a client that reads it may connect at once
         self._lock.write_info(
@@ -342,7 +346,6 @@ class AthenaServer:
     async def _run_lifespan(self, _: Any) -> AsyncIterator[None]:
         import numpy  # noqa: F401  # before the threads: two concurrent imports break it for good
 
-        start_in_thread(self._warm_up)
         await self._mcp_socket_server.start(self._mcp_listener)
         await self._hook_server.start()
         tasks = [asyncio.create_task(run_task()) for run_task in self.background_tasks]
@@ -353,12 +356,13 @@ class AthenaServer:
         await self._mcp_socket_server.close()
         await self._mcp_endpoint.close()
 
-    def _warm_up(self) -> None:
+    async def _warm_up(self) -> None:
         """Load the parts that the first calls need, the most urgent first."""
-        for load in (self._app.store.encoder.embedder.load, import_mcp_server):
-            with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
-                load()
+        with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
+            await start_in_thread(self._app.store.encoder.embedder.load)
         reembed_in_background(self._app.store)
+        await asyncio.sleep(MCP_IMPORT_DELAY_S)
+        await start_in_thread(import_mcp_server)
 
     @property
     def is_busy(self) -> bool:

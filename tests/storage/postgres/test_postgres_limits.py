@@ -23,6 +23,7 @@ from athena import api
 from athena.core.threads import run_sync
 from athena.errors import InvalidInput, Unavailable
 from athena.storage.database import Transaction
+from conftest import rounds
 from wait_tools import wait_until
 
 
@@ -34,8 +35,8 @@ def url(server: postgres.Server) -> str:
 def test_text_without_spaces_is_found(url: str) -> None:
     """It is one passage with more distinct words than a tsvector can hold."""
     with open_app(url) as app:
-        numbers = ",".join(str(i) for i in range(150_000))
-        letters = ",".join(f"{i:b}".replace("0", "ж").replace("1", "щ") * 12 for i in range(9_000))
+        numbers = ",".join(str(i) for i in range(rounds(30_000, 150_000)))
+        letters = ",".join(f"{i:b}".replace("0", "ж").replace("1", "щ") * 12 for i in range(rounds(1_500, 9_000)))
         for text, early in ((numbers, "1777"), (letters, letters.split(",")[5])):
             stored = call(app, "remember", content=text)
             assert call(app, "get_memory", memory_id=stored.id).content == text
