@@ -9,11 +9,20 @@ from athena.core.threads import run_in_thread
 from athena.discovery.entry import ToolEntry
 from athena.discovery.lexical import LexicalIndex
 from athena.discovery.query import weigh_stems
-from athena.discovery.vectors import TextEncoder, ToolTexts, ToolVectors, collect_texts, score_similarities
+from athena.discovery.vectors import (
+    TOKEN_WEIGHT,
+    TextEncoder,
+    ToolTexts,
+    ToolVectors,
+    collect_texts,
+    score_similarities,
+)
+from athena.embedding.embedder import QuestionEncoding
 
 NAME_MATCH_WEIGHT = 0.6
 USAGE_WEIGHT = 0.06  # small: it only decides between equals
-MIN_SIMILARITY_SCORE = 0.5  # for a tool that shares no word with the request
+MIN_SIMILARITY_SCORE = 0.3  # for a tool that shares no word with the request
+MAX_COMPARED_TOOLS = 64  # token by token
 MAX_CACHED_INDEXES = 8
 
 
@@ -46,26 +55,46 @@ class ToolFinder:
         index = await run_in_thread(self._get_index, entries)
         word_scores = index.lexical.compute_scores(request)
         vector_scores = [0.0] * len(entries)
+        comparison = None
         if not words_only:
             self.vectors.schedule_build(index.texts.texts_by_key)
-            similarities = await self.vectors.compute_similarities(request, index.texts.texts_by_key)
-            if similarities is not None:
-                vector_scores = score_similarities(similarities, index.texts).tolist()
+            comparison = await self.vectors.compare_request(request, index.texts.texts_by_key)
+            if comparison is not None:
+                vector_scores = score_similarities(comparison.similarities, index.texts).tolist()
         max_use = math.log1p(max(uses.values(), default=0)) or 1.0
         scored = []
-        for entry, lexical, vector, name_match, intent in zip(
-            entries,
-            word_scores,
-            vector_scores,
-            index.lexical.match_names(request),
-            index.lexical.score_intents(request),
-            strict=True,
+        for i, (entry, lexical, vector, name_match, intent) in enumerate(
+            zip(
+                entries,
+                word_scores,
+                vector_scores,
+                index.lexical.match_names(request),
+                index.lexical.score_intents(request),
+                strict=True,
+            )
         ):
             if lexical or vector > MIN_SIMILARITY_SCORE:
                 use = math.log1p(uses.get(entry.key, 0)) / max_use
-                score = lexical + NAME_MATCH_WEIGHT * name_match + intent + vector + USAGE_WEIGHT * use
-                scored.append((score, entry))
-        return [entry for _, entry in sorted(scored, key=lambda pair: -pair[0])]
+                scored.append((lexical + NAME_MATCH_WEIGHT * name_match + intent + vector + USAGE_WEIGHT * use, i))
+        scored.sort(key=lambda pair: -pair[0])
+        if comparison is not None:
+            scored = self._compare_first(scored, request, comparison.question, index)
+        return [entries[i] for _, i in scored]
+
+    def _compare_first(
+        self, scored: list[tuple[float, int]], request: str, question: QuestionEncoding, index: _ToolIndex
+    ) -> list[tuple[float, int]]:
+        """Compare the first tools with a request token by token, and rank these anew."""
+        first = scored[:MAX_COMPARED_TOOLS]
+        keys = [index.texts.own_keys[i] for _, i in first]
+        token_scores = self.vectors.compare_tokens(question, index.lexical.weigh_words(request), keys)
+        if token_scores is None:
+            return scored
+        again = [
+            (score + TOKEN_WEIGHT * float(token_score), i)
+            for (score, i), token_score in zip(first, token_scores, strict=True)
+        ]
+        return sorted(again, key=lambda pair: -pair[0]) + scored[MAX_COMPARED_TOOLS:]
 
     def warm_up(self, entries: tuple[ToolEntry, ...]) -> None:
         """Build the index and the vectors now rather than at the first search."""
