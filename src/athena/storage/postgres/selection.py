@@ -9,6 +9,7 @@ from athena.storage.database import Row, Transaction
 MAX_INDEX_DIMENSIONS = 4_000  # pgvector's own limit
 TRY_LOCK_SQL = "SELECT pg_try_advisory_lock(1098147941, %s)"  # "Athe", and the model's id
 BUILD_MEMORY_SETTING = "512MB"  # a graph that does not fit takes many times as long to build
+COUNT_SAMPLE_PASSAGES = 64  # from which the number of all is estimated
 
 
 class HnswIndex(NamedTuple):
@@ -96,3 +97,23 @@ class PostgresSelection(NamedTuple):
     def has_vector_size(self, row: Row) -> bool:
         """Return whether a row ends with a vector of this size, in the server's binary format."""
         return len(row[-1]) == 4 + 2 * self.dimensions
+
+
+async def estimate_passages(tx: Transaction, selection: PostgresSelection) -> int:
+    """Estimate how many passages have vectors of a selection's only model: counting all would take too long.
+
+    The index has them in the order of their hashes, so the largest of the first few tells how many there are.
+    """
+    samples = [
+        await tx.fetch_required(
+            f"""SELECT count(*), max(hash) FROM (SELECT hashint8(p.id)::bigint AS hash FROM passages p
+                    WHERE p.scope = {scope} AND p.model = {selection.models[0]} AND p.live = 1
+                    ORDER BY hashint8(p.id) LIMIT {COUNT_SAMPLE_PASSAGES}) AS sampled"""
+        )
+        for scope in selection.scopes
+    ]
+    hashes = 1 << 32
+    return sum(
+        count if count < COUNT_SAMPLE_PASSAGES else count * hashes // max(1, largest + hashes // 2)
+        for count, largest in samples
+    )

@@ -37,7 +37,7 @@ from athena.storage.postgres.formats import (
     unpack_cosines,
     unpack_numbers,
 )
-from athena.storage.postgres.selection import HnswIndex, PostgresSelection
+from athena.storage.postgres.selection import HnswIndex, PostgresSelection, estimate_passages
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 MAX_SCANNED_PASSAGES = 20_000  # of a project that is scanned and not searched with the graph
 SPREAD_SAMPLE_PASSAGES = 512  # from which the spread of all cosines is estimated
 MAX_EF_SEARCH = 1_000  # pgvector's own limit
+MIN_SHARE = 50  # nearest memories that each of several models contributes
 MAX_SCAN_TUPLES = 40_000  # passages, also of other projects, that a search of the graph may visit
 MAX_COMPARED_PASSAGES = 20_000  # of each scope, when duplicates are searched pair by pair
 CLAIM_LEASE_S = 60.0  # after which another process may claim a passage that still has no vector
@@ -248,11 +249,28 @@ class PostgresVectorIndex:
         if is_small or is_full:
             memories, cosines = await _scan_passages(tx, selection, vector, limit)
         else:
-            parts = selection.split_models()
-            hits = [await self._search_graph(tx, part, vector, limit, is_current=part is parts[0]) for part in parts]
-            memories, cosines = (np.concatenate(column) for column in zip(*hits, strict=True))
+            memories, cosines = await self._search_models(tx, selection, vector, limit)
         more, more_cosines = await _compute_cosines(tx, selection, vector, np.setdiff1d(found_by_text, memories))
         return VectorMatches(np.concatenate([memories, more]), np.concatenate([cosines, more_cosines]), mean, deviation)
+
+    async def _search_models(
+        self, tx: Transaction, selection: PostgresSelection, vector: "Floats", limit: int
+    ) -> "tuple[Ids, Floats]":
+        """Search the graph of each model for its share of the limit, so that two take no longer than one."""
+        import numpy as np  # slow to load
+
+        if len(selection.models) == 1:
+            return await self._search_graph(tx, selection, vector, limit, is_current=True)
+        parts = selection.split_models()
+        counts = [await estimate_passages(tx, part) for part in parts]
+        hits = []
+        for part, count in zip(parts, counts, strict=True):
+            share = max(MIN_SHARE, -(-limit * count // max(1, sum(counts))))
+            if count <= MAX_SCANNED_PASSAGES // 4:  # the graph of an earlier model has mostly dead entries in the end
+                hits.append(await _scan_passages(tx, part, vector, share))
+            else:
+                hits.append(await self._search_graph(tx, part, vector, share, is_current=part is parts[0]))
+        return np.concatenate([memories for memories, _ in hits]), np.concatenate([cosines for _, cosines in hits])
 
     async def _search_graph(
         self, tx: Transaction, selection: PostgresSelection, vector: "Floats", limit: int, *, is_current: bool
@@ -410,9 +428,10 @@ async def _select_token_passages(
 
 async def _estimate_spread(tx: Transaction, selection: PostgresSelection, vector: "Floats") -> tuple[float, float]:
     """Return the mean and the deviation of the cosines of all passages, from a sample of each scope."""
+    size = SPREAD_SAMPLE_PASSAGES // len(selection.models)
     samples = " UNION ALL ".join(
         f"""(SELECT 1 - (p.code <=> :vector::halfvec) AS cosine FROM passages p WHERE p.scope = {scope}
-             AND {part.model_condition} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {SPREAD_SAMPLE_PASSAGES})"""
+             AND {part.model_condition} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {size})"""
         for scope in selection.scopes
         for part in selection.split_models()
     )
