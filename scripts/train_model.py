@@ -8,8 +8,8 @@ The runs of all seeds are averaged and mixed into the published weights by `--sh
 and projection.npy, from which scripts/build_model.py builds what is shipped. docs/model.md has the figures.
 
 Even steps take questions of any kind with hard negatives; odd steps take whole stores, in which a word may be met
-by a neighbouring passage, as in the product. The loss adds up three contrastive ones (vectors; tokens as signs; both with
-shared words, weighted as the product weights them), and a term that holds vectors near the published ones.
+by a neighbouring passage, as in the product. The loss adds up three contrastive ones (vectors; tokens as signs;
+both with shared words, weighted as the product weights them), and a term that holds vectors near the published ones.
 """
 
 import argparse
@@ -156,7 +156,8 @@ def train(data: TrainingData, network: MiniLM, settings: Settings) -> MiniLM:
         losses.append(loss.detach())
         if step % 200 == 199:
             mean = torch.stack(losses[-200:]).mean().item()
-            print(f"seed {settings.seed}: step {step + 1}, loss {mean:.3f}, {time.monotonic() - started:.0f} s", flush=True)
+            seconds = time.monotonic() - started
+            print(f"seed {settings.seed}: step {step + 1}, loss {mean:.3f}, {seconds:.0f} s", flush=True)
     return network.eval()
 
 
@@ -187,8 +188,8 @@ def _compute_loss(
         anchor = data.anchor[indexes]
         return torch.where(anchor > 1, anchor * settings.document_anchor, anchor)
 
-    away_questions = 1 - (question_vectors * functional.normalize(data.question_vectors[questions].float(), dim=1)).sum(1)
-    away_passages = 1 - (passage_vectors * functional.normalize(data.passage_vectors[passages].float(), dim=1)).sum(1)
+    away_questions = _measure_distance(question_vectors, data.question_vectors[questions])
+    away_passages = _measure_distance(passage_vectors, data.passage_vectors[passages])
     loss = 0.5 * contrast(cosines, settings.vector_temperature)
     loss = loss + (to_anchor(right) * away_questions).mean() + (to_anchor(passages) * away_passages).mean()
     if with_window:
@@ -196,6 +197,10 @@ def _compute_loss(
     similarity, shared_words = _score_tokens(data, network, (states, ids, mask), passages, parts, has_stores, use_signs)
     loss = loss + 0.5 * contrast(similarity, settings.token_temperature)
     return loss + contrast(shared_words + 1.67 * cosines + 3 * similarity, settings.fused_temperature)
+
+
+def _measure_distance(vectors: Any, published_vectors: Any) -> Any:
+    return 1 - (vectors * functional.normalize(published_vectors.float(), dim=1)).sum(1)
 
 
 def _encode_passages(

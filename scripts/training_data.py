@@ -232,7 +232,8 @@ def _find_negatives(data: TrainingData, limits: Any) -> None:
         vectors = data.question_vectors[rows].float()
         score = vectors @ data.passage_vectors[first[store] : last[store]].float().T
         right_score = (vectors * data.passage_vectors[gold[rows]].float()).sum(1, keepdim=True).clamp_min(0.2)
-        wrong = ~_may_be_right(data, found, gold[rows], data.gold[rows]) & (score <= limits[rows][:, None] * right_score)
+        limit = limits[rows][:, None] * right_score
+        wrong = ~_may_be_right(data, found, gold[rows], data.gold[rows]) & (score <= limit)
         order = torch.argsort(-score, dim=1)
         data.near_negatives[rows] = _take_first(
             torch.gather(found, 1, order), torch.gather(wrong, 1, order), HARD_NEGATIVES
@@ -248,12 +249,11 @@ def _may_be_right(data: TrainingData, found: Any, right: Any, gold: Any) -> Any:
 
 def _take_first(found: Any, allowed: Any, count: int) -> Any:
     """Return the first `count` allowed columns of each row, padded with -1."""
-    count = min(count, found.shape[1])
-    rank = torch.where(allowed, torch.arange(found.shape[1], device=found.device)[None], found.shape[1])
-    values, order = rank.topk(count, dim=1, largest=False)
-    taken = torch.where(values < found.shape[1], torch.gather(found, 1, order), -1)
-    missing = torch.full((len(found), HARD_NEGATIVES - count), -1, device=found.device)
-    return torch.cat([taken, missing], 1) if count < HARD_NEGATIVES else taken
+    width = found.shape[1]
+    rank = torch.where(allowed, torch.arange(width, device=found.device)[None], width)
+    values, order = rank.topk(min(count, width), dim=1, largest=False)
+    taken = torch.where(values < width, torch.gather(found, 1, order), -1)
+    return functional.pad(taken, (0, count - taken.shape[1]), value=-1)
 
 
 def _compute_idf(rows: list[list[int]]) -> Any:

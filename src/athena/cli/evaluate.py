@@ -210,8 +210,9 @@ def load_jsonl(file: Path) -> list[Collection]:
             name = str(row.get("store", ""))
             collection = collections.setdefault(name, Collection(name, [], []))
             if "question" in row:
-                gold = frozenset(map(str, row["gold"]))
-                collection.questions.append(EvaluationQuestion(row["question"], gold, str(row.get("category", "all"))))
+                if gold := frozenset(map(str, row["gold"])):  # a question without an answer has no rank to measure
+                    category = str(row.get("category", "all"))
+                    collection.questions.append(EvaluationQuestion(row["question"], gold, category))
             else:
                 facts = {name: row[name] for name in ("session", "speaker", "role", "date") if row.get(name)}
                 collection.items.append(CollectionItem(str(row["id"]), row["text"], **facts))
