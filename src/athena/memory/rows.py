@@ -17,7 +17,7 @@ MEMORY_COLUMNS = (
     " m.author, m.private"
 )
 MEMORY_COLUMN_COUNT = 12
-MAX_ANSWER_CHARS = 100_000_000  # of the memories of one answer together, each of which may have millions
+MAX_ANSWER_CHARS = 100_000_000  # of the texts of one answer together, each of which may have millions
 BOUNDED_BATCH_ROWS = 20
 FROM_MEMORIES = "FROM memories m JOIN scopes s ON s.id = m.scope"
 SELECT_ROWS_SQL = f"SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}"
@@ -109,8 +109,26 @@ async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:
     return [row[0] for row in found]
 
 
+class AnswerBudget:
+    """The characters that one answer may still read; `what` and `hint` are for the error."""
+
+    def __init__(self, what: str = "these memories", hint: str = "ask for fewer at once, with k") -> None:
+        self._what, self._hint = what, hint
+        self._chars_left = MAX_ANSWER_CHARS
+
+    def spend(self, rows: list[Row], *earlier: dict[int, Any]) -> None:
+        """Count the texts of rows; where all are too long together, empty `rows` and `earlier`, and raise."""
+        self._chars_left -= sum(len(value) for row in rows for value in row if isinstance(value, str))
+        if self._chars_left < 0:
+            rows.clear()  # else the error's frames would keep the texts
+            for texts in earlier:
+                texts.clear()
+            problem = f"{self._what} have more than {MAX_ANSWER_CHARS:,} characters together"
+            raise LimitExceeded(problem, hint=self._hint)
+
+
 async def list_newest_memories(tx: Transaction, criteria: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    timed = await list_memories_by_time(tx, criteria, limit, offset, max_chars=MAX_ANSWER_CHARS)
+    timed = await list_memories_by_time(tx, criteria, limit, offset, budget=AnswerBudget())
     return [memory for _, memory in timed]
 
 
@@ -122,11 +140,11 @@ async def list_memories_by_time(
     *,
     oldest: bool = False,
     longest: int | None = None,
-    max_chars: int | None = None,
+    budget: AnswerBudget | None = None,
 ) -> list[tuple[float, Memory]]:
     """Return memories with the time they happened, the newest first, or the oldest.
 
-    `longest` and `max_chars` are those of `fetch_memories`.
+    `longest` and `budget` are those of `fetch_memories`.
     """
     order = "ASC" if oldest else "DESC"
     scope_ids = await scopes.fetch_visible_ids(tx, criteria.scope)
@@ -143,7 +161,7 @@ async def list_memories_by_time(
     timed.sort(reverse=not oldest)
     page = timed[offset : offset + limit]  # only these are read, since each may be long
     ids = [memory_id for _, memory_id in page]
-    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, max_chars=max_chars)
+    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, budget=budget)
     return [(happened, memories[memory_id]) for happened, memory_id in page]
 
 
@@ -154,11 +172,11 @@ async def fetch_memories(
     *,
     include_deleted: bool = False,
     longest: int | None = None,
-    max_chars: int | None = None,
+    budget: AnswerBudget | None = None,
 ) -> dict[int, Memory]:
     """Return memories of these scopes by id, with `include_deleted` also deleted ones.
 
-    `longest` is how much of each text is read. Where all have more than `max_chars`, it raises before it has read them.
+    `longest` is how much of each text is read. With a `budget` it reads few at a time, and raises where it is spent.
     """
     columns = (
         MEMORY_COLUMNS if longest is None else MEMORY_COLUMNS.replace("m.content", "substr(m.content, 1, :longest)")
@@ -166,8 +184,7 @@ async def fetch_memories(
     cut = {} if longest is None else {"longest": longest}
     live_condition = "" if include_deleted else "AND m.deleted IS NULL"
     memories: dict[int, Memory] = {}
-    chars, ids = 0, list(ids)
-    for batch in split_batches(ids, 500 if max_chars is None else BOUNDED_BATCH_ROWS):
+    for batch in split_batches(list(ids), 500 if budget is None else BOUNDED_BATCH_ROWS):
         placeholders, bound = bind_list("id", batch)
         rows = await tx.fetch(
             f"""SELECT {columns} {FROM_MEMORIES}
@@ -175,14 +192,9 @@ async def fetch_memories(
             **bound,
             **cut,
         )
+        if budget is not None:
+            budget.spend(rows, memories)
         memories |= {row[0]: memory_from_row(row) for row in rows}
-        chars += sum(len(row[2]) + len(row[5]) for row in rows)
-        if max_chars is not None and chars > max_chars:
-            rows.clear()  # else the error's frames would keep the texts
-            memories.clear()
-            raise LimitExceeded(
-                f"these memories have more than {max_chars:,} characters together", hint="ask for fewer at once, with k"
-            )
     return memories
 
 
