@@ -46,6 +46,7 @@ class Query(NamedTuple):
     min_score: float = 0.0
     understand_time: bool = False
     explain: bool = False
+    longest: int | None = None  # how much of each text is read
 
 
 async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
@@ -109,7 +110,8 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     positions = range(query.offset, min(query.offset + query.limit, good_count))
     page = [(top, i) if i < len(top.memories) else (rest, i - len(top.memories)) for i in positions]
     ids = [int(part.memories[i]) for part, i in page]
-    memories = await rows.fetch_memories(tx, candidates.scopes, ids, max_chars=rows.MAX_ANSWER_CHARS)
+    budget = rows.AnswerBudget() if query.longest is None else None
+    memories = await rows.fetch_memories(tx, candidates.scopes, ids, longest=query.longest, budget=budget)
     ids_in_rest = [memory_id for memory_id, (part, _) in zip(ids, page, strict=True) if part is rest]
     contradicted |= await _find_contradicted(tx, query, candidates.scopes, ids_in_rest)
     hits = [

@@ -1,4 +1,4 @@
-"""SQL of memories: rows, tags, links and the queue of rows to index. Every read names the scopes it may see."""
+"""SQL of memories: rows, tags and the queue of rows to index. Every read names the scopes it may see."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ MEMORY_COLUMNS = (
     " m.author, m.private"
 )
 MEMORY_COLUMN_COUNT = 12
-MAX_ANSWER_CHARS = 100_000_000  # of the memories of one answer together, each of which may have millions
+MAX_ANSWER_CHARS = 100_000_000  # of the texts of one answer together, each of which may have millions
 BOUNDED_BATCH_ROWS = 20
 FROM_MEMORIES = "FROM memories m JOIN scopes s ON s.id = m.scope"
 SELECT_ROWS_SQL = f"SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}"
@@ -109,8 +109,26 @@ async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:
     return [row[0] for row in found]
 
 
+class AnswerBudget:
+    """The characters that one answer may still read; `what` and `hint` are for the error."""
+
+    def __init__(self, what: str = "these memories", hint: str = "ask for fewer at once, with k") -> None:
+        self._what, self._hint = what, hint
+        self._chars_left = MAX_ANSWER_CHARS
+
+    def spend(self, rows: list[Row], *earlier: dict[int, Any]) -> None:
+        """Count the texts of rows; where all are too long together, empty `rows` and `earlier`, and raise."""
+        self._chars_left -= sum(len(value) for row in rows for value in row if isinstance(value, str))
+        if self._chars_left < 0:
+            rows.clear()  # else the error's frames would keep the texts
+            for texts in earlier:
+                texts.clear()
+            problem = f"{self._what} have more than {MAX_ANSWER_CHARS:,} characters together"
+            raise LimitExceeded(problem, hint=self._hint)
+
+
 async def list_newest_memories(tx: Transaction, criteria: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    timed = await list_memories_by_time(tx, criteria, limit, offset, max_chars=MAX_ANSWER_CHARS)
+    timed = await list_memories_by_time(tx, criteria, limit, offset, budget=AnswerBudget())
     return [memory for _, memory in timed]
 
 
@@ -122,11 +140,11 @@ async def list_memories_by_time(
     *,
     oldest: bool = False,
     longest: int | None = None,
-    max_chars: int | None = None,
+    budget: AnswerBudget | None = None,
 ) -> list[tuple[float, Memory]]:
     """Return memories with the time they happened, the newest first, or the oldest.
 
-    `longest` and `max_chars` are those of `fetch_memories`.
+    `longest` and `budget` are those of `fetch_memories`.
     """
     order = "ASC" if oldest else "DESC"
     scope_ids = await scopes.fetch_visible_ids(tx, criteria.scope)
@@ -143,7 +161,7 @@ async def list_memories_by_time(
     timed.sort(reverse=not oldest)
     page = timed[offset : offset + limit]  # only these are read, since each may be long
     ids = [memory_id for _, memory_id in page]
-    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, max_chars=max_chars)
+    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, budget=budget)
     return [(happened, memories[memory_id]) for happened, memory_id in page]
 
 
@@ -154,11 +172,11 @@ async def fetch_memories(
     *,
     include_deleted: bool = False,
     longest: int | None = None,
-    max_chars: int | None = None,
+    budget: AnswerBudget | None = None,
 ) -> dict[int, Memory]:
     """Return memories of these scopes by id, with `include_deleted` also deleted ones.
 
-    `longest` is how much of each text is read. Where all have more than `max_chars`, it raises before it has read them.
+    `longest` is how much of each text is read. With a `budget` it reads few at a time, and raises where it is spent.
     """
     columns = (
         MEMORY_COLUMNS if longest is None else MEMORY_COLUMNS.replace("m.content", "substr(m.content, 1, :longest)")
@@ -166,8 +184,7 @@ async def fetch_memories(
     cut = {} if longest is None else {"longest": longest}
     live_condition = "" if include_deleted else "AND m.deleted IS NULL"
     memories: dict[int, Memory] = {}
-    chars, ids = 0, list(ids)
-    for batch in split_batches(ids, 500 if max_chars is None else BOUNDED_BATCH_ROWS):
+    for batch in split_batches(list(ids), 500 if budget is None else BOUNDED_BATCH_ROWS):
         placeholders, bound = bind_list("id", batch)
         rows = await tx.fetch(
             f"""SELECT {columns} {FROM_MEMORIES}
@@ -175,14 +192,9 @@ async def fetch_memories(
             **bound,
             **cut,
         )
+        if budget is not None:
+            budget.spend(rows, memories)
         memories |= {row[0]: memory_from_row(row) for row in rows}
-        chars += sum(len(row[2]) + len(row[5]) for row in rows)
-        if max_chars is not None and chars > max_chars:
-            rows.clear()  # else the error's frames would keep the texts
-            memories.clear()
-            raise LimitExceeded(
-                f"these memories have more than {max_chars:,} characters together", hint="ask for fewer at once, with k"
-            )
     return memories
 
 
@@ -454,90 +466,12 @@ async def reset_strength(tx: Transaction, scope: Scope) -> None:
     )
 
 
-async def insert_link(tx: Transaction, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
-    """Link two memories; return False if they were linked already."""
-    inserted = await tx.execute(
-        """INSERT INTO links (scope, memory, other, relation, at) VALUES (:scope, :memory, :other, :relation, :at)
-           ON CONFLICT (scope, memory, other, relation) DO NOTHING""",
-        scope=scope,
-        memory=memory,
-        other=other,
-        relation=relation,
-        at=at,
-    )
-    quoted = await tx.fetch_one("SELECT private FROM memories WHERE id = :id", id=other)
-    await add_marks(tx, memory, quoted[0] if quoted and relation == QUOTES_RELATION else "")
-    await add_marks(tx, other, "")  # the relation is a text, and both memories show it
-    return inserted > 0
-
-
 async def add_marks(tx: Transaction, memory: int, marks: str) -> None:
     """Add private marks to a memory, and those of the run that writes."""
     if marks := privacy.add_current_marks(marks):
         row = await tx.fetch_one("SELECT private FROM memories WHERE id = :id", id=memory)
         joined = privacy.join_marks([*marks.split(), *(row[0].split() if row else ())])
         await tx.execute("UPDATE memories SET private = :private WHERE id = :id", private=joined, id=memory)
-
-
-async def has_live_link(tx: Transaction, scope: int, memory: int, relation: str) -> bool:
-    """Return whether a memory has a link of this relation to a live memory."""
-    row = await tx.fetch_one(
-        """SELECT 1 FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
-           WHERE l.scope = :scope AND l.memory = :memory AND l.relation = :relation AND m.deleted IS NULL LIMIT 1""",
-        scope=scope,
-        memory=memory,
-        relation=relation,
-    )
-    return row is not None
-
-
-async def list_linked_ids(tx: Transaction, scope: int, memory: int, relation: str) -> list[int]:
-    """Return the memories that a memory links to with this relation."""
-    rows = await tx.fetch(
-        "SELECT other FROM links WHERE scope = :scope AND memory = :memory AND relation = :relation ORDER BY other",
-        scope=scope,
-        memory=memory,
-        relation=relation,
-    )
-    return [row[0] for row in rows]
-
-
-async def delete_link(tx: Transaction, scope: int, memory: int, other: int, relation: str) -> None:
-    await tx.execute(
-        "DELETE FROM links WHERE scope = :scope AND memory = :memory AND other = :other AND relation = :relation",
-        scope=scope,
-        memory=memory,
-        other=other,
-        relation=relation,
-    )
-
-
-async def list_quoting_rows(tx: Transaction, memory: int) -> list[tuple[int, int]]:
-    """Return scope and id of each row that repeats a memory's text: now, in its history, or as a merged duplicate."""
-    rows = await tx.fetch(
-        """SELECT l.scope, l.memory FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.memory
-           WHERE l.other = :memory
-             AND (l.relation IN (:now, :before) OR (l.relation = :merged AND m.deleted IS NOT NULL))""",
-        memory=memory,
-        now=QUOTES_RELATION,
-        before=QUOTED_BEFORE_RELATION,
-        merged=MERGED_INTO,
-    )
-    return [(scope, memory_id) for scope, memory_id in rows]
-
-
-async def list_links(tx: Transaction, scope_ids: list[int], memory: int) -> list[tuple[str, int, str]]:
-    """Return relation, id and hash of each memory that is linked to or from this one."""
-    visible = join_ids(scope_ids)
-    rows = await tx.fetch(
-        f"""SELECT l.relation, m.id, m.hash FROM links l JOIN memories m
-              ON m.id = CASE WHEN l.memory = :memory THEN l.other ELSE l.memory END
-            WHERE l.scope IN ({visible}) AND :memory IN (l.memory, l.other) AND m.deleted IS NULL
-            AND m.scope IN ({visible})
-            ORDER BY l.at, m.id""",
-        memory=memory,
-    )
-    return [(relation, memory_id, short_hash) for relation, memory_id, short_hash in rows]
 
 
 async def enqueue_memory(tx: Transaction, scope: int, memory: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from athena.core.hashing import hash_text
 from athena.core.values import Page, Scope
 from athena.errors import NotFound
-from athena.memory import history_rows, write
+from athena.memory import history_rows, link_rows, write
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import rows as consolidation_rows
 from athena.memory.consolidation.read import INPUT_KINDS
@@ -97,12 +97,12 @@ async def _update_quotes(tx: Transaction, scope_id: int, pattern_id: int, quotes
 
     Memories that only its history quotes stay linked by another relation, so that purging them reaches the history.
     """
-    for memory_id in await memory_rows.list_linked_ids(tx, scope_id, pattern_id, QUOTES_RELATION):
+    for memory_id in await link_rows.list_linked_ids(tx, scope_id, pattern_id, QUOTES_RELATION):
         if memory_id not in quotes:
-            await memory_rows.delete_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION)
-            await memory_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTED_BEFORE_RELATION, now)
+            await link_rows.delete_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION)
+            await link_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTED_BEFORE_RELATION, now)
     for memory_id in quotes:
-        await memory_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION, now)
+        await link_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION, now)
 
 
 async def browse_patterns(

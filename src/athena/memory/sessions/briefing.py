@@ -23,6 +23,7 @@ from athena.memory.documents import ingest
 from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.events import clean_session_id
 from athena.memory.sessions.select import (
+    MAX_ANALYSED_CHARS,
     MIN_SHARED_WORDS,
     BriefingItem,
     find_specific_words,
@@ -169,9 +170,9 @@ async def _read_sources(
         await sessions_rows.fetch_last_briefing_id(tx, scope, session) if session else 0,
         [(memory_values.task_from_memory(row, unfinished, now), row.author) for row in rows],
         await _fetch_episodes(tx, scope, session),
-        await sessions_rows.list_tagged_memories(tx, memory_scope, IMPORTANT_TAGS, MAX_TAGGED),
+        await sessions_rows.list_tagged_memories(tx, memory_scope, IMPORTANT_TAGS, MAX_TAGGED, MAX_ANALYSED_CHARS),
         await memory_rows.list_memories_by_time(
-            tx, Filter(memory_scope, excluded_type=ingest.DOCUMENT_TYPE), 3 * MAX_NEWEST
+            tx, Filter(memory_scope, excluded_type=ingest.DOCUMENT_TYPE), 3 * MAX_NEWEST, longest=MAX_ANALYSED_CHARS
         ),
     )
 
@@ -207,7 +208,9 @@ async def _fetch_episodes(tx: Transaction, scope: Scope, session: str | None) ->
     """Return session summaries, the newest first, until enough other sessions are covered; idle ones do not count."""
     episodes: list[tuple[float, Memory]] = []
     for page in range(MAX_EPISODE_PAGES):
-        rows = await sessions_rows.list_episodes(tx, scope, EPISODE_PAGE_SIZE, page * EPISODE_PAGE_SIZE)
+        rows = await sessions_rows.list_episodes(
+            tx, scope, EPISODE_PAGE_SIZE, page * EPISODE_PAGE_SIZE, MAX_ANALYSED_CHARS
+        )
         episodes += [(at, episode) for at, episode in rows if not episode.metadata.get(IDLE_KEY)]
         names = {_get_session_name(episode) for _, episode in episodes}
         if len(rows) < EPISODE_PAGE_SIZE or len(names - {session}) >= MAX_SESSIONS:
@@ -353,7 +356,8 @@ async def _replace_contradicted(scope: Scope, items: list[BriefingItem], tx: Tra
         newer_ids = await topic_rows.fetch_contradictions(tx, scope_ids, memory_ids) if memory_ids else {}
         if not newer_ids:
             break
-        newer = await memory_rows.fetch_memories(tx, scope_ids, {ids[-1] for ids in newer_ids.values()})
+        newest_ids = {ids[-1] for ids in newer_ids.values()}
+        newer = await memory_rows.fetch_memories(tx, scope_ids, newest_ids, longest=MAX_ANALYSED_CHARS)
         replaced = [_pick_replacement(item, newer_ids, newer) for item in items]
         items = merge_items([item for item in replaced if item is not None])
     return items
@@ -395,7 +399,7 @@ async def list_briefing_log(
 
     async def read_page(tx: Transaction) -> Page[Injection]:
         session = clean_session_id(session_id) if session_id else None
-        rows = await sessions_rows.list_briefing_log(tx, scope, session, limit, offset)
+        rows = await sessions_rows.list_briefing_log(tx, scope, session, limit, offset, MAX_ANALYSED_CHARS)
         entries = [
             Injection(
                 at, row_session, event, int(memory_id), memory.hash if memory else None,
