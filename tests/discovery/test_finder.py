@@ -215,7 +215,7 @@ def test_token_signs_are_stored(tmp_path: Path) -> None:
         vectors.stop()
     question = MODEL.encode_question("my kitten is hungry")
     words = [(3, 9, 1.0), (13, 19, 1.0)]
-    built, loaded = (vectors.compare_tokens(question, words, texts.own_keys) for vectors in (first, second))
+    built, loaded = (vectors.compare_tokens(question, words, texts.token_keys) for vectors in (first, second))
     assert built is not None
     assert loaded is not None
     assert loaded.tolist() == built.tolist()

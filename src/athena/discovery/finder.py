@@ -21,7 +21,7 @@ from athena.embedding.embedder import QuestionEncoding
 
 NAME_MATCH_WEIGHT = 0.6
 USAGE_WEIGHT = 0.06  # small: it only decides between equals
-MIN_SIMILARITY_SCORE = 0.3  # for a tool that shares no word with the request
+MIN_SIMILARITY_SCORE = 0.09  # for a tool that shares no word with the request
 MAX_COMPARED_TOOLS = 64  # token by token
 MAX_CACHED_INDEXES = 8
 
@@ -53,29 +53,25 @@ class ToolFinder:
         if not weigh_stems(request):
             return []
         index = await run_in_thread(self._get_index, entries)
-        word_scores = index.lexical.compute_scores(request)
-        vector_scores = [0.0] * len(entries)
+        word_scores, coverage = index.lexical.compute_scores(request)
         comparison = None
         if not words_only:
             self.vectors.schedule_build(index.texts.texts_by_key)
             comparison = await self.vectors.compare_request(request, index.texts.texts_by_key)
-            if comparison is not None:
-                vector_scores = score_similarities(comparison.similarities, index.texts).tolist()
+        if comparison is None:
+            vector_scores, coverage = [0.0] * len(entries), 1.0
+        else:
+            vector_scores = score_similarities(comparison.similarities, index.texts).tolist()
+        name_matches, intents = index.lexical.match_names(request), index.lexical.score_intents(request)
         max_use = math.log1p(max(uses.values(), default=0)) or 1.0
         scored = []
-        for i, (entry, lexical, vector, name_match, intent) in enumerate(
-            zip(
-                entries,
-                word_scores,
-                vector_scores,
-                index.lexical.match_names(request),
-                index.lexical.score_intents(request),
-                strict=True,
-            )
-        ):
-            if lexical or vector > MIN_SIMILARITY_SCORE:
+        for i, entry in enumerate(entries):
+            if word_scores[i] or vector_scores[i] > MIN_SIMILARITY_SCORE:
                 use = math.log1p(uses.get(entry.key, 0)) / max_use
-                scored.append((lexical + NAME_MATCH_WEIGHT * name_match + intent + vector + USAGE_WEIGHT * use, i))
+                by_words = word_scores[i] + NAME_MATCH_WEIGHT * name_matches[i] + intents[i] + USAGE_WEIGHT * use
+                scored.append(
+                    (coverage * by_words + vector_scores[i], i)
+                )  # if no tool has the words, similarity decides
         scored.sort(key=lambda pair: -pair[0])
         if comparison is not None:
             scored = self._compare_first(scored, request, comparison.question, index)
@@ -86,7 +82,7 @@ class ToolFinder:
     ) -> list[tuple[float, int]]:
         """Compare the first tools with a request token by token, and rank these anew."""
         first = scored[:MAX_COMPARED_TOOLS]
-        keys = [index.texts.own_keys[i] for _, i in first]
+        keys = [index.texts.token_keys[i] for _, i in first]
         token_scores = self.vectors.compare_tokens(question, index.lexical.weigh_words(request), keys)
         if token_scores is None:
             return scored

@@ -82,15 +82,20 @@ class LexicalIndex:
                     postings = self._postings.setdefault(stem, {})
                     postings[index] = postings.get(index, 0.0) + frequency
 
-    def compute_scores(self, request: str) -> list[float]:
-        """Return the BM25 score of each entry for a request, with the best as 1 and no shared word as 0."""
+    def compute_scores(self, request: str) -> tuple[list[float], float]:
+        """Return the BM25 score of each entry for a request, with the best as 1 and no shared word as 0.
+
+        Also return the share of the request, by the weights of its words, that the best entry has.
+        """
         scores = [0.0] * self._count
+        total = 0.0
         for stem, stem_weight in weigh_stems(request).items():
-            weight = stem_weight * self._compute_idf(stem) * (BM25_K1 + 1)
+            weight = stem_weight * self._compute_idf(stem)
+            total += weight
             for index, frequency in self._postings.get(stem, {}).items():
                 scores[index] += weight * frequency / (frequency + BM25_K1)
-        best = max(scores, default=0.0) or 1.0
-        return [score / best for score in scores]
+        best = max(scores, default=0.0)
+        return ([score / best for score in scores], best / total) if best else (scores, 0.0)
 
     def weigh_words(self, request: str) -> list[tuple[int, int, float]]:
         """Return the start and the end of each word of a request, and how much it says about the tool."""

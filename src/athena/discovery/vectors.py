@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Scores of one standard deviation of similarity; the best tool by words has 1.
-SIMILARITY_WEIGHT = 0.25  # of the tool's definition or its phrases, whichever is more similar
-TOKEN_WEIGHT = 0.08  # of its definition, token by token
+# Scores of one standard deviation of similarity; a tool that has all words of the request has nearly 1.
+SIMILARITY_WEIGHT = 0.07  # of the tool's definition and phrases
+OWN_SIMILARITY_WEIGHT = 0.09  # the same for an operation that declares its phrases: they are certainly for it
+TOKEN_WEIGHT = 0.02  # of the definition, token by token, for all other tools
+PHRASE_SHARE = 0.67  # of phrases from phrases.txt, beside the definition
 BUILD_DELAY_S = 1.0  # a process that exits sooner need not build vectors
 VECTOR_BATCH_SIZE = 16  # small, since closing the store waits for the batch in progress
 MAX_WRITER_WAIT_S = 10.0  # how long writers may hold up a batch
@@ -35,9 +37,10 @@ class ToolTexts(NamedTuple):
     """The texts of a set of tools that the model encodes."""
 
     texts_by_key: dict[str, str]
-    own_keys: list[str]  # of each tool's definition
-    own_indexes: list[int]
+    own_indexes: list[int]  # of each tool's definition
     phrase_indexes: list[list[int]]  # of each tool's phrases, padded with -1 to one length
+    declares_phrases: list[bool]  # whether the tool itself does, rather than phrases.txt by its name
+    token_keys: list[str]  # of the text of each tool that is compared token by token; empty for none
 
 
 def collect_texts(entries: tuple[ToolEntry, ...], vectors: "ToolVectors") -> ToolTexts:
@@ -55,7 +58,10 @@ def collect_texts(entries: tuple[ToolEntry, ...], vectors: "ToolVectors") -> Too
     phrases = [[add_text(phrase) for phrase in find_phrases(entry)] for entry in entries]
     width = max(2, *map(len, phrases), 0)
     keys = list(texts_by_key)
-    return ToolTexts(texts_by_key, [keys[i] for i in own], own, [row + [-1] * (width - len(row)) for row in phrases])
+    padded = [row + [-1] * (width - len(row)) for row in phrases]
+    declares = [entry.declares_phrases for entry in entries]
+    token_keys = ["" if is_declared else keys[i] for i, is_declared in zip(own, declares, strict=True)]
+    return ToolTexts(texts_by_key, own, padded, declares, token_keys)
 
 
 def to_model_text(entry: ToolEntry) -> str:
@@ -73,8 +79,12 @@ def score_similarities(similarities: "NDArray[Any]", texts: ToolTexts) -> "NDArr
     second, first = np.partition(padded[texts.phrase_indexes], -2, axis=1)[:, -2:].T
     with np.errstate(invalid="ignore"):
         phrases = np.where(np.isfinite(second), (first + second) / 2, first)
-    phrases[~np.isfinite(phrases)] = np.nan
-    scores: NDArray[Any] = SIMILARITY_WEIGHT * to_z_scores(np.fmax(similarities[texts.own_indexes], phrases))
+    own = similarities[texts.own_indexes]
+    phrases = np.where(np.isfinite(phrases), phrases, own)
+    mixed = own + PHRASE_SHARE * (phrases - own)
+    pooled = np.where(texts.declares_phrases, np.fmax(own, phrases), mixed)
+    weights = np.where(texts.declares_phrases, OWN_SIMILARITY_WEIGHT, SIMILARITY_WEIGHT)
+    scores: NDArray[Any] = weights * to_z_scores(pooled)
     return scores
 
 
