@@ -491,6 +491,18 @@ REPEATED_NAMES = [
     "sessionid=",
     "cookie: a=b; ",
     "auth=('a', '",
+    "user,password\n",
+    "user,password\nbob,x",
+    "password|a|",
+    "a\tpassword\tb\n",
+    "passwords:\n- ",
+    'passwords = ["',
+    "\n- passwords: abc",
+    "'mysql', '-p', ",
+    "setenv PASSWORD ",
+    "passphrase: correct horse ",
+    "ｐａｓｓ＝",
+    "\\075",
 ]
 
 

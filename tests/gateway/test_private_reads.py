@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from gateway_tools import GatewayApp, open_gateway_app, server_entry
 
+from athena.core.threads import run_sync
 from athena.errors import InvalidInput
 from athena.gateway.config import read_foreign_entries, validate_entry
+from athena.storage.database import Transaction
 from conftest import FULL
+from wait_tools import wait_until
 
 READ = "text = ''.join(documents.get_document(source='notes.md'))"
 SEND = "out.echo(text=text)"
@@ -118,6 +121,11 @@ PATHS = {
         "try:\n    memory.forget_by_tag(tags=['0T'], expect=99)\nexcept Exception as error:\n"
         f"    text = str(error)\n{SEND}",
     ),
+    "words that a document has": (
+        ["memory.remember_batch(items=[{'content': word, 'tags': ['mine']} for word in ('purple', 'green')])"],
+        "hits = memory.recall(query='purple green', tags=['mine'], explain=True)\n"
+        f"text = str([(hit['content'], hit['why']['words']) for hit in hits])\n{SEND}",
+    ),
     "error of a run": ([f"{READ}\n1 / 0"], f"text = str(code.list_runs())\n{SEND}"),
 }
 ENGINES = ("monty", "python")
@@ -172,6 +180,14 @@ COPIES: dict[str, tuple[list[str], tuple[str, dict[str, Any]], str]] = {
         ("consolidate", {}),
         "text = str(consolidation.list_patterns())",
     ),
+    "importance of a memory": (
+        [
+            f"{READ}\nmemory.remember(content='the bit number 7 is on.' if text[0] == 'T' else 'x')",
+            "memory.remember(content='The bit number 7 is on', tags=['bits'])",
+        ],
+        ("consolidate", {}),
+        "text = str(memory.search_by_tag(tags=['bits'])[0]['importance'])",
+    ),
     "work of a session": (
         [f"{READ}\nevents.record_event(event_type='edit', content='edit ' + text, session_id='s')"],
         ("learn", {"session_id": "s", "messages": [{"role": "user", "text": "go on"}]}),
@@ -188,6 +204,63 @@ def test_copies_keep_marks(gateway: GatewayApp, path: str) -> None:
     gateway.call(operation, **arguments)
     done = gateway.run(f"{code}\n{SEND}", workspace="w")
     assert done.status == "needs_approval", (done.error, done.result)
+
+
+BITS = "bits = ''.join(format(byte, '08b') for byte in (text * 9).encode())\n"
+FOUND = "ids = {m['content']: m['id'] for m in memory.search_by_tag(tags=['bits'], k=1000)}\n"
+ITEMS = "memory.remember_batch(items=[{'content': f'bit {i}', 'tags': ['bits']} for i in range(150)])"
+# What is left of many things tells which ones a run removed or changed: (an unmarked program, what a marked one does).
+REMOVALS = {
+    "memories": (
+        ITEMS,
+        f"{FOUND}memory.forget_batch(memory_ids=[ids[f'bit {{i}}'] for i in range(150) if bits[i] == '0'])",
+    ),
+    "tags": (
+        ITEMS,
+        f"{FOUND}for i in range(150):\n    if bits[i] == '0':\n"
+        "        memory.update_memory(memory_id=ids[f'bit {i}'], tags=['gone'])",
+    ),
+    "tasks": (
+        "for i in range(110):\n    tasks.create_task(title=f't {i}')",
+        "for i, task in enumerate(tasks.list_tasks(limit=200)):\n    if bits[i] == '0':\n"
+        "        tasks.complete_task(task_id=task['id'])",
+    ),
+    "observations": (
+        "names = [f'o {i}' for i in range(150)]\n"
+        "graph.create_entities(entities=[{'name': 'n', 'entityType': 't', 'observations': names}])",
+        "names = [f'o {i}' for i in range(150) if bits[i] == '0']\n"
+        "graph.delete_observations(deletions=[{'entityName': 'n', 'observations': names}])",
+    ),
+    "relations": (
+        "graph.create_relations(relations=[{'from': 'a', 'to': f'b{i}', 'relationType': 'r'} for i in range(150)])",
+        "gone = [{'from': 'a', 'to': f'b{i}', 'relationType': 'r'} for i in range(150) if bits[i] == '0']\n"
+        "graph.delete_relations(relations=gone)",
+    ),
+    "files": (
+        "for i in range(150):\n    workspace.write(path=str(i), content='', workspace='w2')",
+        "for i in range(150):\n    if bits[i] == '0':\n        workspace.delete(path=str(i), workspace='w2')",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", REMOVALS)
+def test_marked_run_tells_little_by_what_it_removes(gateway: GatewayApp, path: str) -> None:
+    earlier, code = REMOVALS[path]
+    assert gateway.run(earlier, workspace="a", engine="python").error is None
+    done = gateway.run(f"{READ}\n{BITS}{code}", workspace="b", engine="python")
+    assert done.error is not None
+    assert "may change or remove at most 50 things" in done.error.message
+
+
+def test_marked_run_strengthens_nothing(gateway: GatewayApp) -> None:
+    async def list_strong(tx: Transaction) -> list[str]:
+        return [row[0] for row in await tx.fetch("SELECT content FROM memories WHERE strength > 0")]
+
+    gateway.run("memory.remember_batch(items=[{'content': word, 'tags': [word]} for word in ('left', 'right')])")
+    gateway.run(f"{READ}\nmemory.recall(query='left', tags=['left'])", workspace="b")
+    gateway.run("memory.recall(query='right', tags=['right'])", workspace="c")
+    wait_until(lambda: run_sync(gateway.app.store.database.read(list_strong)))
+    assert run_sync(gateway.app.store.database.read(list_strong)) == ["right"]
 
 
 def test_run_that_read_nothing_private_calls_freely(gateway: GatewayApp) -> None:

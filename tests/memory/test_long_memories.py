@@ -8,6 +8,10 @@ import pytest
 
 from athena import api
 from athena.app.compose import App
+from athena.core.catalog import invoke
+from athena.core.threads import run_sync
+from athena.errors import LimitExceeded
+from athena.memory import rows
 from athena.memory.prepare import MAX_PASSAGE_CHARS, MAX_PASSAGES, split_passages
 from athena.memory.values import MAX_CONTENT_BYTES
 from athena.storage import arrays
@@ -88,3 +92,36 @@ def test_removal_of_long_memory_is_cheap(isolated: App, monkeypatch: pytest.Monk
     assert not api.search("baron baronlin").memories
     assert api.call("restore_memory", memory_id=short)
     assert api.call("verify")["problems"] == []
+
+
+def call_operation(app: App, name: str, /, **arguments: Any) -> Any:
+    return run_sync(invoke(app.catalog, name, arguments, app.create_context("p", "http")))
+
+
+@pytest.mark.parametrize("name", ["list_memories", "recall", "find_duplicates"])
+def test_answer_of_long_memories_is_bounded(isolated: App, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A program may store any number of long memories; one question must not read all of them at once."""
+    monkeypatch.setattr("athena.memory.rows.MAX_ANSWER_CHARS", 2_000, raising=False)
+    monkeypatch.setattr("athena.memory.rows.BOUNDED_BATCH_ROWS", 2, raising=False)
+    for number in range(6):
+        call_operation(isolated, "remember", content="The harbour log. " * 60 + f"Page {number}.")
+    call_operation(isolated, "reembed")
+    arguments: dict[str, Any] = {"query": "harbour log"} if name == "recall" else {}
+    with pytest.raises(LimitExceeded, match="more than 2,000 characters together"):
+        call_operation(isolated, name, **arguments, k=6)
+    if name != "find_duplicates":
+        assert len(call_operation(isolated, name, **arguments, k=1, offset=4)) == 1  # those before it are not read
+
+
+def test_timeline_reads_beginnings(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    build = rows.memory_from_row
+
+    def note_length(row: Any) -> Any:
+        read.append(len(row[2]))
+        return build(row)
+
+    call_operation(isolated, "remember", content="The harbour opens at seven. " * 1_000)
+    monkeypatch.setattr(rows, "memory_from_row", note_length)
+    assert call_operation(isolated, "timeline")
+    assert max(read) <= 4_000

@@ -21,7 +21,7 @@ from athena.memory.ranking import (
 )
 from athena.memory.store import Store
 from athena.memory.values import Hit, Memory, extend_memory, strip_reserved_keys
-from athena.storage import scopes
+from athena.storage import privacy, scopes
 from athena.storage.database import TextMatches, Transaction
 from athena.storage.filters import Filter
 from athena.storage.terms import STOP_WORD_WEIGHT
@@ -92,6 +92,8 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or query.min_score > 0
     limit = candidates.total if rank_all else MAX_CANDIDATES
     matches = await store.database.fulltext.search_text(tx, candidates, query.text, limit)
+    if privacy.is_watched():
+        await _note_weighing_memories(store, tx, query, scope_ids, dimensions)
     nearest = (
         None if question is None else await vectors.search_nearest(tx, candidates, question.vector, limit, matches)
     )
@@ -107,7 +109,7 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     positions = range(query.offset, min(query.offset + query.limit, good_count))
     page = [(top, i) if i < len(top.memories) else (rest, i - len(top.memories)) for i in positions]
     ids = [int(part.memories[i]) for part, i in page]
-    memories = await rows.fetch_memories(tx, candidates.scopes, ids)
+    memories = await rows.fetch_memories(tx, candidates.scopes, ids, max_chars=rows.MAX_ANSWER_CHARS)
     ids_in_rest = [memory_id for memory_id, (part, _) in zip(ids, page, strict=True) if part is rest]
     contradicted |= await _find_contradicted(tx, query, candidates.scopes, ids_in_rest)
     hits = [
@@ -122,6 +124,16 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
         if memory_id in memories
     ]
     return Page(hits, candidates.total if query.min_score <= 0 else good_count)
+
+
+async def _note_weighing_memories(
+    store: Store, tx: Transaction, query: Query, scope_ids: list[int], dimensions: int
+) -> None:
+    """Mark the run with all memories that hold a word of its question: how rare the word is shows in every score."""
+    database, whole = store.database, Filter(query.criteria.scope)
+    everything = await database.vectors.select_candidates(tx, whole, scope_ids, store.encoder.name, dimensions)
+    found = await database.fulltext.search_text(tx, everything, query.text, everything.total)
+    await rows.note_marks_of(tx, scope_ids, found.memories.tolist())
 
 
 async def _rerank(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.values import Scope
+from athena.errors import LimitExceeded
 from athena.memory.values import Memory
 from athena.storage import privacy, scopes
 from athena.storage.database import Row, Transaction
@@ -16,6 +17,8 @@ MEMORY_COLUMNS = (
     " m.author, m.private"
 )
 MEMORY_COLUMN_COUNT = 12
+MAX_ANSWER_CHARS = 100_000_000  # of the memories of one answer together, each of which may have millions
+BOUNDED_BATCH_ROWS = 20
 FROM_MEMORIES = "FROM memories m JOIN scopes s ON s.id = m.scope"
 SELECT_ROWS_SQL = f"SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}"
 INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
@@ -23,6 +26,7 @@ INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label
             VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
                     :happened, :created, :updated, :importance, :author, :private)"""
 
+MAX_NOTED_MEMORIES = 5_000  # whose marks are looked up one by one
 RELATED_ACTION = "related"  # the action that history records for a link
 CONTRADICTED_BY = "contradicted by"  # links a memory to a newer one that contradicts it
 QUOTES_RELATION = "quotes"  # links a row to a memory whose text it repeats: a purge of the memory removes the row too
@@ -106,42 +110,79 @@ async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:
 
 
 async def list_newest_memories(tx: Transaction, criteria: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    return [memory for _, memory in await list_memories_by_time(tx, criteria, limit, offset)]
+    timed = await list_memories_by_time(tx, criteria, limit, offset, max_chars=MAX_ANSWER_CHARS)
+    return [memory for _, memory in timed]
 
 
 async def list_memories_by_time(
-    tx: Transaction, criteria: Filter, limit: int, offset: int = 0, *, oldest: bool = False
+    tx: Transaction,
+    criteria: Filter,
+    limit: int,
+    offset: int = 0,
+    *,
+    oldest: bool = False,
+    longest: int | None = None,
+    max_chars: int | None = None,
 ) -> list[tuple[float, Memory]]:
-    """Return memories with the time they happened, the newest first, or the oldest."""
+    """Return memories with the time they happened, the newest first, or the oldest.
+
+    `longest` and `max_chars` are those of `fetch_memories`.
+    """
     order = "ASC" if oldest else "DESC"
-    timed: list[tuple[float, int, Memory]] = []
-    for scope_id in await scopes.fetch_visible_ids(tx, criteria.scope):  # one by one, so that each uses its index
+    scope_ids = await scopes.fetch_visible_ids(tx, criteria.scope)
+    timed: list[tuple[float, int]] = []
+    for scope_id in scope_ids:  # one by one, so that each uses its index
         condition, values = build_where_clause(criteria, [scope_id])
         rows = await tx.fetch(
-            f"""SELECT {MEMORY_COLUMNS}, m.happened {FROM_MEMORIES} WHERE {condition}
+            f"""SELECT m.happened, m.id FROM memories m WHERE {condition}
                 ORDER BY m.happened {order}, m.id {order} LIMIT :limit""",
             limit=limit + offset,
             **values,
         )
-        timed += [(row[-1], row[0], memory_from_row(row)) for row in rows]
-    timed.sort(key=lambda item: item[:2], reverse=not oldest)
-    return [(happened, memory) for happened, _, memory in timed[offset : offset + limit]]
+        timed += [(happened, memory_id) for happened, memory_id in rows]
+    timed.sort(reverse=not oldest)
+    page = timed[offset : offset + limit]  # only these are read, since each may be long
+    ids = [memory_id for _, memory_id in page]
+    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, max_chars=max_chars)
+    return [(happened, memories[memory_id]) for happened, memory_id in page]
 
 
 async def fetch_memories(
-    tx: Transaction, scope_ids: list[int], ids: Iterable[int], *, include_deleted: bool = False
+    tx: Transaction,
+    scope_ids: list[int],
+    ids: Iterable[int],
+    *,
+    include_deleted: bool = False,
+    longest: int | None = None,
+    max_chars: int | None = None,
 ) -> dict[int, Memory]:
-    """Return memories of these scopes by id, with `include_deleted` also deleted ones."""
+    """Return memories of these scopes by id, with `include_deleted` also deleted ones.
+
+    `longest` is how much of each text is read. Where all have more than `max_chars`, it raises before it has read them.
+    """
+    columns = (
+        MEMORY_COLUMNS if longest is None else MEMORY_COLUMNS.replace("m.content", "substr(m.content, 1, :longest)")
+    )
+    cut = {} if longest is None else {"longest": longest}
     live_condition = "" if include_deleted else "AND m.deleted IS NULL"
     memories: dict[int, Memory] = {}
-    for batch in split_batches(list(ids)):
+    chars, ids = 0, list(ids)
+    for batch in split_batches(ids, 500 if max_chars is None else BOUNDED_BATCH_ROWS):
         placeholders, bound = bind_list("id", batch)
         rows = await tx.fetch(
-            f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES}
+            f"""SELECT {columns} {FROM_MEMORIES}
                 WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id IN ({placeholders}) {live_condition}""",
             **bound,
+            **cut,
         )
         memories |= {row[0]: memory_from_row(row) for row in rows}
+        chars += sum(len(row[2]) + len(row[5]) for row in rows)
+        if max_chars is not None and chars > max_chars:
+            rows.clear()  # else the error's frames would keep the texts
+            memories.clear()
+            raise LimitExceeded(
+                f"these memories have more than {max_chars:,} characters together", hint="ask for fewer at once, with k"
+            )
     return memories
 
 
@@ -254,6 +295,7 @@ async def insert_unindexed_memory(tx: Transaction, scope: int, columns: dict[str
 
 
 async def update_memory_row(tx: Transaction, row: MemoryRow, columns: dict[str, Any]) -> None:
+    privacy.note_change(row.private, "memory", row.memory.id)
     if columns.get("digest", row.digest) != row.digest:
         columns["hash"] = await _assign_short_hash(tx, row.scope, columns["digest"])
     if "content" in columns:
@@ -343,6 +385,20 @@ async def note_scope_marks(tx: Transaction, scope_ids: list[int]) -> None:
         privacy.note_read(private)
 
 
+async def note_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int]) -> None:
+    """Mark the run with these memories; of very many, with all of the scopes."""
+    batches = split_batches(ids) if len(ids) <= MAX_NOTED_MEMORIES else [None]
+    for batch in batches:
+        names, bound = ("", {}) if batch is None else bind_list("id", batch)
+        rows = await tx.fetch(
+            f"""SELECT DISTINCT private FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND private <> ''
+                {names and f"AND id IN ({names})"}""",
+            **bound,
+        )
+        for (private,) in rows:
+            privacy.note_read(private)
+
+
 async def count_tags(tx: Transaction, criteria: Filter) -> list[tuple[str, int]]:
     """Return the tags in use, the most used first; spellings of one tag count together."""
     condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
@@ -372,7 +428,12 @@ async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int
 
 
 async def strengthen_memories(scope: Scope, ids: list[int], now: float, half_life: float, tx: Transaction) -> None:
-    """Strengthen memories that were used, starting from their strength as it has decayed until now."""
+    """Strengthen memories that were used, starting from their strength as it has decayed until now.
+
+    Not for a run that has read something private: which memories it makes stronger is a message to others.
+    """
+    if privacy.has_marks():
+        return
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
     placeholders, bound = bind_list("id", ids)
     await tx.execute(

@@ -19,6 +19,7 @@ from athena.core.redaction.keys import find_keys
 from athena.core.redaction.nearby import find_near_words
 from athena.core.redaction.prose import find_in_prose
 from athena.core.redaction.settings import find_settings
+from athena.core.redaction.tables import find_below_names
 from athena.core.redaction.values import SecretMatch, compile_pattern
 from athena.core.threads import check_stopped
 
@@ -130,6 +131,7 @@ def _find_plain(text: str) -> Iterator[SecretMatch]:
         find_in_prose,
         find_near_words,
         find_settings,
+        find_below_names,
     ):
         check_stopped()  # the search of a long text takes seconds
         for match in find(text, lower):

@@ -100,13 +100,13 @@ def _merge_drafts(memories: list[Memory]) -> Draft:
     return Draft(newest.content, tuple(tags.values())[:100], newest.memory_type, facts, importance, author=author)
 
 
-async def strengthen(context: ChangeContext, memory_id: int) -> bool:
-    """Raise the importance of a memory that others support; return whether it changed."""
+async def strengthen(context: ChangeContext, memory_id: int, marks: str) -> bool:
+    """Raise the importance of a memory that others support, with these marks; return whether it changed."""
     row = await context.find_live(memory_id)
     if row is None or row.memory.importance >= MAX_IMPORTANCE:
         return False
     importance = min(row.memory.importance + SUPPORT_IMPORTANCE_GAIN, MAX_IMPORTANCE)
-    return await _set_importance(context, row, importance, STRENGTHENED)
+    return await _set_importance(context, row, importance, STRENGTHENED, marks)
 
 
 async def record_contradiction(context: ChangeContext, pattern: Pattern) -> bool:
@@ -124,7 +124,7 @@ async def record_contradiction(context: ChangeContext, pattern: Pattern) -> bool
         or await _find_owner_importance(context, older) > DEFAULT_IMPORTANCE
     ):
         return False
-    return await _set_importance(context, older, older.memory.importance * CONTRADICTED_FACTOR, FADED)
+    return await _set_importance(context, older, older.memory.importance * CONTRADICTED_FACTOR, FADED, newer.private)
 
 
 def _is_agent_statement(memory: Memory) -> bool:
@@ -151,11 +151,13 @@ async def restore_faded(context: ChangeContext) -> None:
             continue
         before = (change.before or {})["importance"]
         if row.memory.importance == round(before * CONTRADICTED_FACTOR, 4):  # unchanged since
-            await _set_importance(context, row, before, UNFADED)
+            await _set_importance(context, row, before, UNFADED, row.private)
 
 
-async def _set_importance(context: ChangeContext, row: MemoryRow, importance: float, action: str) -> bool:
+async def _set_importance(context: ChangeContext, row: MemoryRow, importance: float, action: str, marks: str) -> bool:
+    """Change the importance for a reason with these marks: a program may have left the reason as a sign."""
     await context.add_history(row, action)
+    await memory_rows.add_marks(context.tx, row.memory.id, marks)
     await memory_rows.update_memory_row(context.tx, row, {"importance": round(importance, 4), "updated": context.now})
     return True
 
@@ -216,7 +218,7 @@ async def apply_patterns(
     result: dict[str, Any] = {"merged": 0, "strengthened": 0, "faded": 0, "promoted": 0, "patterns": [], "new": []}
     pattern_scope_id = await scopes.ensure_scope(context.tx, scope.with_kind("pattern"))
     live_ids = await _find_live_evidence(context.tx, scope, patterns)
-    to_strengthen: dict[int, None] = {}
+    to_strengthen: dict[int, str] = {}
     if plan.min_acting_confidence is not None:
         await restore_faded(context)
     for pattern in patterns:
@@ -231,8 +233,8 @@ async def apply_patterns(
         )
         result["patterns"].append(pattern_id)
         result["new"] += [pattern_id] if state == "new" else []
-    for memory_id in to_strengthen:  # each once, and after all that fade
-        result["strengthened"] += await strengthen(context, memory_id)
+    for memory_id, marks in to_strengthen.items():  # each once, and after all that fade
+        result["strengthened"] += await strengthen(context, memory_id, marks)
     return result
 
 
@@ -243,7 +245,7 @@ async def _apply_pattern(
     plan: StrategyPlan,
     supported: dict[str, list[int]],
     result: dict[str, Any],
-    to_strengthen: dict[int, None],
+    to_strengthen: dict[int, str],
 ) -> dict[str, Any]:
     """Change memories for a pattern; return the metadata that its row gets for that."""
     facts: dict[str, Any] = {}
@@ -258,7 +260,9 @@ async def _apply_pattern(
         faded = pattern.type == "contradiction" and await record_contradiction(context, pattern)
         result["faded"] += faded
         if faded or pattern.type != "contradiction":
-            to_strengthen |= dict.fromkeys(supported.get(consolidation_patterns.build_pattern_key(pattern), ()))
+            marks = await consolidation_rows.fetch_marks(context.tx, pattern.evidence)
+            for target in supported.get(consolidation_patterns.build_pattern_key(pattern), ()):
+                to_strengthen[target] = f"{to_strengthen.get(target, '')} {marks}".strip()
     if is_lesson(pattern) and (not old_facts.get(ACTED_KEY) or old_facts.get("memory") is not None):
         memory_id, is_new = await promote(context, pattern, old_facts.get("memory"))
         result["promoted"] += is_new

@@ -243,10 +243,16 @@ async def fetch_relation(tx: Transaction, scope: int, relation_id: int) -> tuple
     return None if row is None else (_to_relation(row[:-1]), row[-1])
 
 
-async def set_relation_removed(tx: Transaction, scope: int, relation_id: int, at: float | None) -> None:
+async def set_relation_removed(tx: Transaction, scope: int, edge: RelationRow, at: float | None) -> None:
     """Remove a relation from the graph, or with None put it back."""
+    privacy.note_change(edge.private, "relation", edge.id)
+    private = edge.private if at is not None else privacy.add_current_marks(edge.private)
     await tx.execute(
-        "UPDATE relations SET removed = :at WHERE scope = :scope AND id = :id", scope=scope, id=relation_id, at=at
+        "UPDATE relations SET removed = :at, private = :private WHERE scope = :scope AND id = :id",
+        scope=scope,
+        id=edge.id,
+        at=at,
+        private=private,
     )
 
 
