@@ -150,6 +150,18 @@ def test_first_answer_lexical_then_semantic() -> None:
     finder.stop()
 
 
+def test_meaning_decides_where_no_tool_has_many_words() -> None:
+    things = (make_tool(f"a.t{n}", f"Thing {n}") for n in range(9))
+    finder, every = ToolFinder(Encoder(MODEL)), make_entries(CAT, DOG, CAR, *things)
+    finder.warm_up(every)
+    wait_until(lambda: finder.vectors.is_ready)
+    request = "hungry kitten meows loudly near my apartment block"
+    assert run_sync(finder.rank(every, request))[0].path == "pets.feed_cat"
+    assert run_sync(finder.rank(every, request, words_only=True))[0].path == "pets.walk_dog"
+    assert run_sync(finder.rank(every, "round the block with the kitten"))[0].path == "pets.walk_dog"
+    finder.stop()
+
+
 def test_all_fields_and_synonyms_count() -> None:
     every = make_entries(CAT, DOG, CAR, make_tool("mail.send_email", "Sends a new email"))
     finder = ToolFinder(Encoder(Letters()))
