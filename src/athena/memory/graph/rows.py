@@ -257,13 +257,19 @@ async def list_relations_touching(
     budget: AnswerBudget | None = None,
 ) -> list[RelationRow]:
     """Return the live relations that start or end at any of these names, in the order they were created."""
-    ids: set[int] = set()
+    columns = RELATION_COLUMNS if budget is None else "id"
+    by_id: dict[int, Row] = {}
     for batch in split_batches(keys):
         names, bound = bind_list("key", batch)
-        for side in sides:
-            condition = f"AND {side} IN ({names}) AND removed IS NULL"
-            ids.update(await _list_ids(tx, "relations", scope_ids, condition, bound))
-    return await _fetch_relations(tx, scope_ids, ids, budget)
+        parts = [
+            f"""SELECT {columns} FROM relations
+                WHERE scope IN ({join_ids(scope_ids)}) AND {side} IN ({names}) AND removed IS NULL"""
+            for side in sides
+        ]
+        by_id |= {row[0]: row for row in await tx.fetch(" UNION ALL ".join(parts), **bound)}
+    if budget is not None:
+        return await _fetch_relations(tx, scope_ids, by_id, budget)
+    return [_to_relation(by_id[relation_id]) for relation_id in sorted(by_id)]
 
 
 async def list_relations(
