@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 class Weights(NamedTuple):
     words: float = 1.0
-    meaning: float = 0.4
-    tokens: float = 6.0
+    meaning: float = 0.2
+    tokens: float = 2.5
     length: float = 0.15
     role: float = 0.6
     personal: float = 0.1
-    session: float = 0.3
+    session: float = 0.2
     feedback: float = 0.1
     recency: float = 0.05
     strength: float = 0.05

@@ -133,7 +133,7 @@ async def _note_weighing_memories(
 ) -> None:
     """Mark the run with all memories that hold a word of its question: how rare the word is shows in every score."""
     database, whole = store.database, Filter(query.criteria.scope)
-    everything = await database.vectors.select_candidates(tx, whole, scope_ids, store.encoder.name, dimensions)
+    everything = await database.vectors.select_candidates(tx, whole, scope_ids, store.encoder.models, dimensions)
     found = await database.fulltext.search_text(tx, everything, query.text, everything.total)
     await rows.note_marks_of(tx, scope_ids, found.memories.tolist())
 
