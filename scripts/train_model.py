@@ -95,7 +95,7 @@ class Sampler:
             if last - first > MAX_STORE_PASSAGES:
                 middle = int(gold[drawn[0]])
                 first, last = max(first, middle - MAX_STORE_PASSAGES // 2), min(last, middle + MAX_STORE_PASSAGES // 2)
-                drawn = [row for row in drawn if first <= int(gold[row]) < last]
+                drawn = np.array([row for row in drawn if first <= int(gold[row]) < last])
             chosen_questions += list(drawn)
             chosen_passages.update(range(first, last))
         passages = torch.tensor(sorted(chosen_passages), device=DEVICE)
@@ -130,7 +130,7 @@ def train(data: TrainingData, network: MiniLM, settings: Settings) -> MiniLM:
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(not name.startswith(FROZEN_PREFIXES))
     encoder = [p for n, p in network.named_parameters() if p.requires_grad and not n.startswith("project")]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": encoder, "lr": settings.rate},
         {"params": list(network.project.parameters()), "lr": settings.projection_rate},
     ]
@@ -158,7 +158,8 @@ def train(data: TrainingData, network: MiniLM, settings: Settings) -> MiniLM:
             mean = torch.stack(losses[-200:]).mean().item()
             seconds = time.monotonic() - started
             print(f"seed {settings.seed}: step {step + 1}, loss {mean:.3f}, {seconds:.0f} s", flush=True)
-    return network.eval()
+    network.eval()
+    return network
 
 
 def _compute_loss(

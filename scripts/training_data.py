@@ -126,7 +126,12 @@ def load_data(files: Sequence[Path], tokenizer_file: Path, model: MiniLM, device
 
 
 def _read_files(files: Sequence[Path]) -> tuple[list[Any], list[int], list[int], list[int], list[float], list[Any]]:
-    passages, sessions, stores, items, anchors, pairs = [], [], [], [], [], []
+    passages: list[Any] = []
+    sessions: list[int] = []
+    stores: list[int] = []
+    items: list[int] = []
+    anchors: list[float] = []
+    pairs: list[Any] = []
     for file in files:
         with lzma.open(file, "rt", encoding="utf-8") as lines:
             content = json.load(lines)

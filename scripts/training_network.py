@@ -35,7 +35,7 @@ NAMES = {
 FROZEN_PREFIXES = ("words", "positions", "types")
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]  # torch is not installed here
     """One layer of the encoder."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Layer(nn.Module):
         return self.end_norm(states + functional.dropout(inner, dropout, self.training))
 
 
-class MiniLM(nn.Module):
+class MiniLM(nn.Module):  # type: ignore[misc]  # the same
     """The encoder: token ids to the states of the last layer."""
 
     def __init__(self, dropout: float = 0.0) -> None:
