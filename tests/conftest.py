@@ -89,15 +89,19 @@ class CachedMiniLM(MiniLM):
     def __init__(self) -> None:
         super().__init__()
         self._known: dict[str, TokenStates] = {}
+        self._known_tokens = 0
 
     def embed_tokens(self, texts: Sequence[str]) -> list[TokenStates]:
         known = self._known
         new = [text for text in dict.fromkeys(texts) if text not in known]
         read = dict(zip(new, super().embed_tokens(new), strict=True))
         found = [read[text] if text in read else known[text] for text in texts]
-        self._known |= {text: tokens for text, tokens in read.items() if len(text) <= MAX_KNOWN_CHARS}
-        if sum(len(tokens.ids) for tokens in self._known.values()) > MAX_KNOWN_TOKENS:
-            self._known = {}
+        if self._known_tokens > MAX_KNOWN_TOKENS:
+            self._known, self._known_tokens = {}, 0
+        for text, tokens in read.items():
+            if len(text) <= MAX_KNOWN_CHARS:
+                self._known[text] = tokens
+                self._known_tokens += len(tokens.ids)
         return found
 
 

@@ -14,6 +14,7 @@ from athena import api
 from athena.app import connect
 from athena.app.compose import App
 from athena.core.threads import run_sync
+from conftest import rounds
 
 
 def start_script(script: str, *arguments: str) -> subprocess.Popen[str]:
@@ -226,7 +227,7 @@ def test_exit_while_embedding_is_clean(leaving: str) -> None:
         f"""
         from athena import api
         for n in range(3):
-            days = (f"On day {{i}} the wind came from the west." for i in range(700))
+            days = (f"On day {{i}} the wind came from the west." for i in range({rounds(250, 700)}))
             print(api.store(f"Diary {{n}}. " + " ".join(days)))
         {leaving}
         """

@@ -9,14 +9,13 @@ from typing import Any
 from athena.app.compose import App
 from athena.core.catalog import invoke
 from athena.core.threads import run_sync
-from athena.embedding.minilm import MiniLM
 from athena.gateway.config import validate_entry
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
+from conftest import MODEL
 from person_tools import approve_tools, decide_run
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
-MODEL = MiniLM()
 
 
 def server_entry(kind: str, **more: Any) -> dict[str, Any]:

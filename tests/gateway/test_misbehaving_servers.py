@@ -16,12 +16,12 @@ import pytest
 from athena.app.compose import App
 from athena.core.catalog import invoke
 from athena.core.threads import run_sync
-from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError
 from athena.gateway.config import validate_entry
 from athena.gateway.monitor import MAX_TOTAL_BYTES, ConnectionMonitor
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
+from conftest import MODEL
 from person_tools import approve_tools
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
@@ -117,7 +117,7 @@ class Zoo:
     """One app with every misbehaving server, and good ones in between."""
 
     def __init__(self, home: Path) -> None:
-        self.app = App(Sqlite(IN_MEMORY_PATH), MiniLM(), servers=str(home))
+        self.app = App(Sqlite(IN_MEMORY_PATH), MODEL, servers=str(home))
         self._web = subprocess.Popen(
             [sys.executable, "-I", "-S", PROGRAM, ",".join(WEB), "http"],
             stdin=subprocess.PIPE,

@@ -40,7 +40,7 @@ app.close()
 @pytest.mark.parametrize("number", range(rounds(2, 30)))
 def test_acknowledged_memories_survive_kill(tmp_path: Path, number: int) -> None:
     path = tmp_path / "athena.db"
-    many = rounds(150, 500)
+    many = rounds(80, 500)
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path), name, str(many)],

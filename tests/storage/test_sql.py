@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from athena.storage.migrations import STEPS
 
 SOURCE = Path(__file__).parents[2] / "src" / "athena"
@@ -108,7 +110,9 @@ def iter_expressions(node: ast.AST, module: str, function: str, strings: dict[st
             yield from iter_expressions(child, module, function, strings)
 
 
-STATEMENTS = list(iter_statements())
+@pytest.fixture(scope="module")
+def statements() -> list[Statement]:
+    return list(iter_statements())
 
 
 def names_scope(sql: str) -> bool:
@@ -117,17 +121,17 @@ def names_scope(sql: str) -> bool:
     return bool(SCOPE.search(sql.partition("WHERE")[2]))
 
 
-def test_sql_stays_in_storage_and_rows() -> None:
-    assert len(STATEMENTS) > 150
-    modules = {statement.module for statement in STATEMENTS if not statement.module.startswith("storage/")}
+def test_sql_stays_in_storage_and_rows(statements: list[Statement]) -> None:
+    assert len(statements) > 150
+    modules = {statement.module for statement in statements if not statement.module.startswith("storage/")}
     assert not {module for module in modules if not re.fullmatch(r"(.*/)?(\w+_)?rows", module)}
 
 
-def test_scoped_statements_name_scope() -> None:
+def test_scoped_statements_name_scope(statements: list[Statement]) -> None:
     scoped = list_scoped_tables()
     assert {"memories", "history", "relations", "runs", "files"} <= scoped
     unscoped: dict[str, list[str]] = {}
-    for module, function, sql in STATEMENTS:
+    for module, function, sql in statements:
         if module.startswith(tuple(WHOLE_STORE)):
             continue
         if {*TABLE.findall(sql)} & {*scoped, UNKNOWN} and not names_scope(sql):

@@ -36,6 +36,10 @@ def _list_clients() -> list[int]:
     return sorted(pid for pid, parent in _list_processes().items() if parent != os.getpid())
 
 
+def _list_servers() -> list[int]:
+    return sorted(pid for pid, parent in _list_processes().items() if parent == os.getpid())
+
+
 @contextmanager
 def _hold_programs(sandbox: Sandbox, count: int) -> Generator[list[ActiveRun]]:
     """Run programs that wait in a call until the end of the block."""
@@ -75,7 +79,7 @@ def test_client_shares_nothing_with_another() -> None:
         with _hold_programs(sandbox, 2), _hold_programs(other, 1):
             clients = _list_clients()
             assert len(clients) >= 3
-            servers = {parent for pid, parent in _list_processes().items() if pid in clients}
+            servers = _list_servers()
             connections: list[str] = []
             for pid in [*clients, *servers]:
                 files = {int(path.name): os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
@@ -96,7 +100,7 @@ def test_killed_server_is_replaced() -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     with _hold_programs(sandbox, 1) as started:
         clients = _list_clients()
-        for pid in set(_list_processes().values()) - {os.getpid()}:
+        for pid in _list_servers():
             os.kill(pid, signal.SIGKILL)
         assert_gone(set(clients))
     error = started[0].result().error
