@@ -101,10 +101,14 @@ class ClientServer:
             return self._exchange(operation, pid, pipes)
 
     def _exchange(self, operation: bytes, pid: int, pipes: list[int] | None = None) -> int:
-        socket.send_fds(self._channel, [_SERVER_REQUEST.pack(operation, pid)], pipes or [])
-        reply = self._channel.recv(_SERVER_REPLY.size)
-        if len(reply) != _SERVER_REPLY.size:
-            raise OSError("the server of Monty's clients has ended")
+        try:
+            socket.send_fds(self._channel, [_SERVER_REQUEST.pack(operation, pid)], pipes or [])
+            reply = self._channel.recv(_SERVER_REPLY.size)
+            if len(reply) != _SERVER_REPLY.size:
+                raise OSError("the server of Monty's clients has ended")
+        except OSError:
+            self._channel.close()  # a late reply must not answer the next request
+            raise
         return int(_SERVER_REPLY.unpack(reply)[0])
 
     def close(self) -> None:
