@@ -30,7 +30,7 @@ class ImitatingEmbedder(MiniLM):
         self._real = real
         self._made: list[PassageEncoding] = []
 
-    def read(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
+    def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
         if len(self._made) < self._real:
             made = super().encode_passages(excerpts)
             self._made.extend(made)

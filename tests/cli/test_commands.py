@@ -13,8 +13,11 @@ import pytest
 from athena import api
 from athena.app.compose import App
 from athena.cli.commands import SUBCOMMANDS, athena
+from athena.core.threads import run_sync
 from athena.core.version import __version__
+from athena.embedding.minilm import MiniLM
 from athena.hooks import client
+from athena.storage.database import Transaction
 
 
 class CommandResult(NamedTuple):
@@ -320,6 +323,23 @@ def test_reembed_reports_nothing_to_do(run: Terminal) -> None:
     result = run("reembed")
     assert result.code == 0
     assert result.out == "nothing to do\n"
+
+
+def test_doctor_and_reembed_show_progress(run: Terminal, isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MiniLM, "compatible_models", ("earlier/1",))
+    api.store_batch([f"note {i}" for i in range(5)])
+
+    async def rename_model(tx: Transaction) -> None:
+        await tx.execute("UPDATE models SET name = 'earlier/1'")
+
+    run_sync(isolated.store.database.write(rename_model))
+    api.store("a note of the new model")
+    model = doctor_rows(run)["model"]
+    assert (model["ok"], isolated.store.encoder.name in model["detail"]) == (True, True)
+    assert "re-reading memories with the new model: 1 of 6 passages" in model["detail"]
+    assert run("reembed").out == "5 passages done\n"
+    assert "re-reading" not in doctor_rows(run)["model"]["detail"]
+    assert run("reembed", "--json").json == {"done": 0, "remaining": 0}
 
 
 def test_purge_removes_memory(run: Terminal) -> None:

@@ -363,6 +363,12 @@ def test_dotted_i_does_not_shift_offsets() -> None:
     assert redact("İİİ password=hunter2xyz İ").text == "İİİ password=[SECRET:password] İ"
 
 
+@pytest.mark.parametrize("char", ["\U000e0041", "\U000e0100", "\U0001d173", "\ufff0"])
+def test_invisible_character_hides_no_key(char: str) -> None:
+    key = "ghp_aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
+    assert redact(f"{key[:10]}{char}{key[10:]}").text == "[SECRET:github-token]"
+
+
 def test_finding_has_offsets() -> None:
     assert SecretMatch("jwt", 1, 4) == ("jwt", 1, 4)
 
@@ -485,6 +491,18 @@ REPEATED_NAMES = [
     "sessionid=",
     "cookie: a=b; ",
     "auth=('a', '",
+    "user,password\n",
+    "user,password\nbob,x",
+    "password|a|",
+    "a\tpassword\tb\n",
+    "passwords:\n- ",
+    'passwords = ["',
+    "\n- passwords: abc",
+    "'mysql', '-p', ",
+    "setenv PASSWORD ",
+    "passphrase: correct horse ",
+    "ｐａｓｓ＝",
+    "\\075",
 ]
 
 

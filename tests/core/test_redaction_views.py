@@ -163,6 +163,26 @@ SYNTAXES = [
     "mot_de_passe={}",
     "keytool -storepass {} -list",
     "tool --db-pass {} --verbose",
+    "<key>password</key>\n<string>{}</string>",
+    "setenv DB_PASSWORD {}",
+    "set -gx DB_PASSWORD {}",
+    "setx /M DB_PASSWORD {}",
+    "echo {} | passwd --stdin root",
+    "['mysql', '-u', 'root', '-p{}']",
+    '["sshpass", "-p", "{}", "ssh", "a@b"]',
+    '["curl","-u","bob:{}","https://x"]',
+    "password\\075{}",
+    "password\\u{{3d}}{}",
+    "ｐａｓｓｗｏｒｄ＝{}",
+    "passwords:\n- {}\n- Winter2024!x",
+    "Passwords:\n1. admin: {}\n",
+    '"passwords": ["Winter2024!x", "{}"]',
+    "name,url,username,password,note\nGitHub,https://github.com,me@x.org,{},\n",
+    '"url","username","password"\r\n"https://a.b","me","{}"\r\n',
+    '{{"text": "user,password\\nadmin,{}\\n"}}',
+    "host\tuser\tpwd\nx\ty\t{}",
+    "| user | password |\n|---|---|\n| eve | kittens |\n| admin | `{}` |",
+    " user | password \n------+----------\n bob | {}\n(1 row)",
 ]
 LANGUAGES = [
     "Das WLAN-Passwort im Büro: {}", "le mdp c'est {}", "usa {} como contraseña", "a senha do servidor é {}",
@@ -183,8 +203,29 @@ def test_password_is_replaced_in_each_syntax_and_language(text: str, password: s
 STAYING = [
     "Das Passwort liegt im Tresor.", "mot de passe oublié", "la contraseña debe tener 8 caracteres", "port 8080",
     "пароль хранится в сейфе", "exit code 1234", "Fehlercode 4711", "zip code 90210", "password reset for user42",
-    "ssh into web-prod-12a", "Cookie: _ga=GA1.2.123456789.1700000000; theme=dark", "pass check=True to run()",
+    "ssh into web-prod-12a",
+    "| Field | Password |\n|---|---|\n| required | yes |\n| length | 12-characters |",
+    "| Command | Key |\n|---|---|\n| open | Ctrl+Shift+P |", "user | pass | fail\n---|---|---\nlinux-x64 | 100% | 0%",
+    "user,password\nbob,<redacted>\nal,********\nx,changeme", "id,name,token\n1,foo,12\n2,bar,33",
+    "Please enter user, password\nthen, Continue2\n", 'names = [\n    "PrivateKey",\n    "X25519PublicKey",\n]',
+    "Tokens:\n- input: 1234\n- output: 5678", "keys: ['user_id', 'Ctrl+Shift+P']", "set -x\necho token",
+    "passphrase: prompts twice before mounting", "（これは）「テスト」！？ＡＰＩを使う：１２３",
+    "Cookie: _ga=GA1.2.123456789.1700000000; theme=dark", "pass check=True to run()",
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "phrase"),
+    [
+        ("passphrase: ", "correct horse battery staple"),
+        ("my passphrase is ", "velvet cactus orbit lantern"),
+        ("seed phrase: ", "abandon ability able abuse absent absorb abstract absurd cactus access orbit velvet"),
+        ("", "ｇｈｐ＿ａＢ３ｄＥ５ｆＧ７ｈＩ９ｊＫ１ｌＭ３ｎＯ５ｐＱ７ｒＳ９ｔＵ１ｖＷ３ｘＹ５"),
+        ("user,password\nbob,", "fluffykitten"),
+    ],
+)
+def test_words_and_wide_letters_are_replaced(before: str, phrase: str) -> None:
+    assert phrase not in redact(before + phrase).text
 
 
 @pytest.mark.parametrize("text", STAYING)

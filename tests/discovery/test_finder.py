@@ -16,6 +16,7 @@ from athena.core.foreign_operation import ForeignOperation
 from athena.core.threads import run_sync
 from athena.discovery import entry
 from athena.discovery.finder import ToolFinder
+from athena.discovery.vectors import ToolVectors, collect_texts
 from athena.embedding.encoder import Encoder
 from athena.errors import Unavailable
 from athena.operations import CATALOG
@@ -38,6 +39,7 @@ class Letters:
 
     name = "letters"
     dimensions = 32
+    compatible_models = ()
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -148,6 +150,18 @@ def test_first_answer_lexical_then_semantic() -> None:
     finder.stop()
 
 
+def test_meaning_decides_where_no_tool_has_many_words() -> None:
+    things = (make_tool(f"a.t{n}", f"Thing {n}") for n in range(9))
+    finder, every = ToolFinder(Encoder(MODEL)), make_entries(CAT, DOG, CAR, *things)
+    finder.warm_up(every)
+    wait_until(lambda: finder.vectors.is_ready)
+    request = "hungry kitten meows loudly near my apartment block"
+    assert run_sync(finder.rank(every, request))[0].path == "pets.feed_cat"
+    assert run_sync(finder.rank(every, request, words_only=True))[0].path == "pets.walk_dog"
+    assert run_sync(finder.rank(every, "round the block with the kitten"))[0].path == "pets.walk_dog"
+    finder.stop()
+
+
 def test_all_fields_and_synonyms_count() -> None:
     every = make_entries(CAT, DOG, CAR, make_tool("mail.send_email", "Sends a new email"))
     finder = ToolFinder(Encoder(Letters()))
@@ -201,6 +215,24 @@ def test_definitions_are_embedded_once(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:100])
     warm_up_and_stop(ToolFinder(Encoder(fourth), str(file)), every)
     assert len(fourth.texts) == 4
+
+
+def test_token_signs_are_stored(tmp_path: Path) -> None:
+    file, every = str(tmp_path / "vectors.npy"), make_entries(CAT, DOG, CAR)
+    first, second = ToolVectors(Encoder(MODEL), file), ToolVectors(Encoder(MODEL), file)
+    texts = collect_texts(every, first)
+    for vectors in (first, second):
+        vectors.schedule_build(texts.texts_by_key, 0.0)
+        wait_until(lambda: vectors.is_ready)  # noqa: B023  # called at once
+        vectors.stop()
+    question = MODEL.encode_question("my kitten is hungry")
+    words = [(3, 9, 1.0), (13, 19, 1.0)]
+    built, loaded = (vectors.compare_tokens(question, words, texts.token_keys) for vectors in (first, second))
+    assert built is not None
+    assert loaded is not None
+    assert loaded.tolist() == built.tolist()
+    assert built.argmax() == 0
+    assert second.compare_tokens(question, words, ["unknown"]) is None
 
 
 def test_search_works_without_model(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def distances(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[
 
 def test_minilm_is_embedder(model: MiniLM) -> None:
     embedder: Embedder = model
-    assert embedder.name == "all-MiniLM-L6-v2/int8/1"
+    assert embedder.name == "athena-minilm/int8/1"
     assert embedder.dimensions == 384
 
 
@@ -68,8 +68,8 @@ def test_empty_batch_returns_no_vectors(model: MiniLM) -> None:
     assert model.embed_tokens([]) == []
 
 
-def test_vectors_match_published_values(model: MiniLM) -> None:
-    np.testing.assert_allclose(model.embed(["This is an example sentence"])[0, :3], [0.0676, 0.0635, 0.0487], atol=0.01)
+def test_vectors_match_known_values(model: MiniLM) -> None:
+    np.testing.assert_allclose(model.embed(["This is an example sentence"])[0, :3], [0.0655, 0.0442, 0.0470], atol=0.01)
 
 
 def test_vectors_are_deterministic(model: MiniLM) -> None:

@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 from gateway_tools import GatewayApp, open_gateway_app, server_entry
 
+from athena.core.threads import run_sync
 from athena.errors import InvalidInput
 from athena.gateway.config import read_foreign_entries, validate_entry
+from athena.storage.database import Transaction
 from conftest import FULL
+from wait_tools import wait_until
 
 READ = "text = ''.join(documents.get_document(source='notes.md'))"
 SEND = "out.echo(text=text)"
+DOCUMENT = "piece = [m['id'] for m in memory.list_memories() if m['memory_type'] == 'document'][0]"
+NODE = "graph.create_entities(entities=[{'name': 'n', 'entityType': 't', 'observations': ['x']}])"
 # Ways from a document to a call of a server: each is (earlier programs, program).
 PATHS = {
     "direct": ([], f"{READ}\n{SEND}"),
@@ -93,6 +98,34 @@ PATHS = {
         [f"{READ}\nskills.save(name='sly', code='def sly() -> str:\\n    return ' + repr(text), description='x')"],
         f"text = skills.sly()\n{SEND}",
     ),
+    "session of a document": (
+        [f"{READ}\n{DOCUMENT}\nmemory.update_memory(memory_id=piece, tags=[], metadata={{'session_id': text + '!'}})"],
+        f"text = str(documents.list_documents())\n{SEND}",
+    ),
+    "type of a document": (
+        [f"{READ}\n{DOCUMENT}\nmemory.update_memory(memory_id=piece, tags=[], memory_type=text)"],
+        f"text = str(meta.stats())\n{SEND}",
+    ),
+    # what is there is an answer, too
+    "known observations": (
+        [NODE, f"{READ}\ngraph.add_observations(observations=[{{'entityName': 'n', 'contents': ['0' + text[0]]}}])"],
+        "guesses = ['0' + chr(code) for code in range(32, 123)]\n"
+        f"text = str(graph.add_observations(observations=[{{'entityName': 'n', 'contents': guesses}}]))\n{SEND}",
+    ),
+    "files that are there": (
+        [f"{READ}\nworkspace.write(path='0' + text[0], content='', workspace='w2')"],
+        f"text = str(workspace.delete(path='0T', workspace='w2'))\n{SEND}",
+    ),
+    "tags that are there": (
+        [f"{READ}\nmemory.remember(content='aa', tags=['0' + text[0]])"],
+        "try:\n    memory.forget_by_tag(tags=['0T'], expect=99)\nexcept Exception as error:\n"
+        f"    text = str(error)\n{SEND}",
+    ),
+    "words that a document has": (
+        ["memory.remember_batch(items=[{'content': word, 'tags': ['mine']} for word in ('purple', 'green')])"],
+        "hits = memory.recall(query='purple green', tags=['mine'], explain=True)\n"
+        f"text = str([(hit['content'], hit['why']['words']) for hit in hits])\n{SEND}",
+    ),
     "error of a run": ([f"{READ}\n1 / 0"], f"text = str(code.list_runs())\n{SEND}"),
 }
 ENGINES = ("monty", "python")
@@ -125,6 +158,109 @@ def test_private_text_does_not_leave(gateway: GatewayApp, path: str, engine: str
     done = gateway.run(code, workspace="w", engine=engine)
     assert done.status == "needs_approval", (done.error, done.result)
     assert done.waiting.operation == "out.echo"
+
+
+# Ways through a call that belongs to no run, and copies text: (earlier programs, the call, program).
+COPIES: dict[str, tuple[list[str], tuple[str, dict[str, Any]], str]] = {
+    "merged entities": (
+        [f"{READ}\ngraph.create_entities(entities=[{{'name': 'a', 'entityType': 't', 'observations': [text]}}])", NODE],
+        ("merge_entities", {"source": "a", "into": "n"}),
+        "text = str(graph.open_nodes(names=['n']))",
+    ),
+    "merged facts": (
+        [f"{READ}\ngraph.create_entity(name='a', entity_type='t', metadata={{'k': text}})", NODE],
+        ("merge_entities", {"source": "a", "into": "n"}),
+        "text = str(graph.search_graph(query='n'))",
+    ),
+    "outcomes of a pattern": (
+        [
+            "for i in range(8):\n    events.record_event(event_type='x', content='deploy the shop', session_id=str(i))",
+            f"{READ}\nevents.record_event(event_type='x', content='deploy the shop', session_id='9', outcome=text)",
+        ],
+        ("consolidate", {}),
+        "text = str(consolidation.list_patterns())",
+    ),
+    "importance of a memory": (
+        [
+            f"{READ}\nmemory.remember(content='the bit number 7 is on.' if text[0] == 'T' else 'x')",
+            "memory.remember(content='The bit number 7 is on', tags=['bits'])",
+        ],
+        ("consolidate", {}),
+        "text = str(memory.search_by_tag(tags=['bits'])[0]['importance'])",
+    ),
+    "work of a session": (
+        [f"{READ}\nevents.record_event(event_type='edit', content='edit ' + text, session_id='s')"],
+        ("learn", {"session_id": "s", "messages": [{"role": "user", "text": "go on"}]}),
+        "text = str(events.recall_events(event_type='episode'))",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", COPIES)
+def test_copies_keep_marks(gateway: GatewayApp, path: str) -> None:
+    earlier, (operation, arguments), code = COPIES[path]
+    for number, program in enumerate(earlier):
+        assert gateway.run(program, workspace=f"other{number}").error is None
+    gateway.call(operation, **arguments)
+    done = gateway.run(f"{code}\n{SEND}", workspace="w")
+    assert done.status == "needs_approval", (done.error, done.result)
+
+
+BITS = "bits = ''.join(format(byte, '08b') for byte in (text * 9).encode())\n"
+FOUND = "ids = {m['content']: m['id'] for m in memory.search_by_tag(tags=['bits'], k=1000)}\n"
+ITEMS = "memory.remember_batch(items=[{'content': f'bit {i}', 'tags': ['bits']} for i in range(150)])"
+# What is left of many things tells which ones a run removed or changed: (an unmarked program, what a marked one does).
+REMOVALS = {
+    "memories": (
+        ITEMS,
+        f"{FOUND}memory.forget_batch(memory_ids=[ids[f'bit {{i}}'] for i in range(150) if bits[i] == '0'])",
+    ),
+    "tags": (
+        ITEMS,
+        f"{FOUND}for i in range(150):\n    if bits[i] == '0':\n"
+        "        memory.update_memory(memory_id=ids[f'bit {i}'], tags=['gone'])",
+    ),
+    "tasks": (
+        "for i in range(110):\n    tasks.create_task(title=f't {i}')",
+        "for i, task in enumerate(tasks.list_tasks(limit=200)):\n    if bits[i] == '0':\n"
+        "        tasks.complete_task(task_id=task['id'])",
+    ),
+    "observations": (
+        "names = [f'o {i}' for i in range(150)]\n"
+        "graph.create_entities(entities=[{'name': 'n', 'entityType': 't', 'observations': names}])",
+        "names = [f'o {i}' for i in range(150) if bits[i] == '0']\n"
+        "graph.delete_observations(deletions=[{'entityName': 'n', 'observations': names}])",
+    ),
+    "relations": (
+        "graph.create_relations(relations=[{'from': 'a', 'to': f'b{i}', 'relationType': 'r'} for i in range(150)])",
+        "gone = [{'from': 'a', 'to': f'b{i}', 'relationType': 'r'} for i in range(150) if bits[i] == '0']\n"
+        "graph.delete_relations(relations=gone)",
+    ),
+    "files": (
+        "for i in range(150):\n    workspace.write(path=str(i), content='', workspace='w2')",
+        "for i in range(150):\n    if bits[i] == '0':\n        workspace.delete(path=str(i), workspace='w2')",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", REMOVALS)
+def test_marked_run_tells_little_by_what_it_removes(gateway: GatewayApp, path: str) -> None:
+    earlier, code = REMOVALS[path]
+    assert gateway.run(earlier, workspace="a", engine="python").error is None
+    done = gateway.run(f"{READ}\n{BITS}{code}", workspace="b", engine="python")
+    assert done.error is not None
+    assert "may change or remove at most 50 things" in done.error.message
+
+
+def test_marked_run_strengthens_nothing(gateway: GatewayApp) -> None:
+    async def list_strong(tx: Transaction) -> list[str]:
+        return [row[0] for row in await tx.fetch("SELECT content FROM memories WHERE strength > 0")]
+
+    gateway.run("memory.remember_batch(items=[{'content': word, 'tags': [word]} for word in ('left', 'right')])")
+    gateway.run(f"{READ}\nmemory.recall(query='left', tags=['left'])", workspace="b")
+    gateway.run("memory.recall(query='right', tags=['right'])", workspace="c")
+    wait_until(lambda: run_sync(gateway.app.store.database.read(list_strong)))
+    assert run_sync(gateway.app.store.database.read(list_strong)) == ["right"]
 
 
 def test_run_that_read_nothing_private_calls_freely(gateway: GatewayApp) -> None:

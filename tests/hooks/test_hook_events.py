@@ -17,8 +17,9 @@ from athena.app.compose import App
 from athena.app.settings import HookRules, create_hook_rules
 from athena.core import tokens
 from athena.core.home.paths import current_project
-from athena.core.threads import run_sync
-from athena.hooks import git, transcript
+from athena.core.threads import get_running_loop, run_sync
+from athena.core.types import MAX_JSON_VALUES
+from athena.hooks import events, git, transcript
 from athena.hooks.events import EVENT_HANDLERS, MAX_ANSWER_CHARS, answer_event
 from athena.memory.sessions.values import GitContext
 from conftest import rounds
@@ -528,3 +529,21 @@ def test_end_of_long_transcript_is_read(tmp_path: Path) -> None:
     found = transcript.read_transcript(str(path))
     assert found[-1].text == "the last"
     assert 2 < len(found) <= transcript.MAX_MESSAGES
+
+
+def test_large_payload_does_not_hold_event_loop(isolated: App, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The response of a tool is in the payload: many small values in it would take seconds and a gigabyte."""
+    on_loop: list[bool] = []
+    parse = events.parse_payload
+
+    def watch(payload: bytes) -> dict[str, Any]:
+        on_loop.append(get_running_loop() is not None)
+        return parse(payload)
+
+    monkeypatch.setattr(events, "parse_payload", watch)
+    start = f'{{"session_id":"s1","cwd":"{repo}","tool_name":"Bash","tool_response":'.encode()
+    payload = start + b'"' + b"a" * 300_000 + b'"}'
+    assert asyncio.run(answer_event("post-tool-use", payload, isolated.create_context("daemon", "hook"), LOUD)) == b""
+    assert on_loop == [False]
+    assert parse(payload)["tool_name"] == "Bash"
+    assert parse(start + b"[" + b"[]," * (MAX_JSON_VALUES // 2 + 10) + b"1]}") == {}

@@ -87,7 +87,7 @@ def _nearest(app: App, vector: Any) -> Any:
         vectors, encoder = app.store.database.vectors, app.store.encoder
         scope = app.create_context("p", "python").scope
         scope_ids = await scopes.fetch_visible_ids(tx, scope)
-        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.name, encoder.dimensions)
+        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.models, encoder.dimensions)
         near = await vectors.search_nearest(tx, among, vector, 1, None)
         return int(near.memories[near.cosines.argmax()])
 

@@ -8,6 +8,10 @@ import pytest
 
 from athena import api
 from athena.app.compose import App
+from athena.core.catalog import invoke
+from athena.core.threads import run_sync
+from athena.errors import LimitExceeded
+from athena.memory import rows
 from athena.memory.prepare import MAX_PASSAGE_CHARS, MAX_PASSAGES, split_passages
 from athena.memory.values import MAX_CONTENT_BYTES
 from athena.storage import arrays
@@ -88,3 +92,96 @@ def test_removal_of_long_memory_is_cheap(isolated: App, monkeypatch: pytest.Monk
     assert not api.search("baron baronlin").memories
     assert api.call("restore_memory", memory_id=short)
     assert api.call("verify")["problems"] == []
+
+
+def call_operation(app: App, name: str, /, **arguments: Any) -> Any:
+    return run_sync(invoke(app.catalog, name, arguments, app.create_context("p", "http")))
+
+
+@pytest.mark.parametrize("name", ["list_memories", "recall", "find_duplicates"])
+def test_answer_of_long_memories_is_bounded(isolated: App, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A program may store any number of long memories; one question must not read all of them at once."""
+    monkeypatch.setattr("athena.memory.rows.MAX_ANSWER_CHARS", 2_000, raising=False)
+    monkeypatch.setattr("athena.memory.rows.BOUNDED_BATCH_ROWS", 2, raising=False)
+    for number in range(6):
+        call_operation(isolated, "remember", content="The harbour log. " * 60 + f"Page {number}.")
+    call_operation(isolated, "reembed")
+    arguments: dict[str, Any] = {"query": "harbour log"} if name == "recall" else {}
+    with pytest.raises(LimitExceeded, match="more than 2,000 characters together"):
+        call_operation(isolated, name, **arguments, k=6)
+    if name != "find_duplicates":
+        assert len(call_operation(isolated, name, **arguments, k=1, offset=4)) == 1  # those before it are not read
+
+
+@pytest.fixture
+def long_graph(isolated: App, monkeypatch: pytest.MonkeyPatch) -> App:
+    """A graph with more than one answer may read: 6 entities of 1,000 characters, 2,000 allowed."""
+    for number in range(6):
+        texts = [f"{number}.{part} " + "The harbour log. " * 14 for part in range(4)]
+        call_operation(isolated, "create_entity", name=f"quay {number}", entity_type="place", observations=texts)
+        if number:
+            relation = {"from": "quay 0", "to": f"quay {number}", "relationType": "near"}
+            call_operation(isolated, "create_relations", relations=[relation])
+    call_operation(isolated, "reembed")
+    monkeypatch.setattr("athena.memory.rows.MAX_ANSWER_CHARS", 2_000)
+    return isolated
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("read_graph", {}),
+        ("open_nodes", {"names": [f"quay {number}" for number in range(6)]}),
+        ("search_nodes", {"query": "harbour"}),
+        ("search_graph", {"query": "harbour log", "max_results": 6}),
+        ("neighbors", {"name": "quay 0"}),
+    ],
+)
+def test_answer_of_long_graph_is_bounded(long_graph: App, name: str, arguments: dict[str, Any]) -> None:
+    with pytest.raises(LimitExceeded, match="relations have more than 2,000 characters together"):
+        call_operation(long_graph, name, **arguments)
+
+
+def test_changes_of_long_graph_are_not_bounded(long_graph: App) -> None:
+    assert len(call_operation(long_graph, "open_nodes", names=["quay 3"])["entities"][0]["observations"]) == 4
+    call_operation(long_graph, "merge_entities", source="quay 1", into="quay 2")
+    call_operation(long_graph, "merge_entities", source="quay 3", into="quay 2")
+    assert call_operation(long_graph, "find_path", source="quay 2", target="quay 5")["found"]
+    call_operation(long_graph, "consolidate")
+    call_operation(long_graph, "delete_entities", entityNames=["quay 2"])
+
+
+def test_relations_of_one_answer_are_bounded(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("athena.memory.rows.MAX_ANSWER_CHARS", 2_000)
+    relations = [{"from": "a" * 900, "to": str(number), "relationType": "near"} for number in range(3)]
+    call_operation(isolated, "create_relations", relations=relations)
+    for name, arguments in (("read_graph", {}), ("neighbors", {"name": "a" * 900})):
+        with pytest.raises(LimitExceeded):
+            call_operation(isolated, name, **arguments)
+
+
+def test_mentions_read_only_their_page(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("athena.memory.rows.MAX_ANSWER_CHARS", 3_000)
+    for number in range(6):
+        call_operation(isolated, "remember", content=f"@ann said {number}. " + "The harbour log. " * 60)
+    assert len(call_operation(isolated, "mentions", name="@ann", k=1, offset=4)) == 1
+    with pytest.raises(LimitExceeded):
+        call_operation(isolated, "mentions", name="@ann")
+
+
+@pytest.mark.parametrize("name", ["timeline", "briefing", "list_injections"])
+def test_lines_are_read_from_beginnings(isolated: App, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for tag in ("important", "note"):
+        call_operation(isolated, "remember", content=f"{tag} " + "The harbour opens at seven. " * 1_000, tags=[tag])
+    call_operation(isolated, "briefing", session_id="s")
+    read: list[int] = []
+    build = rows.memory_from_row
+
+    def note_length(row: Any) -> Any:
+        read.append(len(row[2]))
+        return build(row)
+
+    monkeypatch.setattr(rows, "memory_from_row", note_length)
+    assert call_operation(isolated, name)
+    assert read
+    assert max(read) <= 20_000

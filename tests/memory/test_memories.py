@@ -31,6 +31,7 @@ class Broken:
     """An embedder whose model fails to load until it is repaired."""
 
     name, dimensions, works = "mended/1", 4, False
+    compatible_models: tuple[str, ...] = ()
 
     def load(self) -> None:
         if not self.works:

@@ -37,6 +37,7 @@ class Letters:
     """An embedder that takes no time."""
 
     name, dimensions = "letters/1", 4
+    compatible_models = ()
 
     def load(self) -> None: ...
 

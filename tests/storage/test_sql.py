@@ -25,14 +25,18 @@ WHOLE_STORE = {
 }
 # Single functions whose statements name no scope.
 UNSCOPED = {
-    "memory/rows:insert_link": "the other memory may belong to the user's project",
+    "memory/link_rows:insert_link": "the other memory may belong to the user's project",
     "memory/rows:add_marks": "the same",
     "memory/rows:": "SELECT_ROWS_SQL is the beginning of statements that name the scope",
     "memory/rows:delete_memory": "links from other scopes to a purged memory go with it",
-    "memory/rows:list_quoting_rows": "a purge must reach every copy of a text, in whichever project",
+    "memory/link_rows:list_quoting_rows": "a purge must reach every copy of a text, in whichever project",
     "memory/rows:list_queued_memories": "the queue of rows to index is one for the whole store",
     "memory/sessions/rows:fetch_session_project": "finds the project that a session belongs to",
+    "memory/consolidation/rows:fetch_marks": "reads no text, of rows that the run has read",
     "memory/consolidation/rows:clear_progress": "an unfinished run of any project may hold a purged text",
+    "storage/passages:count_pending": "the background encodes the passages of all projects",
+    "storage/passages:count_replaced": "the same",
+    "storage/passages:count_stale": "the same",
     "storage/calls:_prune_calls": "old calls and receipts are removed for all projects",
     "storage/calls:list_recent_calls": "token_savings reports on the whole store",
     "storage/usage:sum_usage": "token_savings reports on the whole store",

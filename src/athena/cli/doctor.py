@@ -73,6 +73,9 @@ def _run_checks() -> list[tuple[str, bool, str]]:
             )
         problems = "; ".join(health["problems"])
         model = f"{health['model']} (ready in {elapsed_ms:.0f} ms)"
+        if progress := health["reembedding"]:
+            total = progress["done"] + progress["remaining"]
+            model += f"; re-reading memories with the new model: {progress['done']:,} of {total:,} passages"
         rows.append(("model", health["status"] == "healthy", problems or model))
         report = call_operation("verify")
         count = output.format_count(report["checked"].get("memories", 0))

@@ -16,6 +16,7 @@ import click
 
 from athena.app.compose import App, open_postgres
 from athena.cli import output
+from athena.cli.evaluate_tools import load_tools, measure_tools, print_tools_report
 from athena.cli.invoke import json_option
 from athena.core.threads import run_sync
 from athena.core.values import Scope
@@ -209,8 +210,9 @@ def load_jsonl(file: Path) -> list[Collection]:
             name = str(row.get("store", ""))
             collection = collections.setdefault(name, Collection(name, [], []))
             if "question" in row:
-                gold = frozenset(map(str, row["gold"]))
-                collection.questions.append(EvaluationQuestion(row["question"], gold, str(row.get("category", "all"))))
+                if gold := frozenset(map(str, row["gold"])):  # a question without an answer has no rank to measure
+                    category = str(row.get("category", "all"))
+                    collection.questions.append(EvaluationQuestion(row["question"], gold, category))
             else:
                 facts = {name: row[name] for name in ("session", "speaker", "role", "date") if row.get(name)}
                 collection.items.append(CollectionItem(str(row["id"]), row["text"], **facts))
@@ -285,6 +287,7 @@ def _call_operation(app: App, project: str, name: str, **arguments: Any) -> Any:
 @click.option("--locomo", type=click.Path(path_type=Path), help="A LoCoMo file.")
 @click.option("--cranfield", type=click.Path(path_type=Path), help="A folder with the Cranfield collection.")
 @click.option("--set", "lines", type=click.Path(path_type=Path), help="A file of your own; see docs/evaluation.md.")
+@click.option("--tools", type=click.Path(path_type=Path), help="A file of tools and requests; see docs/evaluation.md.")
 @click.option("--database", help="Use a project of its own in a PostgreSQL database, which stays there.", metavar="URL")
 @click.option("--ablate", is_flag=True, help="Also leave out each term of the ranking in turn.")
 @json_option
@@ -292,6 +295,7 @@ def evaluate(
     locomo: Path | None,
     cranfield: Path | None,
     lines: Path | None,
+    tools: Path | None,
     database: str | None,
     ablate: bool,
     json_output: bool,
@@ -309,8 +313,9 @@ def evaluate(
         )
         if path is not None
     }
-    if not sets:
-        raise InvalidInput("name a collection", hint="--locomo FILE, --cranfield FOLDER or --set FILE")
+    if not sets and tools is None:
+        raise InvalidInput("name a collection", hint="--locomo FILE, --cranfield FOLDER, --set FILE or --tools FILE")
+    tool_figures = measure_tools(load_tools(tools), MiniLM()) if tools is not None else None
     variants = VARIANTS if ablate else {"all terms": VARIANTS["all terms"]}
     results = {name: _run_trials(collections, variants, database) for name, collections in sets.items()}
     if json_output:
@@ -319,7 +324,10 @@ def evaluate(
                 name: {variant: summarise_results(answers)._asdict() for variant, answers in by_variant.items()}
                 for name, by_variant in results.items()
             }
+            | ({"tools": tool_figures} if tool_figures else {})
         )
+    if tool_figures:
+        print_tools_report(tool_figures)
     for name, by_variant in results.items():
         _print_report(name, by_variant)
     return None

@@ -9,6 +9,7 @@ import click
 
 from athena.app import connect
 from athena.cli import mcp_proxy
+from athena.memory.index import reembed_in_background
 from athena.server.admission import CallDispatcher
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
@@ -41,6 +42,7 @@ def serve_in_process(project: str) -> "_socket.socket":
     """Serve one client from a thread of this process; return the client's end of the connection."""
     server_end, client_end = socket.socketpair()
     app = connect.shared_app()  # in this thread, so that errors in the settings reach the caller
+    reembed_in_background(app.store)
     threading.Thread(target=lambda: asyncio.run(_serve_connection(app, project, server_end)), daemon=True).start()
     return client_end
 

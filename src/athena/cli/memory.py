@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from typing import Any, get_args
 
 import click
@@ -16,6 +17,8 @@ from athena.memory.consolidation.values import Strategy
 
 CONSOLIDATION_STAGES = ["reading", "duplicates", "recurring", "sequences", "topics", "contradictions", "done"]
 PROGRESS_INTERVAL_S = 0.3
+REEMBED_WAIT_S = 1.0  # for passages that another process has claimed
+MAX_REEMBED_WAITS = 70  # longer than a claim lasts
 WORKING_DAYS_PER_YEAR = 250
 
 
@@ -207,15 +210,22 @@ def reembed(json_output: bool) -> None:
     Example: athena reembed
     """
     first = invoke_operation("reembed", limit=1)
-    total = first["remaining"]
+    total = remaining = first["remaining"]
+    waits = 0
     with click.progressbar(length=total, label="Embedding", file=output.progress_stream()) as bar:
-        while total and (step := invoke_operation("reembed", limit=128))["done"]:
-            bar.update(step["done"])
-            if not step["remaining"]:
-                break
-    done = total + first["done"]
+        while remaining and waits < MAX_REEMBED_WAITS:
+            step = invoke_operation("reembed", limit=128)
+            bar.update(max(0, remaining - step["remaining"]))  # other processes may embed the same store
+            waits = 0 if step["done"] or step["remaining"] < remaining else waits + 1
+            remaining = step["remaining"]
+            if waits:
+                time.sleep(REEMBED_WAIT_S)  # the rest is claimed by others
+    done = total + first["done"] - remaining
     if json_output:
-        return output.print_json({"done": done})
+        return output.print_json({"done": done, "remaining": remaining})
+    if remaining:
+        passages = output.format_count(remaining, "passage", "passages")
+        click.echo(f"{passages} remain, which another process has claimed: run it again later", err=True)
     return click.echo(f"{output.format_count(done, 'passage', 'passages')} done" if done else "nothing to do")
 
 

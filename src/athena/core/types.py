@@ -30,6 +30,8 @@ ValueCheck = Callable[[Any, str], Any]
 MAX_JSON_DEPTH = 64
 MAX_JSON_VALUES = 500_000
 VALUE_MARKS = (b",", b"[", b"{")  # one of them is before every value but the first
+LONG_VALUE_CHARS = 20_000
+CHARS_PER_VALUE = 10  # a number or a list takes about as long as so many characters
 JSON_TEXT_PATTERN = rb'"[^"]*(?:"|\Z)'  # also one without an end, so that the work is linear
 JSON_TYPE_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 TYPE_DESCRIPTIONS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
@@ -288,6 +290,24 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     return [to_json(item) for item in value]
+
+
+def is_long(value: Any) -> bool:
+    """Return whether the texts in a value are long together, or there are many values."""
+    size, pending = 0, [value]
+    while pending and size <= LONG_VALUE_CHARS:
+        value = pending.pop()
+        if isinstance(value, str):
+            size += len(value)
+            continue
+        size += CHARS_PER_VALUE
+        if isinstance(value, list | tuple | dict):
+            if len(value) * CHARS_PER_VALUE > LONG_VALUE_CHARS:
+                return True
+            pending += [*value, *value.values()] if isinstance(value, dict) else value
+        elif fields := getattr(type(value), "__dataclass_fields__", None):
+            pending += [getattr(value, name) for name in fields]
+    return size > LONG_VALUE_CHARS
 
 
 def has_too_many_values(raw: bytes) -> bool:

@@ -50,6 +50,13 @@ class Scope(NamedTuple):
         return (self.project,) if self.project == USER_PROJECT else (self.project, USER_PROJECT)
 
 
+class ModelNames(NamedTuple):
+    """The embedding model in use, and the earlier ones whose vectors can be compared with its own."""
+
+    current: str
+    earlier: tuple[str, ...] = ()
+
+
 class Call(NamedTuple):
     """The record of a call: who called what, where. It never holds argument values."""
 

@@ -31,6 +31,10 @@ class ToolEntry(NamedTuple):
     target: AnyOperation | KeptSkill
 
     @property
+    def declares_phrases(self) -> bool:
+        return not isinstance(self.target, KeptSkill) and bool(self.target.asks)
+
+    @property
     def callers(self) -> frozenset[CallerKind]:
         return EVERYONE if isinstance(self.target, KeptSkill) else self.target.callers
 

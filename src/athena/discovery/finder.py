@@ -9,11 +9,20 @@ from athena.core.threads import run_in_thread
 from athena.discovery.entry import ToolEntry
 from athena.discovery.lexical import LexicalIndex
 from athena.discovery.query import weigh_stems
-from athena.discovery.vectors import TextEncoder, ToolTexts, ToolVectors, collect_texts, score_similarities
+from athena.discovery.vectors import (
+    TOKEN_WEIGHT,
+    TextEncoder,
+    ToolTexts,
+    ToolVectors,
+    collect_texts,
+    score_similarities,
+)
+from athena.embedding.embedder import QuestionEncoding
 
 NAME_MATCH_WEIGHT = 0.6
 USAGE_WEIGHT = 0.06  # small: it only decides between equals
-MIN_SIMILARITY_SCORE = 0.5  # for a tool that shares no word with the request
+MIN_SIMILARITY_SCORE = 0.09  # for a tool that shares no word with the request
+MAX_COMPARED_TOOLS = 32  # token by token
 MAX_CACHED_INDEXES = 8
 
 
@@ -44,28 +53,44 @@ class ToolFinder:
         if not weigh_stems(request):
             return []
         index = await run_in_thread(self._get_index, entries)
-        word_scores = index.lexical.compute_scores(request)
-        vector_scores = [0.0] * len(entries)
+        word_scores, coverage = index.lexical.compute_scores(request)
+        comparison = None
         if not words_only:
             self.vectors.schedule_build(index.texts.texts_by_key)
-            similarities = await self.vectors.compute_similarities(request, index.texts.texts_by_key)
-            if similarities is not None:
-                vector_scores = score_similarities(similarities, index.texts).tolist()
+            comparison = await self.vectors.compare_request(request, index.texts.texts_by_key)
+        if comparison is None:
+            vector_scores, coverage = [0.0] * len(entries), 1.0
+        else:
+            vector_scores = score_similarities(comparison.similarities, index.texts).tolist()
+        name_matches, intents = index.lexical.match_names(request), index.lexical.score_intents(request)
         max_use = math.log1p(max(uses.values(), default=0)) or 1.0
         scored = []
-        for entry, lexical, vector, name_match, intent in zip(
-            entries,
-            word_scores,
-            vector_scores,
-            index.lexical.match_names(request),
-            index.lexical.score_intents(request),
-            strict=True,
-        ):
-            if lexical or vector > MIN_SIMILARITY_SCORE:
+        for i, entry in enumerate(entries):
+            if word_scores[i] or vector_scores[i] > MIN_SIMILARITY_SCORE:
                 use = math.log1p(uses.get(entry.key, 0)) / max_use
-                score = lexical + NAME_MATCH_WEIGHT * name_match + intent + vector + USAGE_WEIGHT * use
-                scored.append((score, entry))
-        return [entry for _, entry in sorted(scored, key=lambda pair: -pair[0])]
+                by_words = word_scores[i] + NAME_MATCH_WEIGHT * name_matches[i] + intents[i] + USAGE_WEIGHT * use
+                scored.append(
+                    (coverage * by_words + vector_scores[i], i)
+                )  # if no tool has the words, similarity decides
+        scored.sort(key=lambda pair: -pair[0])
+        if comparison is not None:
+            scored = self._compare_first(scored, request, comparison.question, index)
+        return [entries[i] for _, i in scored]
+
+    def _compare_first(
+        self, scored: list[tuple[float, int]], request: str, question: QuestionEncoding, index: _ToolIndex
+    ) -> list[tuple[float, int]]:
+        """Compare the first tools with a request token by token, and rank these anew."""
+        first = scored[:MAX_COMPARED_TOOLS]
+        keys = [index.texts.token_keys[i] for _, i in first]
+        token_scores = self.vectors.compare_tokens(question, index.lexical.weigh_words(request), keys)
+        if token_scores is None:
+            return scored
+        again = [
+            (score + TOKEN_WEIGHT * float(token_score), i)
+            for (score, i), token_score in zip(first, token_scores, strict=True)
+        ]
+        return sorted(again, key=lambda pair: -pair[0]) + scored[MAX_COMPARED_TOOLS:]
 
     def warm_up(self, entries: tuple[ToolEntry, ...]) -> None:
         """Build the index and the vectors now rather than at the first search."""

@@ -7,7 +7,14 @@ from typing import NamedTuple
 from athena.core.words import stem_words
 from athena.discovery import lexicon
 from athena.discovery.entry import ToolEntry, split_name
-from athena.discovery.query import classify_actions, classify_entry_actions, classify_intent, extract_names, weigh_stems
+from athena.discovery.query import (
+    classify_actions,
+    classify_entry_actions,
+    classify_intent,
+    extract_names,
+    locate_words,
+    weigh_stems,
+)
 
 # for name, category, summary, details, parameter names, parameter help, category summary, everyday words, phrases
 FIELD_WEIGHTS = (2.5, 2.0, 1.5, 0.5, 0.4, 0.3, 0.5, 0.9, 0.6)
@@ -75,17 +82,28 @@ class LexicalIndex:
                     postings = self._postings.setdefault(stem, {})
                     postings[index] = postings.get(index, 0.0) + frequency
 
-    def compute_scores(self, request: str) -> list[float]:
-        """Return the BM25 score of each entry for a request, with the best as 1 and no shared word as 0."""
+    def compute_scores(self, request: str) -> tuple[list[float], float]:
+        """Return the BM25 score of each entry for a request, with the best as 1 and no shared word as 0.
+
+        Also return the share of the request, by the weights of its words, that the best entry has.
+        """
         scores = [0.0] * self._count
+        total = 0.0
         for stem, stem_weight in weigh_stems(request).items():
-            postings = self._postings.get(stem, {})
-            idf = math.log(1 + (self._count - len(postings) + 0.5) / (len(postings) + 0.5))
-            weight = stem_weight * idf * (BM25_K1 + 1)
-            for index, frequency in postings.items():
+            weight = stem_weight * self._compute_idf(stem)
+            total += weight
+            for index, frequency in self._postings.get(stem, {}).items():
                 scores[index] += weight * frequency / (frequency + BM25_K1)
-        best = max(scores, default=0.0) or 1.0
-        return [score / best for score in scores]
+        best = max(scores, default=0.0)
+        return ([score / best for score in scores], best / total) if best else (scores, 0.0)
+
+    def weigh_words(self, request: str) -> list[tuple[int, int, float]]:
+        """Return the start and the end of each word of a request, and how much it says about the tool."""
+        return [(start, end, weight * self._compute_idf(stem)) for start, end, stem, weight in locate_words(request)]
+
+    def _compute_idf(self, stem: str) -> float:
+        count = len(self._postings.get(stem, ()))
+        return math.log(1 + (self._count - count + 0.5) / (count + 0.5))
 
     def match_names(self, request: str) -> list[float]:
         """Return 1 for each entry whose name is the request's first word or stands in it as Python writes it."""

@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 
-from athena.core.words import stem_content_words, stem_words
+from athena.core.words import STOP_WORDS, WORD_PATTERN, stem_content_words, stem_word, stem_words
 from athena.discovery.entry import ToolEntry, split_name
 
 MAX_REQUEST_CHARS = 2_000  # the rest is not read
@@ -102,14 +102,34 @@ ACTION_VERBS = (
 def weigh_stems(request: str) -> dict[str, float]:
     """Return the stems of a request, in their order, with a weight for each."""
     request = request[:MAX_REQUEST_CHARS]
-    content = [match.span(1) for pattern in CONTENT_PATTERNS for match in pattern.finditer(request)]
+    content = _find_content(request)
     cuts = sorted({0, len(request), *(offset for span in content for offset in span)})
     weights: dict[str, float] = {}
     for start, end in pairwise(cuts):
-        weight = CONTENT_WEIGHT if any(first <= start and end <= last for first, last in content) else 1.0
+        weight = CONTENT_WEIGHT if _is_within((start, end), content) else 1.0
         for stem in stem_content_words(_replace_arguments(request[start:end])):
             weights[stem] = max(weights.get(stem, 0.0), weight)
     return weights or dict.fromkeys(stem_words(request), 1.0)
+
+
+def locate_words(request: str) -> list[tuple[int, int, str, float]]:
+    """Return the start, the end, the stem and the weight of each word of a request that is no stop word."""
+    request = request[:MAX_REQUEST_CHARS]
+    content = _find_content(request)
+    return [
+        (*word.span(), stem_word(word[0].lower()), CONTENT_WEIGHT if _is_within(word.span(), content) else 1.0)
+        for word in WORD_PATTERN.finditer(request)
+        if word[0].lower() not in STOP_WORDS
+    ]
+
+
+def _find_content(request: str) -> list[tuple[int, int]]:
+    """Return where the content to send, store or search for stands in a request."""
+    return [match.span(1) for pattern in CONTENT_PATTERNS for match in pattern.finditer(request)]
+
+
+def _is_within(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    return any(start <= span[0] and span[1] <= end for start, end in others)
 
 
 def _replace_arguments(request: str) -> str:

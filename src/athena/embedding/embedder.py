@@ -19,7 +19,11 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the model; vectors of different names cannot be compared."""
+        """The name of the model; vectors of another name can be compared only if that one is compatible."""
+
+    @property
+    def compatible_models(self) -> tuple[str, ...]:
+        """The names of earlier models whose vectors and token signs can be compared with this one's."""
 
     @property
     def dimensions(self) -> int:

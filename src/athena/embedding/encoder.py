@@ -2,10 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from athena.core.threads import run_in_thread
+from athena.core.values import ModelNames
 from athena.embedding.embedder import Embedder, Excerpt, PassageEncoding, QuestionEncoding
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError, Unavailable
@@ -13,6 +15,11 @@ from athena.errors import AthenaError, Unavailable
 A = TypeVar("A")
 T = TypeVar("T")
 RETRY_DELAY_S = 30.0
+MAX_SLICE_CHARS = 400  # that the model reads at once in the background: some 10 ms
+MAX_PAUSE_S = 2.0  # between two slices
+QUIET_S = 0.02  # without a call, before patient work goes on
+POLL_INTERVAL_S = 0.01
+MAX_CALLER_WAIT_S = 0.25  # that a slice waits for callers who never pause
 
 
 class Encoder:
@@ -25,10 +32,18 @@ class Encoder:
         self.backlog_lock = threading.Lock()
         self.busy_until = 0.0  # monotonic time at which writers are expected to be done
         self._stopped = threading.Event()
+        self._calls = 0  # searches and other calls in progress that somebody waits for
+        self._last_call_at = 0.0
+        self._calls_guard = threading.Lock()
+        self.reembed_lock = threading.Lock()
 
     @property
     def name(self) -> str:
         return self.embedder.name
+
+    @property
+    def models(self) -> ModelNames:
+        return ModelNames(self.name, tuple(name for name in self.embedder.compatible_models if name != self.name))
 
     @property
     def dimensions(self) -> int:
@@ -38,11 +53,39 @@ class Encoder:
     def is_working(self) -> bool:
         return self.last_error is None and not self._stopped.is_set()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
     def stop(self) -> None:
         """End background work: a thread inside the model at the end of the process would abort it."""
         self._stopped.set()
-        if self.backlog_lock.acquire(timeout=5):
-            self.backlog_lock.release()
+        for lock in (self.backlog_lock, self.reembed_lock):
+            if lock.acquire(timeout=5):
+                lock.release()
+
+    def sleep_until_stopped(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+    @contextmanager
+    def mark_call(self) -> Iterator[None]:
+        """Let patient work wait while somebody waits for this one."""
+        with self._calls_guard:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._calls_guard:
+                self._calls -= 1
+                self._last_call_at = time.monotonic()
+
+    def _wait_for_quiet(self) -> None:
+        end = time.monotonic() + MAX_CALLER_WAIT_S
+        while time.monotonic() < end and not self._stopped.is_set():
+            is_quiet = not self._calls and time.monotonic() - self._last_call_at >= QUIET_S
+            if is_quiet and not self.backlog_lock.locked():
+                return
+            self._stopped.wait(POLL_INTERVAL_S)
 
     def wait_for_writers(self, timeout_s: float) -> None:
         """Wait until writers are done, so that background work does not slow them down; `stop` ends the wait."""
@@ -58,10 +101,32 @@ class Encoder:
 
     async def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding] | None:
         """Return the encodings of passages, or None while the model fails."""
+        return await self._run_model(self._encode_now, excerpts)
+
+    def _encode_now(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
         if isinstance(self.embedder, MiniLM):
-            return await self._run_model(self.embedder.encode_passages, excerpts)
-        vectors = await self._run_model(self.embedder.embed, [excerpt.header + excerpt.text for excerpt in excerpts])
-        return None if vectors is None else [PassageEncoding(vector, b"") for vector in vectors]
+            return self.embedder.encode_passages(excerpts)
+        vectors = self.embedder.embed([excerpt.header + excerpt.text for excerpt in excerpts])
+        return [PassageEncoding(vector, b"") for vector in vectors]
+
+    def encode_patiently(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding] | None:
+        """Encode passages a few at a time, between searches and with pauses; None once stopped; blocks."""
+        # Not at a lower priority: a thread that seldom runs may hold Python's lock, for which searches wait.
+        lengths = [sum(map(len, excerpt)) for excerpt in excerpts]
+        order = sorted(range(len(excerpts)), key=lengths.__getitem__)
+        encodings: dict[int, PassageEncoding] = {}
+        while order:
+            self._wait_for_quiet()
+            if self._stopped.is_set():
+                return None
+            count = _count_slice([lengths[i] for i in order])
+            rows, order = order[:count], order[count:]
+            began, cpu_before = time.monotonic(), time.thread_time()
+            encodings |= dict(zip(rows, self._encode_now([excerpts[i] for i in rows]), strict=True))
+            seconds, cpu_seconds = time.monotonic() - began, time.thread_time() - cpu_before
+            # As long as the slice took; longer where other programs kept the processor from it.
+            self._stopped.wait(min(MAX_PAUSE_S, seconds * seconds / max(cpu_seconds, 1e-3)))
+        return [encodings[i] for i in range(len(excerpts))]
 
     async def encode_question(self, question: str) -> QuestionEncoding | None:
         """Return the encoding of a question, or None while the model fails."""
@@ -79,9 +144,18 @@ class Encoder:
         if self.last_error is not None and time.monotonic() - self._failed_at < RETRY_DELAY_S:
             return None
         try:
-            encoding = await run_in_thread(work, argument)
+            with self.mark_call():
+                encoding = await run_in_thread(work, argument)
         except AthenaError as error:
             self.last_error, self._failed_at = error, time.monotonic()
             return None
         self.last_error = None
         return encoding
+
+
+def _count_slice(lengths: Sequence[int]) -> int:
+    """Return how many texts of these lengths, the shortest first, the model reads at once: at least one."""
+    count = 1
+    while count < len(lengths) and lengths[count] * (count + 1) <= MAX_SLICE_CHARS:
+        count += 1
+    return count

@@ -48,7 +48,8 @@ class MiniLM:
     float noise only (2e-7 a component).
     """
 
-    name = "all-MiniLM-L6-v2/int8/1"
+    name = "athena-minilm/int8/1"
+    compatible_models: tuple[str, ...] = ("all-MiniLM-L6-v2/int8/1",)
     dimensions = 384
 
     def __init__(self, threads: int | None = None, folder: Path | None = None) -> None:

@@ -44,6 +44,8 @@ class NoRedirectHandler(HTTPRedirectHandler):
 class RemoteEmbedder:
     """An embedding model on a server; retries when the server is busy or briefly unreachable."""
 
+    compatible_models = ()
+
     def __init__(
         self,
         url: str,

@@ -17,6 +17,7 @@ from athena.core.home.paths import DEFAULT_PROJECT, current_project
 from athena.core.private import remove_private_clauses
 from athena.core.text import make_storable
 from athena.core.threads import ThreadPool, get_running_loop, run_in_thread
+from athena.core.types import has_too_many_values
 from athena.core.values import HOOK_SURFACE, Scope
 from athena.hooks import git, transcript
 from athena.memory.sessions.events import get_session_project
@@ -29,6 +30,7 @@ P = ParamSpec("P")
 HookOutput = dict[str, Any] | None
 MAX_ANSWER_CHARS = 9_500  # clients cut a longer answer
 HOOK_ID_VARIABLE = "ATHENA_HOOK_ID"  # set by the hook client, one for each event
+LARGE_PAYLOAD_BYTES = 256 << 10
 MAX_READ_CHARS = 20_000  # of a text in the payload
 MAX_EVENT_CHARS = 300
 MAX_WORK_CHARS = 600
@@ -89,7 +91,10 @@ async def answer_event(
     git nothing is recorded, since all such folders are one project. `without_model` searches by full text, tags and
     time only. With a `key` each write happens once: a client that gave up waiting handles the same event again.
     """
-    fields = parse_payload(payload)
+    # a long text in it takes a while; many values take longer still, and are not parsed at all
+    fields = (
+        parse_payload(payload) if len(payload) < LARGE_PAYLOAD_BYTES else await run_in_thread(parse_payload, payload)
+    )
     named_folder = get_named_folder(fields)
     folder = await _run_folder_check(find_folder, fields)
     name = project or await _find_project(ctx, fields, named_folder, is_gone=folder is None)
@@ -109,7 +114,9 @@ async def answer_event(
 
 
 def parse_payload(payload: bytes) -> dict[str, Any]:
-    """Return the client's JSON object; an empty one if the payload is none."""
+    """Return the client's JSON object; an empty one if the payload is none, or has too many values."""
+    if has_too_many_values(payload):
+        return {}
     try:
         fields = json.loads(payload.decode("utf-8", "replace"))
     except (ValueError, RecursionError):

@@ -25,7 +25,7 @@ async def find_groups(store: Store, scope: Scope, threshold: float, limit: int) 
     async def group_pairs(tx: Transaction) -> list[Group]:
         encoder, vectors = store.encoder, store.database.vectors
         scope_ids = await scopes.fetch_visible_ids(tx, scope)
-        candidates = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.name, encoder.dimensions)
+        candidates = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.models, encoder.dimensions)
         pairs = sorted(await vectors.find_similar_pairs(tx, candidates, threshold), key=lambda pair: -pair[2])
         parents: dict[int, int] = {}
         likeness: dict[int, float] = {}
@@ -39,7 +39,7 @@ async def find_groups(store: Store, scope: Scope, threshold: float, limit: int) 
             groups.setdefault(_find_root(parents, memory_id), []).append(memory_id)
         best = sorted(groups, key=lambda root: -likeness[root])[:limit]
         ids = [memory_id for root in best for memory_id in groups[root]]
-        memories = await rows.fetch_memories(tx, candidates.scopes, ids)
+        memories = await rows.fetch_memories(tx, candidates.scopes, ids, budget=rows.AnswerBudget())
         return [
             Group(
                 round(likeness[root], 4),

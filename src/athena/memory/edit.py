@@ -9,7 +9,7 @@ from typing import Any
 
 from athena.core.values import Call, Kind, Scope
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
-from athena.memory import history_rows, rows, write
+from athena.memory import history_rows, link_rows, rows, write
 from athena.memory.edit_hooks import Purge
 from athena.memory.history_rows import ChangeRow
 from athena.memory.index import encode_missing
@@ -209,7 +209,7 @@ async def _undo_memory_step(
             hint="update it, or undo that change where it was made",
         )
     if step.action == RELATED_ACTION:
-        await rows.delete_link(tx, step.scope, step.memory, **(step.before or {}))
+        await link_rows.delete_link(tx, step.scope, step.memory, **(step.before or {}))
         await history_rows.mark_change_undone(tx, step)
         return f"undid: {step.action}"
     if step.before is not None and await _is_superseded(store, tx, row, step.before):
@@ -304,7 +304,7 @@ async def _purge_row(store: Store, tx: Transaction, row: MemoryRow) -> None:
         indexed = await passages.list_memory_passages(tx, row.scope, row.memory.id)
         await store.database.fulltext.remove_passages(tx, indexed)
     await store.database.vectors.retire_passages(tx, row.scope, row.memory.id)
-    for scope, memory_id in await rows.list_quoting_rows(tx, row.memory.id):
+    for scope, memory_id in await link_rows.list_quoting_rows(tx, row.memory.id):
         for quoting in await rows.find_rows_by_id(tx, [scope], memory_id):
             await _purge_row(store, tx, quoting)
     await history_rows.delete_changes(tx, row.scope, row.memory.id)
@@ -326,7 +326,7 @@ async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, cal
                 raise InvalidInput("a memory cannot be related to itself")
             for row in (source, target):  # so that no concurrent purge removes one of them
                 await rows.lock_memory(tx, row)
-            if await rows.insert_link(tx, source.scope, source.memory.id, target.memory.id, relation, now):
+            if await link_rows.insert_link(tx, source.scope, source.memory.id, target.memory.id, relation, now):
                 before = {"other": target.memory.id, "relation": relation}
                 await history_rows.insert_change(
                     tx, source.scope, source.memory.id, call_id, now, RELATED_ACTION, before

@@ -115,7 +115,8 @@ async def _assess_topic(store: Store, criteria: Filter, topic: str, now: float) 
     if (tagged := await store.database.read(find_by_tag)) is not None:
         return tagged
     # used=False: asking about coverage must not count as a recall.
-    hits = await recall(store, Query(topic, criteria, MAX_TOPIC_HITS, min_score=MIN_TOPIC_SCORE), used=False)
+    question = Query(topic, criteria, MAX_TOPIC_HITS, min_score=MIN_TOPIC_SCORE, longest=1)
+    hits = await recall(store, question, used=False)
 
     async def find_by_search(tx: Transaction) -> Topic:
         ids = [hit.id for hit in hits]

@@ -1,9 +1,10 @@
 """Clean what callers send: texts, tags, metadata, filters and times; secrets are removed before anything is stored."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from athena.core import clock, redaction
+from athena.core.threads import run_in_thread
 from athena.core.values import Scope
 from athena.errors import InvalidInput
 from athena.memory import time
@@ -12,6 +13,14 @@ from athena.storage.filters import Filter
 
 Tags = str | Sequence[str] | None
 MAX_BATCH_CHARS = 20_000_000
+LONG_TEXT_CHARS = 20_000  # longer texts are searched for secrets on another thread, so that no other call waits
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+async def clean_long(size: int, clean: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Clean what callers send, on another thread if it is long."""
+    return clean(*args, **kwargs) if size <= LONG_TEXT_CHARS else await run_in_thread(clean, *args, **kwargs)
 
 
 def create_draft(
@@ -42,10 +51,12 @@ def redact_name(text: str, name: str) -> str:
 
 def clean_field(name: str, text: str, max_chars: int) -> tuple[str, tuple[str, ...]]:
     """Return a text that metadata will hold under `name`, without secrets, and the kinds of the secrets."""
-    _, cleaned, kinds = redaction.redact_field(name, clean_text(text.strip(), name))
-    if len(cleaned) > max_chars:
-        raise InvalidInput(f"{name} has {len(cleaned):,} characters; at most {max_chars:,} are allowed")
-    return cleaned, kinds
+    text = text.strip()
+    if len(text) <= 2 * max_chars:  # a placeholder may be shorter than the secret that it replaces
+        _, text, kinds = redaction.redact_field(name, clean_text(text, name))
+    if len(text) > max_chars:
+        raise InvalidInput(f"{name} has {len(text):,} characters; at most {max_chars:,} are allowed")
+    return text, kinds
 
 
 def parse_batch(items: Sequence[str | Mapping[str, Any]]) -> list[Draft]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from athena.core.values import Kind, Page, Scope
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.memory import history_rows, rows
+from athena.memory import history_rows, link_rows, rows
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Change, Memory, extend_memory, format_preview
@@ -121,7 +121,7 @@ async def get_memory(store: Store, ref: Ref, scope: Scope) -> WithRelated:
 
     async def read_memory(tx: Transaction) -> WithRelated:
         memory = (await locate_any(tx, scope, ref, None)).memory
-        links = await rows.list_links(tx, await scopes.fetch_visible_ids(tx, scope), memory.id)
+        links = await link_rows.list_links(tx, await scopes.fetch_visible_ids(tx, scope), memory.id)
         return extend_memory(WithRelated, memory, tuple(Related(*link) for link in links))
 
     return await store.database.read(read_memory)

@@ -21,7 +21,7 @@ from athena.memory.ranking import (
 )
 from athena.memory.store import Store
 from athena.memory.values import Hit, Memory, extend_memory, strip_reserved_keys
-from athena.storage import scopes
+from athena.storage import privacy, scopes
 from athena.storage.database import TextMatches, Transaction
 from athena.storage.filters import Filter
 from athena.storage.terms import STOP_WORD_WEIGHT
@@ -46,6 +46,7 @@ class Query(NamedTuple):
     min_score: float = 0.0
     understand_time: bool = False
     explain: bool = False
+    longest: int | None = None  # how much of each text is read
 
 
 async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
@@ -54,8 +55,9 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
         query = extract_time(query, store.clock())
     if not query.text.strip():
         return await _list_newest(store, query)
-    question = await store.encoder.encode_question(query.text)
-    hits = await store.database.read(lambda tx: _search_memories(store, tx, query, question))
+    with store.encoder.mark_call():
+        question = await store.encoder.encode_question(query.text)
+        hits = await store.database.read(lambda tx: _search_memories(store, tx, query, question))
     if hits and used and store.weights.strength:
         ids = [hit.id for hit in hits[:MAX_STRENGTHENED]]
         strengthen = partial(rows.strengthen_memories, query.criteria.scope, ids, store.clock(), HALF_LIFE_S)
@@ -85,12 +87,14 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     vectors = store.database.vectors
     dimensions = 0 if question is None else len(question.vector)  # a remote model that is down cannot tell its own
     scope_ids = await scopes.fetch_visible_ids(tx, query.criteria.scope)
-    candidates = await vectors.select_candidates(tx, query.criteria, scope_ids, store.encoder.name, dimensions)
+    candidates = await vectors.select_candidates(tx, query.criteria, scope_ids, store.encoder.models, dimensions)
     if not candidates.total:
         return Page([], 0)
     rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or query.min_score > 0
     limit = candidates.total if rank_all else MAX_CANDIDATES
     matches = await store.database.fulltext.search_text(tx, candidates, query.text, limit)
+    if privacy.is_watched():
+        await _note_weighing_memories(store, tx, query, scope_ids, dimensions)
     nearest = (
         None if question is None else await vectors.search_nearest(tx, candidates, question.vector, limit, matches)
     )
@@ -106,7 +110,8 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     positions = range(query.offset, min(query.offset + query.limit, good_count))
     page = [(top, i) if i < len(top.memories) else (rest, i - len(top.memories)) for i in positions]
     ids = [int(part.memories[i]) for part, i in page]
-    memories = await rows.fetch_memories(tx, candidates.scopes, ids)
+    budget = rows.AnswerBudget() if query.longest is None else None
+    memories = await rows.fetch_memories(tx, candidates.scopes, ids, longest=query.longest, budget=budget)
     ids_in_rest = [memory_id for memory_id, (part, _) in zip(ids, page, strict=True) if part is rest]
     contradicted |= await _find_contradicted(tx, query, candidates.scopes, ids_in_rest)
     hits = [
@@ -121,6 +126,16 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
         if memory_id in memories
     ]
     return Page(hits, candidates.total if query.min_score <= 0 else good_count)
+
+
+async def _note_weighing_memories(
+    store: Store, tx: Transaction, query: Query, scope_ids: list[int], dimensions: int
+) -> None:
+    """Mark the run with all memories that hold a word of its question: how rare the word is shows in every score."""
+    database, whole = store.database, Filter(query.criteria.scope)
+    everything = await database.vectors.select_candidates(tx, whole, scope_ids, store.encoder.models, dimensions)
+    found = await database.fulltext.search_text(tx, everything, query.text, everything.total)
+    await rows.note_marks_of(tx, scope_ids, found.memories.tolist())
 
 
 async def _rerank(

@@ -1,4 +1,4 @@
-"""SQL of memories: rows, tags, links and the queue of rows to index. Every read names the scopes it may see."""
+"""SQL of memories: rows, tags and the queue of rows to index. Every read names the scopes it may see."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.values import Scope
+from athena.errors import LimitExceeded
 from athena.memory.values import Memory
 from athena.storage import privacy, scopes
 from athena.storage.database import Row, Transaction
@@ -16,6 +17,8 @@ MEMORY_COLUMNS = (
     " m.author, m.private"
 )
 MEMORY_COLUMN_COUNT = 12
+MAX_ANSWER_CHARS = 100_000_000  # of the texts of one answer together, each of which may have millions
+BOUNDED_BATCH_ROWS = 20
 FROM_MEMORIES = "FROM memories m JOIN scopes s ON s.id = m.scope"
 SELECT_ROWS_SQL = f"SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}"
 INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
@@ -23,6 +26,7 @@ INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label
             VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
                     :happened, :created, :updated, :importance, :author, :private)"""
 
+MAX_NOTED_MEMORIES = 5_000  # whose marks are looked up one by one
 RELATED_ACTION = "related"  # the action that history records for a link
 CONTRADICTED_BY = "contradicted by"  # links a memory to a newer one that contradicts it
 QUOTES_RELATION = "quotes"  # links a row to a memory whose text it repeats: a purge of the memory removes the row too
@@ -99,45 +103,97 @@ async def count_memories(tx: Transaction, criteria: Filter) -> int:
 async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:
     """Return the matching memories of the project itself, without those of the user's shared project."""
     condition, values = build_where_clause(criteria, await scopes.fetch_own_ids(tx, criteria.scope))
-    return [row[0] for row in await tx.fetch(f"SELECT m.id FROM memories m WHERE {condition}", **values)]
+    found = await tx.fetch(f"SELECT m.id, m.private FROM memories m WHERE {condition}", **values)
+    for _, private in found:  # how many there are is an answer, too
+        privacy.note_read(private)
+    return [row[0] for row in found]
+
+
+class AnswerBudget:
+    """The characters that one answer may still read; `what` and `hint` are for the error."""
+
+    def __init__(self, what: str = "these memories", hint: str = "ask for fewer at once, with k") -> None:
+        self._what, self._hint = what, hint
+        self._chars_left = MAX_ANSWER_CHARS
+
+    def spend(self, rows: list[Row], *earlier: dict[int, Any]) -> None:
+        """Count the texts of rows; where all are too long together, empty `rows` and `earlier`, and raise."""
+        self._chars_left -= sum(len(value) for row in rows for value in row if isinstance(value, str))
+        if self._chars_left < 0:
+            rows.clear()  # else the error's frames would keep the texts
+            for texts in earlier:
+                texts.clear()
+            problem = f"{self._what} have more than {MAX_ANSWER_CHARS:,} characters together"
+            raise LimitExceeded(problem, hint=self._hint)
 
 
 async def list_newest_memories(tx: Transaction, criteria: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    return [memory for _, memory in await list_memories_by_time(tx, criteria, limit, offset)]
+    timed = await list_memories_by_time(tx, criteria, limit, offset, budget=AnswerBudget())
+    return [memory for _, memory in timed]
 
 
 async def list_memories_by_time(
-    tx: Transaction, criteria: Filter, limit: int, offset: int = 0, *, oldest: bool = False
+    tx: Transaction,
+    criteria: Filter,
+    limit: int,
+    offset: int = 0,
+    *,
+    oldest: bool = False,
+    longest: int | None = None,
+    budget: AnswerBudget | None = None,
 ) -> list[tuple[float, Memory]]:
-    """Return memories with the time they happened, the newest first, or the oldest."""
+    """Return memories with the time they happened, the newest first, or the oldest.
+
+    `longest` and `budget` are those of `fetch_memories`.
+    """
     order = "ASC" if oldest else "DESC"
-    timed: list[tuple[float, int, Memory]] = []
-    for scope_id in await scopes.fetch_visible_ids(tx, criteria.scope):  # one by one, so that each uses its index
+    scope_ids = await scopes.fetch_visible_ids(tx, criteria.scope)
+    timed: list[tuple[float, int]] = []
+    for scope_id in scope_ids:  # one by one, so that each uses its index
         condition, values = build_where_clause(criteria, [scope_id])
         rows = await tx.fetch(
-            f"""SELECT {MEMORY_COLUMNS}, m.happened {FROM_MEMORIES} WHERE {condition}
+            f"""SELECT m.happened, m.id FROM memories m WHERE {condition}
                 ORDER BY m.happened {order}, m.id {order} LIMIT :limit""",
             limit=limit + offset,
             **values,
         )
-        timed += [(row[-1], row[0], memory_from_row(row)) for row in rows]
-    timed.sort(key=lambda item: item[:2], reverse=not oldest)
-    return [(happened, memory) for happened, _, memory in timed[offset : offset + limit]]
+        timed += [(happened, memory_id) for happened, memory_id in rows]
+    timed.sort(reverse=not oldest)
+    page = timed[offset : offset + limit]  # only these are read, since each may be long
+    ids = [memory_id for _, memory_id in page]
+    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, budget=budget)
+    return [(happened, memories[memory_id]) for happened, memory_id in page]
 
 
 async def fetch_memories(
-    tx: Transaction, scope_ids: list[int], ids: Iterable[int], *, include_deleted: bool = False
+    tx: Transaction,
+    scope_ids: list[int],
+    ids: Iterable[int],
+    *,
+    include_deleted: bool = False,
+    longest: int | None = None,
+    budget: AnswerBudget | None = None,
 ) -> dict[int, Memory]:
-    """Return memories of these scopes by id, with `include_deleted` also deleted ones."""
+    """Return memories of these scopes by id, with `include_deleted` also deleted ones.
+
+    `longest` is how much of each text is read. With a `budget` it reads few at a time, and raises where it is spent.
+    """
+    columns = (
+        MEMORY_COLUMNS if longest is None else MEMORY_COLUMNS.replace("m.content", "substr(m.content, 1, :longest)")
+    )
+    cut = {} if longest is None else {"longest": longest}
     live_condition = "" if include_deleted else "AND m.deleted IS NULL"
     memories: dict[int, Memory] = {}
-    for batch in split_batches(list(ids)):
+    for batch in split_batches(list(ids), 500 if budget is None else BOUNDED_BATCH_ROWS):
         placeholders, bound = bind_list("id", batch)
         rows = await tx.fetch(
-            f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES}
+            f"""SELECT {columns} {FROM_MEMORIES}
                 WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id IN ({placeholders}) {live_condition}""",
             **bound,
+            **cut,
         )
+        if budget is not None:
+            budget.spend(rows, memories)
         memories |= {row[0]: memory_from_row(row) for row in rows}
     return memories
 
@@ -217,11 +273,13 @@ async def find_known_digests(tx: Transaction, scope_ids: list[int], digests: lis
     for batch in split_batches(digests):
         placeholders, bound = bind_list("digest", batch)
         rows = await tx.fetch(
-            f"""SELECT digest FROM memories WHERE scope IN ({join_ids(scope_ids)})
+            f"""SELECT digest, private FROM memories WHERE scope IN ({join_ids(scope_ids)})
                 AND digest IN ({placeholders}) AND deleted IS NULL""",
             **bound,
         )
-        known |= {row[0] for row in rows}
+        for digest, private in rows:  # that a text is there says what it is
+            privacy.note_read(private)
+            known.add(digest)
     return known
 
 
@@ -249,6 +307,7 @@ async def insert_unindexed_memory(tx: Transaction, scope: int, columns: dict[str
 
 
 async def update_memory_row(tx: Transaction, row: MemoryRow, columns: dict[str, Any]) -> None:
+    privacy.note_change(row.private, "memory", row.memory.id)
     if columns.get("digest", row.digest) != row.digest:
         columns["hash"] = await _assign_short_hash(tx, row.scope, columns["digest"])
     if "content" in columns:
@@ -323,15 +382,33 @@ async def replace_tags(tx: Transaction, scope: int, memory: int, tags: Iterable[
 
 
 async def note_scope_marks(tx: Transaction, scope_ids: list[int]) -> None:
-    """Mark the run that reads names out of many rows: tags, types, sessions. A program may have put a text there."""
+    """Mark the run that reads names out of many rows: tags, types, sessions. A program may have put a text there.
+
+    A document that is as its file made it has only the names that the file has.
+    """
     if not privacy.is_watched() or not scope_ids:
         return
     rows = await tx.fetch(
-        f"""SELECT DISTINCT private FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND private <> ''
-            AND (author <> 'document' OR tags <> '[]')"""
+        f"""SELECT DISTINCT m.private FROM memories m WHERE m.scope IN ({join_ids(scope_ids)}) AND m.private <> ''
+            AND (m.author <> 'document' OR m.tags <> '[]' OR EXISTS (SELECT 1 FROM history h
+                 WHERE h.scope = m.scope AND h.memory = m.id AND h.action IN ('updated', 'merged')))"""
     )
     for (private,) in rows:
         privacy.note_read(private)
+
+
+async def note_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int]) -> None:
+    """Mark the run with these memories; of very many, with all of the scopes."""
+    batches = split_batches(ids) if len(ids) <= MAX_NOTED_MEMORIES else [None]
+    for batch in batches:
+        names, bound = ("", {}) if batch is None else bind_list("id", batch)
+        rows = await tx.fetch(
+            f"""SELECT DISTINCT private FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND private <> ''
+                {names and f"AND id IN ({names})"}""",
+            **bound,
+        )
+        for (private,) in rows:
+            privacy.note_read(private)
 
 
 async def count_tags(tx: Transaction, criteria: Filter) -> list[tuple[str, int]]:
@@ -363,7 +440,12 @@ async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int
 
 
 async def strengthen_memories(scope: Scope, ids: list[int], now: float, half_life: float, tx: Transaction) -> None:
-    """Strengthen memories that were used, starting from their strength as it has decayed until now."""
+    """Strengthen memories that were used, starting from their strength as it has decayed until now.
+
+    Not for a run that has read something private: which memories it makes stronger is a message to others.
+    """
+    if privacy.has_marks():
+        return
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
     placeholders, bound = bind_list("id", ids)
     await tx.execute(
@@ -384,90 +466,12 @@ async def reset_strength(tx: Transaction, scope: Scope) -> None:
     )
 
 
-async def insert_link(tx: Transaction, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
-    """Link two memories; return False if they were linked already."""
-    inserted = await tx.execute(
-        """INSERT INTO links (scope, memory, other, relation, at) VALUES (:scope, :memory, :other, :relation, :at)
-           ON CONFLICT (scope, memory, other, relation) DO NOTHING""",
-        scope=scope,
-        memory=memory,
-        other=other,
-        relation=relation,
-        at=at,
-    )
-    quoted = await tx.fetch_one("SELECT private FROM memories WHERE id = :id", id=other)
-    await add_marks(tx, memory, quoted[0] if quoted and relation == QUOTES_RELATION else "")
-    await add_marks(tx, other, "")  # the relation is a text, and both memories show it
-    return inserted > 0
-
-
 async def add_marks(tx: Transaction, memory: int, marks: str) -> None:
     """Add private marks to a memory, and those of the run that writes."""
     if marks := privacy.add_current_marks(marks):
         row = await tx.fetch_one("SELECT private FROM memories WHERE id = :id", id=memory)
         joined = privacy.join_marks([*marks.split(), *(row[0].split() if row else ())])
         await tx.execute("UPDATE memories SET private = :private WHERE id = :id", private=joined, id=memory)
-
-
-async def has_live_link(tx: Transaction, scope: int, memory: int, relation: str) -> bool:
-    """Return whether a memory has a link of this relation to a live memory."""
-    row = await tx.fetch_one(
-        """SELECT 1 FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
-           WHERE l.scope = :scope AND l.memory = :memory AND l.relation = :relation AND m.deleted IS NULL LIMIT 1""",
-        scope=scope,
-        memory=memory,
-        relation=relation,
-    )
-    return row is not None
-
-
-async def list_linked_ids(tx: Transaction, scope: int, memory: int, relation: str) -> list[int]:
-    """Return the memories that a memory links to with this relation."""
-    rows = await tx.fetch(
-        "SELECT other FROM links WHERE scope = :scope AND memory = :memory AND relation = :relation ORDER BY other",
-        scope=scope,
-        memory=memory,
-        relation=relation,
-    )
-    return [row[0] for row in rows]
-
-
-async def delete_link(tx: Transaction, scope: int, memory: int, other: int, relation: str) -> None:
-    await tx.execute(
-        "DELETE FROM links WHERE scope = :scope AND memory = :memory AND other = :other AND relation = :relation",
-        scope=scope,
-        memory=memory,
-        other=other,
-        relation=relation,
-    )
-
-
-async def list_quoting_rows(tx: Transaction, memory: int) -> list[tuple[int, int]]:
-    """Return scope and id of each row that repeats a memory's text: now, in its history, or as a merged duplicate."""
-    rows = await tx.fetch(
-        """SELECT l.scope, l.memory FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.memory
-           WHERE l.other = :memory
-             AND (l.relation IN (:now, :before) OR (l.relation = :merged AND m.deleted IS NOT NULL))""",
-        memory=memory,
-        now=QUOTES_RELATION,
-        before=QUOTED_BEFORE_RELATION,
-        merged=MERGED_INTO,
-    )
-    return [(scope, memory_id) for scope, memory_id in rows]
-
-
-async def list_links(tx: Transaction, scope_ids: list[int], memory: int) -> list[tuple[str, int, str]]:
-    """Return relation, id and hash of each memory that is linked to or from this one."""
-    visible = join_ids(scope_ids)
-    rows = await tx.fetch(
-        f"""SELECT l.relation, m.id, m.hash FROM links l JOIN memories m
-              ON m.id = CASE WHEN l.memory = :memory THEN l.other ELSE l.memory END
-            WHERE l.scope IN ({visible}) AND :memory IN (l.memory, l.other) AND m.deleted IS NULL
-            AND m.scope IN ({visible})
-            ORDER BY l.at, m.id""",
-        memory=memory,
-    )
-    return [(relation, memory_id, short_hash) for relation, memory_id, short_hash in rows]
 
 
 async def enqueue_memory(tx: Transaction, scope: int, memory: int) -> None:

@@ -103,7 +103,8 @@ async def create_task(
 ) -> Kept:
     """Store a new task; `plan` holds its kind and priority."""
     now, call = store.clock(), call.with_kind("task")
-    draft = inputs.create_draft(_join_text(title, details), tags, "open", metadata)
+    text = _join_text(title, details)
+    draft = await inputs.clean_long(len(text), inputs.create_draft, text, tags, "open", metadata)
     plan |= {"due": None if due is None else parse_due(due, "due", now)}
     if depends_on:
         plan["depends_on"] = await store.database.read(lambda tx: _locate_ids(tx, call.scope, depends_on))

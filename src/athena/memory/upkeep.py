@@ -10,10 +10,11 @@ from athena.core.values import Scope
 from athena.core.version import __version__
 from athena.errors import AthenaError
 from athena.memory import check_rows, rows, topic_rows
+from athena.memory.index import Progress
 from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.store import Store
 from athena.memory.values import Memory, compute_digest_salt, format_preview
-from athena.storage import runs, workspaces
+from athena.storage import passages, runs, workspaces
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
@@ -33,12 +34,14 @@ class Health:
     awaiting_vectors: int
     location: str
     version: str
+    reembedding: Progress | None  # of the passages whose vectors of an earlier model are replaced in the background
 
 
 async def check_health(store: Store, scope: Scope) -> Health:
     """Check every part that a search needs."""
     problems: list[str] = []
     count = pending = pending_memories = 0
+    reembedding = Progress(0, 0)
     status = "healthy"
     try:
         await run_in_thread(store.encoder.embedder.load)
@@ -48,16 +51,17 @@ async def check_health(store: Store, scope: Scope) -> Health:
         )
         status = "degraded"
 
-    async def read_counts(tx: Transaction) -> tuple[int, int, int]:
-        vectors, model = store.database.vectors, store.encoder.name
+    async def read_counts(tx: Transaction) -> tuple[int, int, int, Progress]:
+        models = store.encoder.models
         return (
             await rows.count_memories(tx, Filter(scope)),
-            await vectors.count_pending(tx, model),
-            await vectors.count_pending(tx, model, memories=True),
+            await passages.count_pending(tx, models),
+            await passages.count_pending(tx, models, memories=True),
+            Progress(*await passages.count_replaced(tx, models)),
         )
 
     try:
-        count, pending, pending_memories = await store.database.read(read_counts)
+        count, pending, pending_memories, reembedding = await store.database.read(read_counts)
     except AthenaError as error:
         problems.append(str(error))
         status = "error"
@@ -76,6 +80,7 @@ async def check_health(store: Store, scope: Scope) -> Health:
         pending,
         database.describe_location(),
         __version__,
+        reembedding if reembedding.remaining else None,
     )
 
 
@@ -133,7 +138,7 @@ async def verify_store(store: Store) -> Verdict:
             if text.tag_count != text.indexed_tag_count:
                 problems.append(f"the tags of memory {text.hash} differ from the tag index")
         counts["passages"] = await check_rows.count_passages(tx)
-        counts["behind"] = await store.database.vectors.count_stale(tx)  # to be encoded again with new neighbours
+        counts["behind"] = await passages.count_stale(tx)  # to be encoded again with new neighbours
         return counts, problems
 
     try:

@@ -1,10 +1,8 @@
 """Remember, recall, change and forget what is worth knowing."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 from athena.core.operation import EVERYONE, Effect, operation
-from athena.core.threads import run_in_thread
 from athena.core.types import Param
 from athena.core.values import Kind
 from athena.memory import duplicates, edit, inputs, lookup
@@ -16,14 +14,6 @@ from athena.memory.recall import Query
 from athena.memory.values import Change, Hit, Memory, Stored
 from athena.operations import params
 from athena.operations.context import Context
-
-LONG_TEXT_CHARS = 20_000  # longer texts are searched for secrets on another thread, so that no other call waits
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-async def _clean_input(size: int, clean: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    return clean(*args, **kwargs) if size <= LONG_TEXT_CHARS else await run_in_thread(clean, *args, **kwargs)
 
 
 @operation(
@@ -47,7 +37,7 @@ async def remember(
 
     >>> memory.remember(content="Deploys run on Fridays at 15:00", tags=["deploy"])
     """
-    draft = await _clean_input(len(content), inputs.create_draft, content, tags, memory_type, metadata, importance)
+    draft = await inputs.clean_long(len(content), inputs.create_draft, content, tags, memory_type, metadata, importance)
     return (await remembering.remember(ctx.store, [draft], ctx.call))[0]
 
 
@@ -63,7 +53,7 @@ async def remember_batch(ctx: Context, items: params.Items) -> list[Stored]:
     >>> memory.remember_batch(items=["one thing", {"content": "another", "tags": ["x"]}])
     """
     size = sum(len(item) if isinstance(item, str) else len(str(item.get("content"))) for item in items)
-    drafts = await _clean_input(size, inputs.parse_batch, items)
+    drafts = await inputs.clean_long(size, inputs.parse_batch, items)
     return await remembering.remember(ctx.store, drafts, ctx.call)
 
 
@@ -194,7 +184,7 @@ async def update_memory(
 
     >>> memory.update_memory(memory_id=1, content="Deploys run on Mondays at 15:00")
     """
-    changes, redacted = await _clean_input(
+    changes, redacted = await inputs.clean_long(
         len(content or ""), inputs.clean_changes, content, tags, memory_type, metadata, importance
     )
     return await edit.update_memory(ctx.store, memory_id, changes, ctx.call, redacted)

@@ -1,6 +1,7 @@
 """One run of a program: start it in the sandbox, wait for it, store its result and variables."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any, Protocol, cast
 from athena.core.redaction import redact_json
 from athena.core.threads import run_in_thread, run_sync, sleep
 from athena.core.values import Scope
-from athena.errors import AthenaError, Conflict
+from athena.errors import AthenaError, Conflict, LimitExceeded
 from athena.memory import rows
 from athena.programs import run_record, skills
 from athena.programs.hints import add_hint
@@ -24,6 +25,7 @@ from athena.storage.database import Database, Transaction
 from athena.storage.privacy import PrivateReads, WatchedDatabase
 from athena.storage.workspaces import WorkspaceRow
 
+MAX_DUMP_S = 2.0  # for the text of a long result; a program may choose one that takes long to search for secrets
 CANCEL_TIMEOUT_S = 10.0  # for the calls of a cancelled run to end
 CANCEL_POLL_INTERVAL_S = 0.02
 
@@ -203,7 +205,7 @@ class ProgramRun:
             now = self.context.store.clock()
             after = run_record.find_changed_workspace(self.runner.key, self.workspace_row, run.state, now)
         if run.truncated:  # before the transaction, since it takes a while
-            self.handle_text = await run_in_thread(dump_handle, run.value)
+            self.handle_text = await run_in_thread(_dump_in_time, run.value)
         if self.is_stored or after or run.truncated or run.pause or self.has_key or self.has_new_marks:
             return await self.database.write(partial(self._write_result, run, after))
         await self.database.sync()  # reads write too, e.g. a briefing
@@ -283,3 +285,16 @@ async def _increment_skill_uses(scope: Scope, name: str, tx: Transaction) -> Non
         if memory_ids := await rows.list_session_memories(tx, [scope_id], name, "skill"):
             await rows.increment_occurrences(tx, memory_ids[0])
             return
+
+
+def _dump_in_time(value: Any) -> str | None:
+    """Return the text of a handle; None if the search for secrets takes too long: the caller waits for the answer."""
+    stop_at = time.monotonic() + MAX_DUMP_S
+
+    async def dump() -> str | None:
+        return dump_handle(value)
+
+    try:
+        return run_sync(dump(), is_stopped=lambda: time.monotonic() > stop_at)
+    except LimitExceeded:
+        return None

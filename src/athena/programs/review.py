@@ -31,10 +31,13 @@ _REPEATING_NODES = (
 )
 _LINE_END_PATTERN = re.compile("\r\n|\r|\n")  # the line ends that Python knows
 _WORD_PATTERN = re.compile(r"\w+")
-# With these a program reaches what it does not name, so all is shown.
-_REFLECTIVE_NAMES = frozenset(
-    ("globals", "locals", "vars", "eval", "exec", "compile", "getattr", "__dict__", "builtins")
-)
+# With these, or with any name between double underscores, a program reaches what it does not name, so all is shown.
+# fmt: off
+_REFLECTIVE_NAMES = frozenset((
+    "globals", "locals", "vars", "eval", "exec", "compile", "getattr", "builtins", "f_globals", "f_locals", "sys",
+    "inspect", "gc", "operator", "attrgetter", "methodcaller", "importlib", "runpy", "pickle", "types",
+))
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ def review_run(
     texts = [code, *definitions.values()]
     named_skills = _collect_named("\n".join(texts), {name: skill.code for name, skill in skills.items()})
     words = _find_words(texts)
+    if _is_reflective(words):
+        words |= {*state.plain, *state.known}
     path: str = head["path"]
     names = {path.rpartition(".")[2]}
     if path in catalog:
@@ -108,13 +113,17 @@ def _find_words(texts: Iterable[str]) -> set[str]:
     return {word for text in texts for word in _WORD_PATTERN.findall(normalize_text("NFKC", text))}
 
 
+def _is_reflective(words: set[str]) -> bool:
+    return bool(words & _REFLECTIVE_NAMES) or any(word.startswith("__") and word.endswith("__") for word in words)
+
+
 def _collect_named(code: str, sources: Mapping[str, str]) -> dict[str, str]:
     """Return the sources whose names occur in the code, and those that occur in these."""
     named: dict[str, str] = {}
     todo = [code]
     while todo:
         words = _find_words([todo.pop()])
-        finds_any = bool(words & _REFLECTIVE_NAMES)
+        finds_any = _is_reflective(words)
         new = {name: text for name, text in sources.items() if (finds_any or name in words) and name not in named}
         named |= new
         todo += new.values()

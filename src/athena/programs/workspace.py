@@ -223,6 +223,7 @@ async def delete_file(database: Database, workspace: str | None, path: str, call
 
     async def delete_once(tx: Transaction) -> bool:
         async def remove_file(_: int) -> bool:
+            await workspaces.note_file(tx, call.scope, name, path)
             return await workspaces.delete_file(tx, call.scope, name, path)
 
         return bool(await calls.run_once(tx, call, remove_file))

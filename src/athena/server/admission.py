@@ -1,19 +1,27 @@
 """Admission of calls to a server: limit how many run at once, and count them."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.metrics import Metrics
 from athena.core.operation import Caller, Effect
+from athena.core.threads import ThreadPool, run_sync
+from athena.core.types import is_long
 from athena.errors import AthenaError, Unavailable
 from athena.server.guard import STOPPING_MESSAGE
 
+T = TypeVar("T")
+
 SLOT_TIMEOUT_S = 20.0
+MAX_LONG_CALLS = 2  # at once: long arguments take long to search for secrets, and no other call waits meanwhile
+MAX_LONG_ANSWERS = 2  # written at once
 MAX_EXECUTE_CALLS = 400  # the sandbox has limits of its own, and lets at most 100 wait for one workspace
+JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class CallDispatcher:
@@ -30,6 +38,9 @@ class CallDispatcher:
         self.is_stopping = is_stopping
         self._read_slots, self._write_slots = asyncio.Semaphore(max_concurrent), asyncio.Semaphore(max_concurrent)
         self._execute_slots = asyncio.Semaphore(MAX_EXECUTE_CALLS)
+        self._long_calls = ThreadPool(MAX_LONG_CALLS, "athena-long")  # so that they do not fill the pool of all others
+        self._long_call_places = asyncio.Semaphore(MAX_LONG_CALLS)
+        self._long_answers = ThreadPool(MAX_LONG_ANSWERS, "athena-answer")
         self.active_count = 0
         self.last_active_at = time.monotonic()
 
@@ -46,6 +57,8 @@ class CallDispatcher:
         outcome = "done"
         self.active_count += 1
         try:
+            if not operation.is_foreign and operation.effect is not Effect.EXECUTE and is_long(arguments):
+                return await self._call_in_thread(operation, arguments, caller)
             async with self._reserve_slot(operation):
                 if operation.is_foreign:  # the wait may have been long: its server may be disabled or removed by now
                     operation = self.load_catalog().get_operation(operation.name)
@@ -60,6 +73,39 @@ class CallDispatcher:
             self.active_count -= 1
             self.last_active_at = time.monotonic()
             self.metrics.count_call(operation.name, caller.surface, outcome, time.perf_counter() - began)
+
+    async def _call_in_thread(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
+        """Run a call with long arguments away from the event loop; it ends with its caller, as a program's does."""
+        loop = asyncio.get_running_loop()
+        is_started = is_left = False
+
+        def call() -> Any:
+            try:
+                return run_sync(operation(caller, **arguments), is_stopped=lambda: is_left)
+            finally:
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(self._long_call_places.release)
+
+        await self._long_call_places.acquire()  # before the slot: a long call that waits holds up no short one
+        try:
+            async with self._reserve_slot(operation):
+                is_started = True
+                return await self._long_calls.start_call(call)
+        except asyncio.CancelledError:
+            is_left = True
+            raise
+        finally:
+            if not is_started:
+                self._long_call_places.release()
+
+    async def write_answer(self, result: Any, write: Callable[[bool], T]) -> T:
+        """Run a function that writes a result for its caller; `write` is told whether the result is long.
+
+        A long one is written on another thread: no other call waits meanwhile.
+        """
+        if not is_long(result):
+            return write(False)
+        return await self._long_answers.start_call(write, True)
 
     @asynccontextmanager
     async def _reserve_slot(self, operation: AnyOperation) -> AsyncIterator[None]:
@@ -78,3 +124,10 @@ class CallDispatcher:
             yield
         finally:
             slots.release()
+
+
+def dump_json(value: Any, *, in_pieces: bool = False) -> bytes:
+    """Write plain JSON values; a long one in pieces, since no other thread runs while the encoder writes all of it."""
+    if in_pieces:
+        return b"".join([piece.encode() for piece in JSON_ENCODER.iterencode(value)])
+    return JSON_ENCODER.encode(value).encode()

@@ -5,6 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,7 +22,7 @@ from athena.core.version import __version__
 from athena.errors import AthenaError, InvalidInput
 from athena.operations import tools
 from athena.server import openapi
-from athena.server.admission import CallDispatcher
+from athena.server.admission import CallDispatcher, dump_json
 from athena.server.guard import MalformedRequest, RequestTooLarge, UnsupportedMediaType
 from athena.server.openapi import MAX_IDEMPOTENCY_KEY_CHARS, MAX_PROJECT_HEADER_CHARS
 
@@ -171,18 +172,29 @@ class HttpApi:
         began = time.perf_counter()
         result = await self.dispatcher.dispatch(operation, arguments, context)
         elapsed_s = time.perf_counter() - began
+        sent = tokens.count_tokens(raw.decode())
         if isinstance(result, list | tuple) and _accepts_ndjson(request.headers.get("accept", "")):
-            self.metrics.count_tokens(
-                operation.name, "http", tokens.count_tokens(raw.decode()), tokens.estimate_json_tokens(result)
-            )
+            returned = await self.dispatcher.write_answer(result, lambda _: tokens.estimate_json_tokens(result))
+            self.metrics.count_tokens(operation.name, "http", sent, returned)
             headers = {"athena-total": str(result.total)} if isinstance(result, Page) else {}
-            return StreamingResponse(_stream_lines(result), media_type=NDJSON_MEDIA_TYPE, headers=headers)
-        payload: dict[str, Any] = {"success": True, "data": to_json(result), "elapsed_ms": round(elapsed_s * 1000, 2)}
-        if isinstance(result, Page):
-            payload["total"] = result.total
-        body = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
-        self.metrics.count_tokens(operation.name, "http", tokens.count_tokens(raw.decode()), tokens.count_tokens(body))
-        return Response(body.encode(), media_type=JSON_MEDIA_TYPE)
+            return StreamingResponse(self._stream_lines(result), media_type=NDJSON_MEDIA_TYPE, headers=headers)
+
+        def write_body(is_long: bool) -> tuple[bytes, int]:
+            payload = {"success": True, "data": to_json(result), "elapsed_ms": round(elapsed_s * 1000, 2)}
+            if isinstance(result, Page):
+                payload["total"] = result.total
+            body = dump_json(payload, in_pieces=is_long)
+            return body, tokens.estimate_json_tokens(payload) if is_long else tokens.count_tokens(body.decode())
+
+        body, returned = await self.dispatcher.write_answer(result, write_body)
+        self.metrics.count_tokens(operation.name, "http", sent, returned)
+        return Response(body, media_type=JSON_MEDIA_TYPE)
+
+    async def _stream_lines(self, items: Any) -> AsyncIterator[bytes]:
+        """Yield a list as JSON lines, some lines at a time."""
+        for at in range(0, len(items), STREAM_BATCH_LINES):
+            batch = items[at : at + STREAM_BATCH_LINES]
+            yield await self.dispatcher.write_answer(batch, partial(_write_lines, batch))
 
 
 def get_project_header(request: Request) -> str | None:
@@ -202,14 +214,8 @@ def _get_header(request: Request, name: str, max_chars: int) -> str | None:
     return value
 
 
-async def _stream_lines(items: Any) -> AsyncIterator[bytes]:
-    """Yield a list as JSON lines, some lines at a time."""
-    for at in range(0, len(items), STREAM_BATCH_LINES):
-        lines = [
-            json.dumps(to_json(item), ensure_ascii=False, separators=(",", ":"))
-            for item in items[at : at + STREAM_BATCH_LINES]
-        ]
-        yield ("\n".join(lines) + "\n").encode()
+def _write_lines(items: Any, is_long: bool) -> bytes:
+    return b"".join([dump_json(to_json(item), in_pieces=is_long) + b"\n" for item in items])
 
 
 def _accepts_ndjson(accept: str) -> bool:

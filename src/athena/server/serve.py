@@ -34,6 +34,7 @@ from athena.errors import AthenaError, Misconfigured
 from athena.hooks.server import HookServer
 from athena.memory import upkeep
 from athena.memory.consolidation.run import AutomaticStrategy, consolidate_due_projects
+from athena.memory.index import reembed_in_background
 from athena.server.guard import (
     MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
@@ -359,6 +360,7 @@ class AthenaServer:
         """Load the parts that the first calls need, the most urgent first."""
         with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
             await start_in_thread(self._app.store.encoder.embedder.load)
+        reembed_in_background(self._app.store)
         await asyncio.sleep(MCP_IMPORT_DELAY_S)
         await start_in_thread(import_mcp_server)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
-from athena.core.values import Kind
+from athena.core.values import Kind, ModelNames
 from athena.errors import Conflict, Misconfigured, NotFound
 from athena.storage.filters import Filter
 
@@ -160,6 +160,10 @@ class VectorIndex(Protocol[S]):
 
     async def set_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], model: str) -> None: ...
 
+    async def replace_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], models: ModelNames) -> None:
+        """Write the vectors of passages that still have one of an earlier model."""
+        ...
+
     async def mark_stale(self, tx: Transaction, passage: int) -> None:
         """Record that a passage has a new neighbour, which its vector does not include."""
         ...
@@ -183,30 +187,31 @@ class VectorIndex(Protocol[S]):
         ...
 
     async def claim_passages(
-        self, tx: Transaction, model: str, limit: int, now: float, *, kind: Kind | None = None
+        self, tx: Transaction, models: ModelNames, limit: int, now: float, *, kind: Kind | None = None
     ) -> list[int]:
-        """Return passages that need a vector, those of memories first, or only those of one kind.
+        """Return passages without a vector of this model or a compatible one, then stale ones.
+
+        Those of memories come first, or only those of one kind.
 
         Where several processes share the store, no other process gets the same passages for a while.
         """
         ...
 
-    async def count_stale(self, tx: Transaction) -> int:
-        """Count the passages whose vectors do not include their neighbours yet."""
+    async def pick_outdated(self, tx: Transaction, models: ModelNames, limit: int) -> list[int]:
+        """Return some passages with vectors of earlier models, by chance, so that two processes seldom pick the same.
+
+        Those of memories come first.
+        """
         ...
 
     async def has_missing(self, tx: Transaction) -> bool:
         """Return whether any passage has no vector or a stale one; cheap enough for every write."""
         ...
 
-    async def count_pending(self, tx: Transaction, model: str, *, memories: bool = False) -> int:
-        """Count the passages without a vector of this model: all, or only those of memories."""
-        ...
-
     async def find_problems(self, tx: Transaction) -> list[str]: ...
 
     async def select_candidates(
-        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], model: str, dimensions: int
+        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], models: ModelNames, dimensions: int
     ) -> S:
         """Return the selection that the searches below take; `scope_ids` are those that the filter's scope may see."""
         ...

@@ -3,7 +3,7 @@
 import json
 from typing import Any, NamedTuple
 
-from athena.core.values import Kind
+from athena.core.values import Kind, ModelNames
 from athena.storage.database import IndexedPassage, Transaction
 
 PASSAGE_IDS_PER_SCOPE = 1 << 32  # the ids of a scope's passages are one range, so that an index on them splits by scope
@@ -31,6 +31,52 @@ def list_scope_conditions(kind: Kind | None) -> tuple[str, ...]:
 
 def get_passage_scope_id(passage: int) -> int:
     return passage // PASSAGE_IDS_PER_SCOPE
+
+
+class ModelIds(NamedTuple):
+    """The models that the store knows, seen from the one in use."""
+
+    current: int  # the one in use; 0 if it has stored nothing yet
+    compatible: tuple[int, ...]  # earlier ones whose vectors can be compared with those of the current one
+    others: tuple[int, ...]
+
+    @property
+    def comparable(self) -> tuple[int, ...]:
+        return (self.current, *self.compatible)
+
+
+async def fetch_model_ids(tx: Transaction, models: ModelNames) -> ModelIds:
+    ids: dict[str, int] = dict(await tx.fetch("SELECT name, id FROM models ORDER BY id"))
+    current = ids.pop(models.current, 0)
+    compatible = tuple(number for name, number in ids.items() if name in models.earlier)
+    return ModelIds(current, compatible, tuple(number for name, number in ids.items() if name not in models.earlier))
+
+
+def list_incomparable_conditions(models: ModelIds) -> list[str]:
+    """Return SQL conditions, each with an index, of passages whose vectors cannot be compared with the current ones."""
+    return ["model IS NULL", *(f"model = {number}" for number in models.others)]
+
+
+async def count_pending(tx: Transaction, models: ModelNames, *, memories: bool = False) -> int:
+    """Count the passages without a vector that can be compared: all, or only those of memories."""
+    shared = f"live = 1 AND scope {IN_MEMORY_SCOPES}" if memories else "live = 1"
+    needs = list_incomparable_conditions(await fetch_model_ids(tx, models))
+    counts = " + ".join(f"(SELECT count(*) FROM passages WHERE {shared} AND {need})" for need in needs)
+    return int((await tx.fetch_required(f"SELECT {counts}"))[0])
+
+
+async def count_stale(tx: Transaction) -> int:
+    """Count the passages whose vectors do not include their neighbours yet."""
+    return int((await tx.fetch_required("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0"))[0])
+
+
+async def count_replaced(tx: Transaction, models: ModelNames) -> tuple[int, int]:
+    """Count the passages with vectors of the current model, and of earlier ones; 0 and 0 if there are none of these."""
+    ids = await fetch_model_ids(tx, models)
+    query = "SELECT count(*) FROM passages WHERE live = 1 AND model IN ({})"
+    (outdated,) = await tx.fetch_required(query.format(", ".join(map(str, ids.compatible)) or "NULL"))
+    (current,) = await tx.fetch_required(query.format(ids.current if outdated else "NULL"))
+    return current, outdated
 
 
 async def fetch_model_id(tx: Transaction, name: str) -> int | None:

@@ -3,15 +3,18 @@
 A mark is a word: `files` for ingested documents, `server:NAME` for the results of a server that is set private.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from athena.errors import LimitExceeded
 from athena.storage.database import Database, Transaction, Work
 
 FILES_MARK = "files"
 SERVER_MARK_PREFIX = "server:"
 ALL_MARKS = "all"  # accepted by a server that may get everything
+MAX_FOREIGN_CHANGES = 50  # rows without its marks that a marked run may change or remove: which ones is a message
 T = TypeVar("T")
 
 
@@ -20,6 +23,7 @@ class PrivateReads:
 
     def __init__(self, marks: str = "") -> None:
         self.marks = set(marks.split())
+        self.changed_rows: set[tuple[str, ...]] = set()  # that had not all of these marks
 
     def __str__(self) -> str:
         return " ".join(sorted(self.marks))
@@ -37,6 +41,40 @@ def note_read(marks: str) -> None:
 def is_watched() -> bool:
     """Return whether this transaction belongs to a run."""
     return _current_reads.get() is not None
+
+
+def has_marks() -> bool:
+    """Return whether this transaction belongs to a run that has read something private."""
+    return (reads := _current_reads.get()) is not None and bool(reads.marks)
+
+
+def note_change(marks: str, *row: object) -> None:
+    """Count a row with these marks that the run changes or removes: another run can tell from which rows are left."""
+    reads = _current_reads.get()
+    if reads is None or reads.marks <= {*marks.split()}:
+        return
+    reads.changed_rows.add(tuple(map(str, row)))
+    if len(reads.changed_rows) > MAX_FOREIGN_CHANGES:
+        raise LimitExceeded(
+            f"this run has read {reads}, so it may change or remove at most {MAX_FOREIGN_CHANGES} things that others"
+            " can read who have not",
+            hint="change the rest in a program, in another workspace, that reads nothing private",
+        )
+
+
+@contextmanager
+def mark_copies() -> Iterator[None]:
+    """In a transaction: let what is written from here on have the marks of what is read here, whoever calls."""
+    outer = _current_reads.get()
+    reads = PrivateReads("" if outer is None else str(outer))
+    reads.changed_rows = reads.changed_rows if outer is None else outer.changed_rows
+    token = _current_reads.set(reads)
+    try:
+        yield
+    finally:
+        _current_reads.reset(token)
+        if outer is not None:
+            outer.marks.update(reads.marks)
 
 
 def add_current_marks(marks: str) -> str:

@@ -141,6 +141,19 @@ async def fetch_file(tx: Transaction, scope: Scope, workspace: str, path: str) -
     return str(row[0])
 
 
+async def note_file(tx: Transaction, scope: Scope, workspace: str, path: str) -> None:
+    """Mark the run that deletes a file and learns whether there was one: a program may have left it as a sign."""
+    row = await tx.fetch_one(
+        "SELECT private FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
+        scope=scope.project,
+        workspace=workspace,
+        path=path,
+    )
+    if row is not None:
+        privacy.note_read(row[0])
+        privacy.note_change(row[0], "file", workspace, path)
+
+
 async def fetch_file_usage(tx: Transaction, scope: Scope, workspace: str, excluded_path: str) -> FileUsage:
     row = await tx.fetch_required(
         """SELECT coalesce(sum(CASE WHEN workspace = :workspace THEN 1 ELSE 0 END), 0),

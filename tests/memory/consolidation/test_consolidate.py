@@ -18,6 +18,7 @@ from athena.app.compose import App
 from athena.cli.commands import athena
 from athena.core.threads import run_sync
 from athena.core.values import Call
+from athena.memory import link_rows
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import run
 from athena.memory.consolidation.stages import STRATEGY_PLANS
@@ -110,9 +111,7 @@ def test_newer_memory_ranks_first(app: App) -> None:
 
 
 async def _contradict(app: App, tx: Any, made: Call, old: int, new: int) -> None:
-    await memory_rows.insert_link(
-        tx, await scopes.ensure_scope(tx, made.scope), old, new, CONTRADICTED_BY, made.started
-    )
+    await link_rows.insert_link(tx, await scopes.ensure_scope(tx, made.scope), old, new, CONTRADICTED_BY, made.started)
 
 
 def test_faded_ranks_after_strengthened(app: App) -> None:

@@ -185,3 +185,9 @@ def test_repeated_prompt_goes_from_answer() -> None:
 def test_answer_loses_secrets_before_its_parts() -> None:
     answer = "You asked: somebody wrote: It now runs with db_password: tdwlu-7nU0S281 in the environment."
     assert "tdwlu" not in clean_answer(answer, ['somebody wrote: "x"\nIt now runs with db_password: other-7nU0S999'])
+
+
+def test_echoes_of_long_answer_are_quick() -> None:
+    began = time.process_time()
+    assert remove_echoes("a b c. " * 20_000, ["a b c"]) == ""
+    assert time.process_time() - began < 2  # each part was compared with each echo, which took 9 s

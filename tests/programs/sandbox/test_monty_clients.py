@@ -15,7 +15,7 @@ from test_sandbox_kill import assert_gone, child_processes
 
 from athena.programs.sandbox import Limits, Program, Sandbox
 from athena.programs.sandbox.monty import client
-from athena.programs.sandbox.monty.client import MontyClient
+from athena.programs.sandbox.monty.client import MontyClient, MontyCrashed
 from athena.programs.sandbox.run import ActiveRun
 from wait_tools import wait_until
 
@@ -161,3 +161,17 @@ def test_server_ends_with_host_whose_child_lives() -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     host.stdout.close()
+
+
+def test_garbage_of_an_ended_client_ends_no_other() -> None:
+    other, ended = MontyClient(), MontyClient()
+    try:
+        ended.kill()
+        with pytest.raises(MontyCrashed):
+            ended.request("exit")
+        del ended
+        gc.collect()
+        MontyClient().terminate()  # the server hears of the garbage first
+        assert other.is_alive
+    finally:
+        other.terminate()

@@ -63,11 +63,12 @@ def test_concurrent_processes_embed_passage_once(url: str, unembedded_app: App) 
 
 CLAIMING = """
 import sys, time
+from athena.core.values import ModelNames
 from athena.embedding.minilm import MiniLM
 from athena.storage.postgres.store import Postgres
 from athena.core.threads import run_sync
 database = Postgres(sys.argv[1])
-claim = lambda tx: database.vectors.claim_passages(tx, MiniLM().name, 20, time.time())
+claim = lambda tx: database.vectors.claim_passages(tx, ModelNames(MiniLM.name), 20, time.time())
 print(len(run_sync(database.write(claim))), flush=True)
 sys.stdin.readline()
 """
@@ -105,8 +106,8 @@ def test_concurrent_long_texts_get_vectors(url: str) -> None:
 @pytest.mark.parametrize("change", ["purge", "update_memory"])
 def test_late_vector_leaves_nothing(url: str, unembedded_app: App, change: str) -> None:
     """The text is removed or replaced after a passage is claimed and before its vector is stored."""
-    vectors, model = unembedded_app.store.database.vectors, unembedded_app.store.encoder.name
-    taken = run_sync(unembedded_app.store.database.write(lambda tx: vectors.claim_passages(tx, model, 1_000, 0.0)))
+    vectors, models = unembedded_app.store.database.vectors, unembedded_app.store.encoder.models
+    taken = run_sync(unembedded_app.store.database.write(lambda tx: vectors.claim_passages(tx, models, 1_000, 0.0)))
     assert len(taken) == PASSAGES
     if change == "purge":
         call(unembedded_app, "purge", memory_ids=[1], expect=1)
@@ -115,7 +116,7 @@ def test_late_vector_leaves_nothing(url: str, unembedded_app: App, change: str) 
 
     async def keep(tx: Transaction) -> None:
         code = quantize_vectors(MODEL.embed(["anything"]))[0]
-        await vectors.set_vectors(tx, [(number, code) for number in taken], model)
+        await vectors.set_vectors(tx, [(number, code) for number in taken], models.current)
         await vectors.set_tokens(tx, [(number, b"x" * 16) for number in taken])
 
     run_sync(unembedded_app.store.database.write(keep))

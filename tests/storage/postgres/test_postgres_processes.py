@@ -61,7 +61,7 @@ def nearest(app: App, text: str) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
         scope = Scope("test")
         scope_ids = await scopes.fetch_visible_ids(tx, scope)
-        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.name, encoder.dimensions)
+        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, encoder.models, encoder.dimensions)
         near = await vectors.search_nearest(tx, among, vector, 1, None)
         return int(near.memories[near.cosines.argmax()])
 

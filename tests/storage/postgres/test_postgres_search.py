@@ -16,7 +16,7 @@ from postgres_tools import call, database_name, new_database, query
 from athena.app.compose import App
 from athena.core.hashing import hash_text
 from athena.core.threads import run_sync
-from athena.core.values import Scope
+from athena.core.values import ModelNames, Scope
 from athena.storage import scopes
 from athena.storage.database import IndexedPassage, Transaction
 from athena.storage.filters import Filter
@@ -35,6 +35,8 @@ GRAPH = f"passages_near_1_{DIMENSIONS}"
 
 class Bag:
     """A small model: a text's vector is the sum of random vectors of its words."""
+
+    compatible_models: tuple[str, ...] = ()
 
     def __init__(self, name: str = "bag", dimensions: int = DIMENSIONS) -> None:
         self.name, self.dimensions = name, dimensions
@@ -146,7 +148,7 @@ def nearest_memories(app: App, project: str, vector: NDArray[np.float32], limit:
     async def work(tx: Transaction) -> list[int]:
         found, encoder = app.store.database.vectors, app.store.encoder
         scope_ids = await scopes.fetch_visible_ids(tx, Scope(project))
-        among = await found.select_candidates(tx, Filter(Scope(project)), scope_ids, encoder.name, encoder.dimensions)
+        among = await found.select_candidates(tx, Filter(Scope(project)), scope_ids, encoder.models, encoder.dimensions)
         made = await found.search_nearest(tx, among, vector, limit, None)
         best: dict[int, float] = {}
         for memory, cosine in zip(made.memories.tolist(), made.cosines.tolist(), strict=True):
@@ -170,7 +172,7 @@ def test_term_counts_are_read_back(server: postgres.Server) -> None:
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
         vectors, scope = app.store.database.vectors, Scope("test")
         scope_ids = await scopes.fetch_visible_ids(tx, scope)
-        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, "bag", DIMENSIONS)
+        among = await vectors.select_candidates(tx, Filter(scope), scope_ids, ModelNames("bag"), DIMENSIONS)
         nodes, _ = await words._read_term_passages(tx, among, parse_query_terms("kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}
@@ -460,3 +462,26 @@ def test_concurrent_searches_see_whole_store(large_app: App) -> None:
             assert before & after <= {hit.id for hit in hits}
         work.result()
     assert len(call(large_app, "recall", project="busy", query="comet lantern", k=60)) == 26
+
+
+def test_graphs_of_compatible_models_are_searched_together(
+    medium_project: tuple[str, App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, first = medium_project
+    call(first, "recall", project="crowd", query="stone7")
+    wait_until(lambda: index_states(url) == [(GRAPH, True)])
+    embedder = Bag("bag/2")
+    embedder.compatible_models = ("bag",)
+    second = open_bag_app(url, embedder)
+    asked = np.random.default_rng(5).normal(size=(10, DIMENSIONS)).astype("f4")
+    exact = [nearest_memories(first, "crowd", vector, 60)[:10] for vector in asked]
+    assert [nearest_memories(second, "crowd", vector, 60)[:10] for vector in asked] == exact
+    # Half of the passages are of the new model from now on, and have the vectors that they had.
+    call(second, "remember", content="registers the new model")
+    query(url, "UPDATE passages SET model = (SELECT id FROM models WHERE name = 'bag/2') WHERE id % 2 = 0")
+    assert [nearest_memories(second, "crowd", vector, 60)[:10] for vector in asked] == exact
+    wait_until(lambda: index_states(url) == [(GRAPH, True), (f"passages_near_2_{DIMENSIONS}", True)])
+    assert [nearest_memories(second, "crowd", vector, 60)[:10] for vector in asked] == exact
+    half = [nearest_memories(first, "crowd", vector, 60) for vector in asked]
+    assert all(len(memories) <= 150 for memories in half), "the first model knows nothing of the second"
+    second.close()

@@ -20,7 +20,7 @@ from athena.storage.database import VectorMatches
 from athena.storage.filters import Filter
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from athena.storage.sqlite.vector_cache import pack_signs
+from athena.storage.sqlite.vector_cache import PassageChanges, VectorCache, pack_signs
 
 SIZE = 384
 
@@ -33,6 +33,7 @@ class Scattered:
     """An embedder whose vectors depend only on the text."""
 
     name, dimensions = "scattered/1", SIZE
+    compatible_models: tuple[str, ...] = ()
 
     def load(self) -> None: ...
 
@@ -53,7 +54,7 @@ def nearest(app: App, vector: Any, limit: int, only: Filter | None = None) -> Ve
         vectors = app.store.database.vectors
         memory_filter = only or Filter(Scope("p"))
         scope_ids = await scopes.fetch_visible_ids(tx, memory_filter.scope)
-        among = await vectors.select_candidates(tx, memory_filter, scope_ids, Scattered.name, SIZE)
+        among = await vectors.select_candidates(tx, memory_filter, scope_ids, app.store.encoder.models, SIZE)
         return await vectors.search_nearest(tx, among, vector, limit, None)
 
     return run_sync(app.store.database.read(work))
@@ -143,6 +144,57 @@ def test_incremental_cache_equals_full_load(steps: list[tuple[str, int]]) -> Non
             zip(fresh.memories.tolist(), fresh.cosines.tolist(), strict=True)
         )
     app.close()
+
+
+class Turned(Scattered):
+    """A later model: the vectors of the earlier one, turned a little."""
+
+    name, compatible_models = "turned/2", (Scattered.name,)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        vectors = super().embed(texts) + 0.3 * np.roll(super().embed(texts), 1, axis=1)
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
+
+
+def test_replaced_vectors_are_seen_at_once(tmp_path: Path) -> None:
+    earlier = App(Sqlite(tmp_path / "a.db"), Scattered())
+    remember(earlier, [f"text {i}" for i in range(60)])
+    earlier.close()
+    app = App(Sqlite(tmp_path / "a.db"), Turned())
+    context = app.create_context("p", "python")
+    question = Turned().embed(["question"])[0]
+
+    def search() -> dict[int, float]:
+        matches = nearest(app, question, 1000)
+        return dict(zip(matches.memories.tolist(), matches.cosines.tolist(), strict=True))
+
+    before = search()
+    assert len(before) == 60
+    for step in range(6):
+        assert run_sync(app.catalog.get_operation("reembed")(context, limit=10)).done == 10
+        grown = search()
+        assert sum(grown[memory] != before[memory] for memory in before) == 10 * (step + 1)
+        app.store.database.vectors._caches.clear()  # type: ignore[attr-defined]  # what a new process starts with
+        assert search() == grown
+    app.close()
+
+
+def test_older_change_does_not_overwrite_newer_vector() -> None:
+    def change(stamp: int, value: int, passages: int = 3) -> PassageChanges:
+        ids, code = np.arange(passages), np.full(SIZE, value, np.int8).tobytes()
+        ones = np.ones(passages, np.int64)
+        return PassageChanges(ids, ids, ones, ones, stamp * ones, ones, ids, 0 * ones, [code] * passages)
+
+    first = VectorCache(0, SIZE).apply_changes(change(1, 1), (1,))
+    newer = first.apply_changes(change(3, 3), (1,))
+    older = first.apply_changes(change(2, 2), (1,))  # by a thread that read the store before the newer change
+    assert (newer.stamp, older.stamp) == (3, 2)
+    assert set(newer.codes[:, 0].tolist()) == {3}
+    grown = older.apply_changes(change(4, 4, passages=5), (1,))
+    assert set(grown.codes[:, 0].tolist()) == {4}
+    assert grown.rows == 5
+    assert set(newer.codes[:, 0].tolist()) == {3}
 
 
 def test_quantized_vectors_keep_direction() -> None:

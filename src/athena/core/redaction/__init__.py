@@ -19,7 +19,9 @@ from athena.core.redaction.keys import find_keys
 from athena.core.redaction.nearby import find_near_words
 from athena.core.redaction.prose import find_in_prose
 from athena.core.redaction.settings import find_settings
+from athena.core.redaction.tables import find_below_names
 from athena.core.redaction.values import SecretMatch, compile_pattern
+from athena.core.threads import check_stopped
 
 __all__ = ["RedactedText", "SecretMatch", "find_secrets", "redact", "redact_field", "redact_json"]
 
@@ -113,6 +115,7 @@ def _end_before_escape(text: str, match: SecretMatch) -> SecretMatch:
 def _find_in_blobs(text: str, depth: int) -> Iterator[SecretMatch]:
     if depth < MAX_BLOB_DEPTH:
         for start, end, decoded in views.find_blobs(text):
+            check_stopped()
             if match := next(_find_decoded(decoded, depth + 1), None):
                 yield SecretMatch("api-key" if match.kind == UNKNOWN_KEY else match.kind, start, end)
 
@@ -128,8 +131,12 @@ def _find_plain(text: str) -> Iterator[SecretMatch]:
         find_in_prose,
         find_near_words,
         find_settings,
+        find_below_names,
     ):
-        yield from find(text, lower)
+        check_stopped()  # the search of a long text takes seconds
+        for match in find(text, lower):
+            check_stopped()
+            yield match
     if views.has_long_run(text):
         yield from find_generated_keys(text)
 

@@ -10,12 +10,12 @@ from athena.core.redaction.values import SecretMatch, compile_pattern, is_dummy_
 _OPTION_TABLE = r"""
 mysql               -p
 mariadb             -p
-login               -p[ =]
+login               -p[ =]{1,4}
 sshpass             -p[ ]{0,4}
-mongo               -p[ =]
+mongo               -p[ =]{1,4}
 7z                  -p
 unrar               -p
-psexec              -p[ ]
+psexec              -p[ ]{1,4}
 openssl             -(?:pass|passin|passout)[ ]{1,4}["']?pass:
 zip                 -P[ ]{0,4}
 sqlcmd              -P[ ]{0,4}
@@ -23,8 +23,8 @@ ipmitool            -P[ ]{0,4}
 openssl             -[kK][ ]{1,4}
 redis-cli           -a[ ]{1,4}
 redis-cli           --pass[ ]{1,4}
-http                (?:-a|--auth)[ =]["']?[^\s:"']{1,64}:
-curl                (?:-u|--user|--proxy-user|-U)[ =]?["']?[^\s:"']{1,64}:
+http                (?:-a|--auth)[ =]{1,4}["']?[^\s:"']{1,64}:
+curl                (?:-u|--user|--proxy-user|-U)[ =]{0,4}["']?[^\s:"']{1,64}:
 curl                (?:-b|--cookie)[ ]{1,4}["']?[\w.-]{1,64}=
 lftp                -u[ ]{1,4}["']?[^\s,"']{1,64},
 smbclient           -U[ ]{1,4}["']?[^\s%"']{1,64}%
@@ -32,29 +32,29 @@ mosquitto           -P[ ]{0,4}
 bcp                 -P[ ]{0,4}
 isql                -P[ ]{0,4}
 snmp                -[AX][ ]{0,4}
-useradd             -p[ ]
-usermod             -p[ ]
+useradd             -p[ ]{1,4}
+usermod             -p[ ]{1,4}
 cqlsh               -p[ ]{0,4}
 dump                -p[ =]?
 restore             -p[ =]?
-import              -p[ =]
-export              -p[ =]
+import              -p[ =]{1,4}
+export              -p[ =]{1,4}
 admin               -p[ =]?
-plink               -pw[ ]
-pscp                -pw[ ]
-putty               -pw[ ]
-psftp               -pw[ ]
-winscp              -pw[ ]
+plink               -pw[ ]{1,4}
+pscp                -pw[ ]{1,4}
+putty               -pw[ ]{1,4}
+psftp               -pw[ ]{1,4}
+winscp              -pw[ ]{1,4}
 keytool             -(?:store|key|srcstore|deststore|srckey|destkey)pass[ ]{1,4}
 jarsigner           -(?:store|key)pass[ ]{1,4}
-evil-winrm          -p[ ]
-crackmapexec        -p[ ]
-netexec             -p[ ]
-nxc                 -p[ ]
-hydra               -p[ ]
-smbmap              -p[ ]
+evil-winrm          -p[ ]{1,4}
+crackmapexec        -p[ ]{1,4}
+netexec             -p[ ]{1,4}
+nxc                 -p[ ]{1,4}
+hydra               -p[ ]{1,4}
+smbmap              -p[ ]{1,4}
 rar                 -h?p
-az                  -p[ ]
+az                  -p[ ]{1,4}
 ansible             -e[ ]["']?\w*pass\w*=
 wget                --(?:http-|ftp-|proxy-)?password[ =]
 cifs                -o[ ]\S{0,80}password=
@@ -97,6 +97,10 @@ b64encode       b64encode           \([ ]?b?["'][^\s:"']{1,64}:(?=[^"']{4,128}["
 base64          echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^\s|"']{3,128}["']?[ ]{0,4}\|[ ]{0,4}base64)
 |~sudo          echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}sudo[ ](?:-\w+[ ]){0,2}-\w*S)
 |~              echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}\w{2,12}[ ][^\n]{0,60}(?:password-stdin|with-token))
+set             setenv              [ ]{1,4}\w{0,40}(?i:pass(?:word|wd|phrase)?|secret|token|(?:api|access|secret|private)_?key|_pwd)[ ]{1,4}(?![~./$])
+set             setx                [ ]{1,4}(?:/\w[ ])?\w{0,40}(?i:pass(?:word|wd|phrase)?|secret|token|(?:api|access|secret|private)_?key|_pwd)[ ]{1,4}(?![~./$])
+set             set~-               [a-zA-Z]{1,4}[ ]{1,4}\w{0,40}(?i:pass(?:word|wd|phrase)?|secret|token|(?:api|access|secret|private)_?key|_pwd)[ ]{1,4}(?![~./$])
+pass            echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}(?:sudo[ ])?passwd[ ])
 pass            echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^\s|"']{3,128}["']?[ ]{0,4}\|[ ]{0,4}(?:sudo[ ])?chpasswd)
 """  # noqa: E501
 # programs that read a password from a here-string
@@ -139,6 +143,8 @@ def find_in_commands(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find passwords in command lines and in files of passwords."""
     if " -" in text:
         yield from _find_options(text, lower)
+    if "'-" in text or '"-' in text:
+        yield from _find_in_argument_lists(text, lower)
     for gate, phrases in _load_phrases().items():
         for name, pattern in phrases if gate in lower else ():
             at = lower.find(name)
@@ -165,6 +171,20 @@ def _find_options(text: str, lower: str) -> Iterator[SecretMatch]:
             if name in command and (match := pattern.match(text, at)) and (secret := _to_match(text, match)):
                 yield secret
                 done = secret.end
+
+
+_MARKS = str.maketrans("\"',", "   ")
+
+
+def _find_in_argument_lists(text: str, lower: str) -> Iterator[SecretMatch]:
+    """Find passwords among the arguments of a command that stand in quotes, as in `["mysql", "-pX"]`."""
+    for match in _find_options(text.translate(_MARKS), lower.translate(_MARKS)):
+        # the argument begins with a quote, and goes on to the next one
+        if quote := compile_pattern(r"""["'](?=[^\s"',]{0,80}\Z)""").search(
+            text[max(0, match.start - 80) : match.start]
+        ):
+            end = text.find(quote[0], match.start, match.start + 256)
+            yield SecretMatch(match.kind, match.start, max(end, match.end))
 
 
 def _to_match(text: str, match: re.Match[str]) -> SecretMatch | None:

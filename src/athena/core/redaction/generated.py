@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from athena.core.redaction.values import SecretMatch, compile_pattern, count_changes, is_dummy_value, looks_generated
+from athena.core.threads import check_stopped
 
 # A run does not begin inside another one, so that each is read once.
 _RUN_PATTERN = r"(?<![A-Za-z0-9+/_.~%-])[A-Za-z0-9+][A-Za-z0-9+/_.~-]{14,1023}[A-Za-z0-9_-]={0,2}"
@@ -62,6 +63,7 @@ MAX_WORDS_AFTER = 4
 def find_generated_keys(text: str) -> Iterator[SecretMatch]:
     """Find values that look random, and that a prefix, a name or a word beside them calls a key."""
     for run in compile_pattern(_RUN_PATTERN).finditer(text):
+        check_stopped()
         value = run[0]
         if looks_generated(value) and not _is_other_data(text, run.start(), value) and _is_key(text, run):
             yield SecretMatch(UNKNOWN_KEY, *run.span())

@@ -27,6 +27,7 @@ from athena.core.redaction.words import (
     WEAK_WORDS,
     WHOLE_WORDS,
 )
+from athena.core.threads import check_stopped
 
 MAX_WINDOW_CHARS = 120
 MAX_NAMES = 1_000  # of one word for a password that are looked at: a text of nothing else must not take minutes
@@ -59,6 +60,7 @@ def find_near_words(text: str, lower: str) -> Iterator[SecretMatch]:
         for pattern in patterns:
             done = 0
             for name in islice(pattern.finditer(lower), MAX_NAMES):
+                check_stopped()
                 if name.start() >= done and (span := _widen_name(lower, *name.span())):
                     for match in find(text, lower, *span):
                         yield match

@@ -176,14 +176,19 @@ def _classify_name(lower: str, at: int, kind: str) -> str | None:
 _PHRASE_PATTERN = (
     r"[^\n]{0,40}?(?:[:=]|\sis|\swas)\s{0,4}[\"'`]?(?P<s>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![\w ])"
 )
+# a passphrase of plain words is one up to the end of its line or sentence, if none of them is a word of sentences
+_WORDS_PATTERN = r"\s?(?:[:=]|is|was)\s{1,4}(?P<s>(?:[a-z]{3,10} ){3,9}[a-z]{3,10})(?=[.,;]?(?:\s*\n|\s*\Z|\s[A-Z]))"
+_JOINING_PATTERN = (
+    r"\b(?:and|but|before|after|for|from|into|the|that|with|you|our|its|has|can|may|we|\w+(?:ing|ed|ly))\b"
+)
 _PAIR_PATTERN = r"\s{1,2}(?P<user>[\w.@+-]{2,64})[:/](?P<s>[^\s\"'`/]{5,128})"
 
 
 def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> Iterator[SecretMatch]:
     if kind == "phrase":
-        if (match := compile_pattern(_PHRASE_PATTERN).match(text, end)) and not any(
-            map(is_common_word, match["s"].split())
-        ):
+        match = compile_pattern(_PHRASE_PATTERN).match(text, end)
+        words = match["s"].replace(",", " ").split() if match else []
+        if match and sum(map(is_common_word, words)) * 4 < len(words):  # "access" and "object" are among the words
             yield SecretMatch("seed-phrase", *match.span("s"))
         return
     if kind == "login":
@@ -195,6 +200,10 @@ def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> 
     if kind == "password" and (quoted := compile_pattern(_QUOTED_PATTERN).match(text, end)):
         if is_phrase(quoted["s"]):
             yield SecretMatch(kind, *quoted.span("s"))
+        return
+    words = compile_pattern(_WORDS_PATTERN).match(text, end) if text[end - 6 : end].lower() == "phrase" else None
+    if words and is_phrase(words["s"]) and not compile_pattern(_JOINING_PATTERN).search(words["s"]):
+        yield SecretMatch(kind, *words.span("s"))
         return
     match = compile_pattern(_STATEMENT_PATTERN).match(text, end)
     # `password: x` and `password = x` are settings, which are judged elsewhere

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from athena.core.redaction.generated import PUBLIC_WORDS
 from athena.core.redaction.nearby import is_chosen
 from athena.core.redaction.values import SecretMatch, compile_pattern, is_dummy_value, looks_generated, looks_secret
+from athena.core.threads import check_stopped
 
 _STEMS = (
     "pass", "pwd", "secret", "token", "key", "pw", "psk", "cred", "senha", "contrase", "clave", "kennwort", "wachtwoord",
@@ -63,6 +64,7 @@ _VALUE_PATTERN = rf"""(?x)
       | ["']? [,]? \s{{1,16}} ["']? value ["']? \s{{0,4}} [:=] \s{{0,4}} (?: {_QUOTED.format("item")} | (?P<itemb>[^\s"',;<>{{}}]{{4,256}}) )
       | : [ \t]{{0,4}} [|>]-? [ \t]{{0,4}} \n [ \t]{{1,16}} (?P<block>[^\s"'`,;<>|(){{}}\[\]]{{4,256}}) [ \t]{{0,8}} (?=\n|\Z)
       | \n [^\n]{{0,120}} input_value= {_QUOTED.format("input")}
+      | </key> \s{{0,16}} <string> (?P<plist>[^<>\n]{{3,256}}) </
       | ["']? \s{{0,2}} > \s{{0,8}} (?: <(?:value|string)> )? (?: <!\[CDATA\[ )? (?P<tag>[^<>\n\]]{{3,256}}) (?: \]\]> )? \s{{0,8}} </
       | ["'`\])]{{0,2}} [ \t]{{0,8}} (?: => | := | -> | → | ： | [:=|] ) [ \t]{{0,8}}
         (?: {_QUOTED.format("set")} | `(?P<back>[^`\n]{{3,256}})` | (?P<bare>[^\s"'`,;<>|(){{}}\[\]]{{4,256}}) )
@@ -81,6 +83,7 @@ def find_settings(text: str, lower: str) -> Iterator[SecretMatch]:
     for stem in stems:
         done, at = 0, lower.find(stem)
         while at >= 0:
+            check_stopped()
             is_login = stem in ("auth", "login", "cred")
             pair = compile_pattern(_LOGIN_PATTERN).match(text, at) if is_login else None
             if pair and is_chosen(pair["s"], 5, loose=True):

@@ -22,12 +22,14 @@ MAX_BLOB_CHARS = 1_000_000
 
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+_WIDE = "\uff01-\uff5e"  # fullwidth forms of ASCII; shorter runs are punctuation of Chinese and Japanese
 # It begins with a set of characters, which is quick to search for, and goes on by which of them it was.
 _ESCAPE_PATTERN = r"""(?x)( [\\%&\x1bINVISIBLE] (?:
     (?<=\\) (?: (?: 033 | e | x1[bB] | u001[bB] ) \[ [0-9;:?]{0,40} [A-Za-z]
-              | u[0-9a-fA-F]{4} | x[0-9a-fA-F]{2} | \r?\n | [nrtbfv"'/\\`$=:&] )
+              | u[0-9a-fA-F]{4} | u\{[0-9a-fA-F]{1,5}\} | [01][0-7]{2} | x[0-9a-fA-F]{2} | \r?\n | [nrtbfv"'/\\`$=:&] )
   | (?<=%) [0-9a-fA-F]{2}
   | (?<=&) (?: \#[0-9]{1,7} | \#[xX][0-9a-fA-F]{1,6} | [A-Za-z]{2,8} ) ;
   | (?<=\x1b) (?: \[ [0-9;:?]{0,40} [A-Za-z] | \] [^\x07\x1b\n]{0,512} (?: \x07 | \x1b\\ ) )
@@ -61,13 +63,14 @@ class DecodedText(NamedTuple):
 
 @cache
 def _compile_escapes(*, is_ascii: bool) -> re.Pattern[str]:
-    pattern = _ESCAPE_PATTERN.replace("INVISIBLE", "" if is_ascii else _INVISIBLE, 1)
-    return re.compile(pattern.replace("OR_INVISIBLE", "" if is_ascii else f"| (?<=[{_INVISIBLE}]) [{_INVISIBLE}]*"))
+    pattern = _ESCAPE_PATTERN.replace("INVISIBLE", "" if is_ascii else _INVISIBLE + _WIDE, 1)
+    others = f"| (?<=[{_INVISIBLE}]) [{_INVISIBLE}]* | (?<=[{_WIDE}]) [{_WIDE}]{{3,63}}"
+    return re.compile(pattern.replace("OR_INVISIBLE", "" if is_ascii else others))
 
 
 @cache
 def _compile_invisible() -> re.Pattern[str]:
-    return re.compile(f"[{_INVISIBLE}]")
+    return re.compile(f"[{_INVISIBLE}]|[{_WIDE}]{{4}}")
 
 
 def find_escaped_parts(text: str) -> list[tuple[int, int]]:
@@ -127,9 +130,11 @@ def _decode_escape(escape: str) -> str:
         return char if len(char) == 1 else escape
     if lead == "\\" and "[" not in rest:
         if rest[0] in "ux":
-            return chr(int(rest[1:], 16))
+            return chr(int(rest[1:].strip("{}"), 16))
+        if rest[0] in "01":
+            return chr(int(rest, 8))
         return _LETTER_ESCAPES.get(rest[0], rest)
-    return ""
+    return "".join(chr(ord(char) - 0xFEE0) for char in escape) if "\uff01" <= lead <= "\uff5e" else ""
 
 
 def map_span(layers: list[DecodedText], start: int, end: int) -> tuple[int, int]:

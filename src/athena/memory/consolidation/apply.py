@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena.core.values import Author, Scope
-from athena.memory import history_rows, write
+from athena.memory import history_rows, link_rows, write
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import patterns as consolidation_patterns
 from athena.memory.consolidation import rows as consolidation_rows
@@ -54,7 +54,7 @@ class ChangeContext(NamedTuple):
         )
 
     async def add_link(self, memory_id: int, other_id: int, relation: str) -> None:
-        if await memory_rows.insert_link(self.tx, self.scope_id, memory_id, other_id, relation, self.now):
+        if await link_rows.insert_link(self.tx, self.scope_id, memory_id, other_id, relation, self.now):
             before = {"other": other_id, "relation": relation}
             await history_rows.insert_change(
                 self.tx, self.scope_id, memory_id, self.call_id, self.now, RELATED_ACTION, before
@@ -100,13 +100,13 @@ def _merge_drafts(memories: list[Memory]) -> Draft:
     return Draft(newest.content, tuple(tags.values())[:100], newest.memory_type, facts, importance, author=author)
 
 
-async def strengthen(context: ChangeContext, memory_id: int) -> bool:
-    """Raise the importance of a memory that others support; return whether it changed."""
+async def strengthen(context: ChangeContext, memory_id: int, marks: str) -> bool:
+    """Raise the importance of a memory that others support, with these marks; return whether it changed."""
     row = await context.find_live(memory_id)
     if row is None or row.memory.importance >= MAX_IMPORTANCE:
         return False
     importance = min(row.memory.importance + SUPPORT_IMPORTANCE_GAIN, MAX_IMPORTANCE)
-    return await _set_importance(context, row, importance, STRENGTHENED)
+    return await _set_importance(context, row, importance, STRENGTHENED, marks)
 
 
 async def record_contradiction(context: ChangeContext, pattern: Pattern) -> bool:
@@ -117,14 +117,14 @@ async def record_contradiction(context: ChangeContext, pattern: Pattern) -> bool
     older, newer = [await context.find_live(memory_id) for memory_id in pattern.evidence]
     if older is None or newer is None or (_is_agent_statement(newer.memory) and not _is_agent_statement(older.memory)):
         return False
-    is_first = not await memory_rows.has_live_link(context.tx, context.scope_id, older.memory.id, CONTRADICTED_BY)
+    is_first = not await link_rows.has_live_link(context.tx, context.scope_id, older.memory.id, CONTRADICTED_BY)
     await context.add_link(older.memory.id, newer.memory.id, CONTRADICTED_BY)
     if (
         not (is_first and pattern.details.get("certain"))
         or await _find_owner_importance(context, older) > DEFAULT_IMPORTANCE
     ):
         return False
-    return await _set_importance(context, older, older.memory.importance * CONTRADICTED_FACTOR, FADED)
+    return await _set_importance(context, older, older.memory.importance * CONTRADICTED_FACTOR, FADED, newer.private)
 
 
 def _is_agent_statement(memory: Memory) -> bool:
@@ -147,15 +147,17 @@ async def restore_faded(context: ChangeContext) -> None:
     """Restore the importance of faded memories whose contradicting memories are all deleted."""
     for change in await history_rows.list_last_changes(context.tx, context.scope_id, FADED, UNFADED):
         row = await context.find_live(change.memory) if change.action == FADED else None
-        if row is None or await memory_rows.has_live_link(context.tx, context.scope_id, change.memory, CONTRADICTED_BY):
+        if row is None or await link_rows.has_live_link(context.tx, context.scope_id, change.memory, CONTRADICTED_BY):
             continue
         before = (change.before or {})["importance"]
         if row.memory.importance == round(before * CONTRADICTED_FACTOR, 4):  # unchanged since
-            await _set_importance(context, row, before, UNFADED)
+            await _set_importance(context, row, before, UNFADED, row.private)
 
 
-async def _set_importance(context: ChangeContext, row: MemoryRow, importance: float, action: str) -> bool:
+async def _set_importance(context: ChangeContext, row: MemoryRow, importance: float, action: str, marks: str) -> bool:
+    """Change the importance for a reason with these marks: a program may have left the reason as a sign."""
     await context.add_history(row, action)
+    await memory_rows.add_marks(context.tx, row.memory.id, marks)
     await memory_rows.update_memory_row(context.tx, row, {"importance": round(importance, 4), "updated": context.now})
     return True
 
@@ -216,7 +218,7 @@ async def apply_patterns(
     result: dict[str, Any] = {"merged": 0, "strengthened": 0, "faded": 0, "promoted": 0, "patterns": [], "new": []}
     pattern_scope_id = await scopes.ensure_scope(context.tx, scope.with_kind("pattern"))
     live_ids = await _find_live_evidence(context.tx, scope, patterns)
-    to_strengthen: dict[int, None] = {}
+    to_strengthen: dict[int, str] = {}
     if plan.min_acting_confidence is not None:
         await restore_faded(context)
     for pattern in patterns:
@@ -231,8 +233,8 @@ async def apply_patterns(
         )
         result["patterns"].append(pattern_id)
         result["new"] += [pattern_id] if state == "new" else []
-    for memory_id in to_strengthen:  # each once, and after all that fade
-        result["strengthened"] += await strengthen(context, memory_id)
+    for memory_id, marks in to_strengthen.items():  # each once, and after all that fade
+        result["strengthened"] += await strengthen(context, memory_id, marks)
     return result
 
 
@@ -243,7 +245,7 @@ async def _apply_pattern(
     plan: StrategyPlan,
     supported: dict[str, list[int]],
     result: dict[str, Any],
-    to_strengthen: dict[int, None],
+    to_strengthen: dict[int, str],
 ) -> dict[str, Any]:
     """Change memories for a pattern; return the metadata that its row gets for that."""
     facts: dict[str, Any] = {}
@@ -258,7 +260,9 @@ async def _apply_pattern(
         faded = pattern.type == "contradiction" and await record_contradiction(context, pattern)
         result["faded"] += faded
         if faded or pattern.type != "contradiction":
-            to_strengthen |= dict.fromkeys(supported.get(consolidation_patterns.build_pattern_key(pattern), ()))
+            marks = await consolidation_rows.fetch_marks(context.tx, pattern.evidence)
+            for target in supported.get(consolidation_patterns.build_pattern_key(pattern), ()):
+                to_strengthen[target] = f"{to_strengthen.get(target, '')} {marks}".strip()
     if is_lesson(pattern) and (not old_facts.get(ACTED_KEY) or old_facts.get("memory") is not None):
         memory_id, is_new = await promote(context, pattern, old_facts.get("memory"))
         result["promoted"] += is_new

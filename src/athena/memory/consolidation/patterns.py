@@ -6,7 +6,7 @@ from typing import Any
 from athena.core.hashing import hash_text
 from athena.core.values import Page, Scope
 from athena.errors import NotFound
-from athena.memory import history_rows, write
+from athena.memory import history_rows, link_rows, write
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import rows as consolidation_rows
 from athena.memory.consolidation.read import INPUT_KINDS
@@ -60,6 +60,7 @@ async def save_pattern(
 ) -> tuple[int, str]:
     """Insert a pattern or update its row; return its id and whether it is new, known or changed."""
     now = store.clock()
+    marks = await consolidation_rows.fetch_marks(tx, pattern.evidence)  # its details count what all of it says
     facts = {
         "session_id": build_pattern_key(pattern),
         "support": pattern.support,
@@ -81,11 +82,13 @@ async def save_pattern(
         pattern_id = old.id
         is_same = (old.content, old.metadata, old.importance) == (draft.content, facts, draft.importance)
         if row.deleted is None and is_same:
+            await memory_rows.add_marks(tx, pattern_id, marks)
             return pattern_id, "known"
         await history_rows.insert_change(tx, scope_id, pattern_id, call_id, now, "found again", row.to_snapshot())
         await write.rewrite_memory(store, tx, row, prepared, now)
         state = "new" if row.deleted is not None else "changed"
     await _update_quotes(tx, scope_id, pattern_id, pattern.quotes, now)
+    await memory_rows.add_marks(tx, pattern_id, marks)
     return pattern_id, state
 
 
@@ -94,12 +97,12 @@ async def _update_quotes(tx: Transaction, scope_id: int, pattern_id: int, quotes
 
     Memories that only its history quotes stay linked by another relation, so that purging them reaches the history.
     """
-    for memory_id in await memory_rows.list_linked_ids(tx, scope_id, pattern_id, QUOTES_RELATION):
+    for memory_id in await link_rows.list_linked_ids(tx, scope_id, pattern_id, QUOTES_RELATION):
         if memory_id not in quotes:
-            await memory_rows.delete_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION)
-            await memory_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTED_BEFORE_RELATION, now)
+            await link_rows.delete_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION)
+            await link_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTED_BEFORE_RELATION, now)
     for memory_id in quotes:
-        await memory_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION, now)
+        await link_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION, now)
 
 
 async def browse_patterns(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from athena.core.values import Scope
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, QUOTES_RELATION, memory_from_row
 from athena.memory.values import Memory
-from athena.storage import scopes
+from athena.storage import privacy, scopes
 from athena.storage.database import Row, Transaction
 from athena.storage.filters import bind_list, split_batches
 
@@ -70,6 +70,16 @@ async def find_live_ids(tx: Transaction, scope_ids: list[int], memory_ids: Itera
         )
         live_ids |= {row[0] for row in rows}
     return live_ids
+
+
+async def fetch_marks(tx: Transaction, ids: Iterable[int]) -> str:
+    """Return the private marks of these rows."""
+    marks: list[str] = []
+    for batch in split_batches(list(ids)):
+        names, bound = bind_list("id", batch)
+        rows = await tx.fetch(f"SELECT DISTINCT private FROM memories WHERE id IN ({names})", **bound)
+        marks += [mark for (private,) in rows for mark in private.split()]
+    return privacy.join_marks(marks)
 
 
 async def list_consolidations(tx: Transaction, scope: Scope) -> list[ConsolidationRow]:

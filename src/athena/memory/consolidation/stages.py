@@ -35,8 +35,8 @@ class StrategyPlan(NamedTuple):
 
 
 STRATEGY_PLANS: dict[str, StrategyPlan] = {
-    "minimal": StrategyPlan(0.97, False, 0, False, False, 0.6, None),
-    "speed": StrategyPlan(0.97, True, 0, False, False, 0.5, None),
+    "minimal": StrategyPlan(0.945, False, 0, False, False, 0.6, None),
+    "speed": StrategyPlan(0.945, True, 0, False, False, 0.5, None),
     "balanced": StrategyPlan(0.93, True, 2, True, True, 0.4, 0.8),
     "quality": StrategyPlan(0.88, True, 3, True, True, 0.25, 0.65),
 }

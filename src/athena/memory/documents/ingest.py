@@ -10,7 +10,7 @@ from athena.core.values import Call, Scope
 from athena.errors import NotFound
 from athena.memory import edit, history_rows, inputs, rows, write
 from athena.memory.documents.access import FileAccess
-from athena.memory.documents.read import SkippedFile, find_missing_files, read_files, split_document
+from athena.memory.documents.read import DocumentText, SkippedFile, find_missing_files, read_files, split_document
 from athena.memory.index import encode_missing
 from athena.memory.prepare import add_vectors, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
@@ -52,13 +52,8 @@ async def ingest_path(store: Store, access: FileAccess, path: str, tags: inputs.
         if isinstance(file, SkippedFile):
             skipped.append(f"{file.path}: {file.reason}")
             continue
-        text, kinds = redaction.redact(file.text)  # before it is split: a secret may lie across two pieces
-        metadata = {"source": file.path, "session_id": file.path}
-        drafts = [
-            replace(inputs.create_draft(piece, tags, DOCUMENT_TYPE, metadata | {PIECE_KEY: i}), author="document")
-            for i, piece in enumerate(split_document(text))
-        ]
-        redacted += [*kinds, *(kind for draft in drafts for kind in draft.redacted)]
+        drafts, kinds = await inputs.clean_long(len(file.text), _create_drafts, file, tags)
+        redacted += kinds
         piece_count += await replace_document(store, file.path, drafts, call, call_id)
         document_count += 1
     sources = [document.source for document in await list_documents(store, call.scope)]
@@ -67,10 +62,22 @@ async def ingest_path(store: Store, access: FileAccess, path: str, tags: inputs.
     return Ingested(document_count, piece_count, tuple(skipped), tuple(redacted))
 
 
+def _create_drafts(file: DocumentText, tags: inputs.Tags) -> tuple[list[Draft], list[str]]:
+    """Return the pieces of a file without secrets, and the kinds of the secrets."""
+    text, kinds = redaction.redact(file.text)  # before it is split: a secret may lie across two pieces
+    metadata = {"source": file.path, "session_id": file.path}
+    drafts = [
+        replace(inputs.create_draft(piece, tags, DOCUMENT_TYPE, metadata | {PIECE_KEY: i}), author="document")
+        for i, piece in enumerate(split_document(text))
+    ]
+    return drafts, [*kinds, *(kind for draft in drafts for kind in draft.redacted)]
+
+
 async def replace_document(store: Store, source: str, drafts: Sequence[Draft], call: Call, call_id: int) -> int:
     """Store the pieces of a document and forget those it no longer has, in one transaction; return how many it has."""
     now = store.clock()
-    prepared = [prepare_memory(draft, now) for draft in drafts]
+    size = sum(len(draft.content) for draft in drafts)
+    prepared = await inputs.clean_long(size, lambda: [prepare_memory(draft, now) for draft in drafts])
     digests = [piece.digest for piece in prepared]
 
     async def read_known_digests(tx: Transaction) -> set[str]:

@@ -70,12 +70,12 @@ async def _undo_relation(tx: Transaction, change: ChangeRow, now: float) -> Undo
         return UndoResult(True, row_id, "")
     edge, removed = stored
     if change.action == LINKED:
-        await graph_rows.set_relation_removed(tx, change.scope, edge.id, now if removed is None else removed)
+        await graph_rows.set_relation_removed(tx, change.scope, edge, now if removed is None else removed)
     else:
         live = await graph_rows.find_relations(tx, [change.scope], *get_triple(edge))
         if any(other.overlaps(edge) for other in live):
             return UndoResult(False, row_id, format_edge(edge))
-        await graph_rows.set_relation_removed(tx, change.scope, edge.id, None)
+        await graph_rows.set_relation_removed(tx, change.scope, edge, None)
     return UndoResult(True, row_id, format_edge(edge))
 
 

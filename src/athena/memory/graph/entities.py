@@ -20,6 +20,7 @@ from athena.memory.graph.mentions import to_exact_key
 from athena.memory.graph.rows import EntityRow, RelationRow
 from athena.memory.graph.values import ENTITY_METADATA_KEY, Entity, Graph, Relation, entity_key
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
+from athena.memory.rows import AnswerBudget
 from athena.memory.store import Store
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
@@ -30,8 +31,9 @@ async def read_graph(store: Store, scope: Scope) -> Graph:
 
     async def read_nodes(tx: Transaction) -> Graph:
         visible = await scopes.fetch_visible_ids(tx, scope)
-        entities, observations = await graph_rows.fetch_all_entities(tx, visible)
-        edges = await graph_rows.list_relations(tx, visible)
+        budget = create_budget()
+        entities, observations = await graph_rows.fetch_all_entities(tx, visible, budget)
+        edges = await graph_rows.list_relations(tx, visible, budget)
         return {
             "entities": to_entities(sort_own_first(entities, visible), observations),
             "relations": to_relations(edges),
@@ -51,17 +53,29 @@ async def open_nodes(store: Store, names: Sequence[str], scope: Scope) -> Graph:
         aliases = [to_exact_key(key) for key in {*keys} - {entity.key for entity in named}]
         alias_ids = await graph_rows.list_mentioning_ids(tx, visible, aliases) if aliases else []
         aliased = await graph_rows.fetch_entities_by_id(tx, visible, [i for i in alias_ids if i not in named_ids])
-        return await assemble_graph(tx, visible, named + aliased)
+        return await assemble_graph(tx, visible, named + aliased, create_budget())
 
     return await store.database.read(find_nodes)
 
 
-async def assemble_graph(tx: Transaction, scope_ids: list[int], entities: list[EntityRow]) -> Graph:
+def create_budget() -> AnswerBudget:
+    """Return how much of the graph one answer may read."""
+    return AnswerBudget(
+        "these entities, their observations and relations",
+        hint="open fewer at once, by name with open_nodes; delete_entities removes one that is too long, "
+        "delete_observations a part of it",
+    )
+
+
+async def assemble_graph(
+    tx: Transaction, scope_ids: list[int], entities: list[EntityRow], budget: AnswerBudget
+) -> Graph:
     """Return entities with their observations and relations, in the given order within each scope."""
     if not entities:
         return {"entities": [], "relations": []}
-    observations = await graph_rows.fetch_observations(tx, scope_ids, [entity.id for entity in entities])
-    edges = await graph_rows.list_relations_touching(tx, scope_ids, [entity.key for entity in entities])
+    observations = await graph_rows.fetch_observations(tx, scope_ids, [entity.id for entity in entities], budget)
+    keys = [entity.key for entity in entities]
+    edges = await graph_rows.list_relations_touching(tx, scope_ids, keys, budget=budget)
     return {
         "entities": to_entities(sort_own_first(entities, scope_ids), observations),
         "relations": to_relations(edges),
@@ -81,9 +95,11 @@ async def fetch_entities(tx: Transaction, scope_ids: list[int], ids: list[int]) 
     return to_entities(entities, await graph_rows.fetch_observations(tx, scope_ids, ids))
 
 
-async def fetch_entity_metadata(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, dict[str, Any]]:
+async def fetch_entity_metadata(
+    tx: Transaction, scope_ids: list[int], ids: list[int], budget: AnswerBudget | None = None
+) -> dict[int, dict[str, Any]]:
     """Return the metadata that callers gave with entities."""
-    memories = await memory_rows.fetch_memories(tx, scope_ids, ids)
+    memories = await memory_rows.fetch_memories(tx, scope_ids, ids, budget=budget)
     return {entity_id: memory.metadata.get(ENTITY_METADATA_KEY, {}) for entity_id, memory in memories.items()}
 
 
@@ -103,11 +119,12 @@ def sort_own_first(entities: list[EntityRow], scope_ids: list[int]) -> list[Enti
 
 def to_entities(entities: Iterable[EntityRow], observations: Mapping[int, list[str]]) -> list[Entity]:
     """Return entities as callers see them; one that both the project and the shared project have becomes one."""
-    by_name: dict[str, Entity] = {}
+    types: dict[str, str] = {}
+    texts: dict[str, dict[str, None]] = {}
     for row in entities:
-        entity = by_name.setdefault(row.name, {"name": row.name, "entityType": row.type, "observations": []})
-        entity["observations"] += [text for text in observations[row.id] if text not in entity["observations"]]
-    return list(by_name.values())
+        types.setdefault(row.name, row.type)
+        texts.setdefault(row.name, {}).update(dict.fromkeys(observations[row.id]))
+    return [{"name": name, "entityType": types[name], "observations": list(texts[name])} for name in types]
 
 
 def to_relations(edges: Iterable[RelationRow]) -> list[Relation]:

@@ -176,15 +176,18 @@ async def find_mentioning(store: Store, name: str, limit: int, offset: int, scop
     keys = await store.database.read(lambda tx: _list_name_keys(tx, scope, name))
     older_ids: list[int] = []
     for key in [key for key in keys if key[:1] not in (":", "=", "")][:MAX_SEARCHED_NAMES]:
-        hits = await recall(store, Query(key, Filter(scope), 100), used=False)  # must not count as a recall
+        query = Query(key, Filter(scope), 100, longest=MAX_MENTION_TEXT_CHARS)
+        hits = await recall(store, query, used=False)  # must not count as a recall
         older_ids += [hit.id for hit in hits if has_name(key, hit.content)]
 
     async def read_page(tx: Transaction) -> Page[Memory]:
         visible = await scopes.fetch_visible_ids(tx, scope)
         ids = {*await graph_rows.list_mentioning_ids(tx, visible, keys), *older_ids}
-        memories = list((await memory_rows.fetch_memories(tx, visible, ids)).values())
-        memories.sort(key=lambda memory: (memory.created, memory.id), reverse=True)
-        return Page(memories[offset : offset + limit], len(memories))
+        starts = list((await memory_rows.fetch_memories(tx, visible, ids, longest=1)).values())
+        starts.sort(key=lambda memory: (memory.created, memory.id), reverse=True)
+        page = [memory.id for memory in starts[offset : offset + limit]]  # only these are read, since each may be long
+        memories = await memory_rows.fetch_memories(tx, visible, page, budget=memory_rows.AnswerBudget())
+        return Page([memories[memory_id] for memory_id in page], len(starts))
 
     return await store.database.read(read_page)
 

@@ -41,15 +41,16 @@ from athena.memory.prepare import prepare_memory
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Draft, clean_text
-from athena.storage import scopes
+from athena.storage import privacy, scopes
 from athena.storage.database import Transaction
 
 
 async def create_entities(store: Store, entities: Sequence[NewEntity], call: Call) -> list[Entity]:
     """Create the entities that do not exist yet, and return those."""
     wanted: dict[str, Entity] = {}
-    for position, entity in enumerate(entities):
-        cleaned = _clean_entity(entity, position)
+    size = sum(len(text) for entity in entities for text in entity.get("observations", ()))
+    all_cleaned = await inputs.clean_long(size, lambda: [_clean_entity(item, i) for i, item in enumerate(entities)])
+    for cleaned in all_cleaned:
         wanted.setdefault(entity_key(cleaned["name"]), cleaned)  # of two with the same name, the first
     now = store.clock()
 
@@ -69,10 +70,12 @@ async def create_entities(store: Store, entities: Sequence[NewEntity], call: Cal
 
 async def create_entity(store: Store, entity: NewEntity, metadata: Mapping[str, Any] | None, call: Call) -> Made:
     """Create an entity, or add to the existing one, whose type stays, and return it as it is now."""
-    cleaned, now = _clean_entity(entity, None), store.clock()
+    now = store.clock()
     facts, metadata_kinds = inputs.clean_facts(metadata)
     texts = [entity["name"], entity["entityType"], *entity.get("observations", ())]
-    redacted = [*(kind for text in texts for kind in redaction.redact(make_storable(text)).kinds), *metadata_kinds]
+    size = sum(map(len, texts))
+    cleaned = await inputs.clean_long(size, _clean_entity, entity, None)
+    redacted = [*await inputs.clean_long(size, _list_kinds, texts), *metadata_kinds]
 
     async def insert_or_extend(tx: Transaction, call_id: int) -> list[Any]:
         scope = await scopes.ensure_scope(tx, call.scope)
@@ -94,7 +97,10 @@ async def create_entity(store: Store, entity: NewEntity, metadata: Mapping[str, 
 async def add_observations(store: Store, additions: Sequence[NewObservations], call: Call) -> list[Added]:
     """Add observations to existing entities, and return those that are new."""
     names = [clean_entity_name(addition["entityName"], "entityName") for addition in additions]
-    contents = [_clean_texts(addition["contents"], "contents") for addition in additions]
+    size = sum(len(text) for addition in additions for text in addition["contents"])
+    contents = await inputs.clean_long(
+        size, lambda: [_clean_texts(addition["contents"], "contents") for addition in additions]
+    )
     keys = [entity_key(name) for name in names]
     now = store.clock()
     added_texts: list[list[str]] = []
@@ -170,6 +176,10 @@ async def merge_entities(store: Store, source: str, into: str, call: Call) -> Ma
     now = store.clock()
 
     async def move_contents(tx: Transaction, call_id: int) -> list[Any]:
+        with privacy.mark_copies():  # the target gets the texts of both, and so their marks
+            return await move_marked(tx, call_id)
+
+    async def move_marked(tx: Transaction, call_id: int) -> list[Any]:
         own = await scopes.fetch_own_ids(tx, call.scope)
         old, target = [await get_entity(tx, own, name) for name in (source, into)]
         observations = (await graph_rows.fetch_observations(tx, [old.scope], [old.id]))[old.id]
@@ -282,6 +292,11 @@ def _clean_entity(entity: NewEntity, position: int | None) -> Entity:
         "entityType": entity_type,
         "observations": texts,
     }
+
+
+def _list_kinds(texts: Iterable[str]) -> list[str]:
+    """Return the kinds of the secrets in texts."""
+    return [kind for text in texts for kind in redaction.redact(make_storable(text)).kinds]
 
 
 def _clean_texts(texts: Iterable[str], field: str) -> list[str]:

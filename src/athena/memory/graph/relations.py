@@ -107,7 +107,7 @@ async def link_edge(tx: Transaction, scope: int, edge: RelationRow, call_id: int
 
 async def unlink_edge(tx: Transaction, edge: RelationRow, call_id: int, now: float) -> None:
     """Mark a relation as removed and record that in history."""
-    await graph_rows.set_relation_removed(tx, edge.scope, edge.id, now)
+    await graph_rows.set_relation_removed(tx, edge.scope, edge, now)
     await history_rows.insert_change(tx, edge.scope, 0, call_id, now, UNLINKED, {"relation": edge.id})
 
 

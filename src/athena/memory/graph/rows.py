@@ -4,11 +4,11 @@ Entities and observations are rows of `memories` with the kind `entity`. The ses
 entity; an entity has no session.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from athena.core.home.paths import USER_PROJECT
-from athena.memory.rows import join_ids
+from athena.memory.rows import BOUNDED_BATCH_ROWS, AnswerBudget, join_ids
 from athena.storage import privacy
 from athena.storage.database import Row, Transaction
 from athena.storage.filters import bind_list, split_batches
@@ -80,7 +80,9 @@ async def fetch_entities_by_key(tx: Transaction, scope_ids: list[int], keys: lis
     return sorted(entities)
 
 
-async def fetch_entities_by_id(tx: Transaction, scope_ids: list[int], ids: list[int]) -> list[EntityRow]:
+async def fetch_entities_by_id(
+    tx: Transaction, scope_ids: list[int], ids: list[int], budget: AnswerBudget | None = None
+) -> list[EntityRow]:
     """Return the live entities with these ids, in the order they were created."""
     entities: list[EntityRow] = []
     for batch in split_batches(ids):
@@ -90,6 +92,8 @@ async def fetch_entities_by_id(tx: Transaction, scope_ids: list[int], ids: list[
                 WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names}) AND session IS NULL AND deleted IS NULL""",
             **bound,
         )
+        if budget is not None:
+            budget.spend(rows)
         entities += [_to_entity(row) for row in rows]
     return sorted(entities)
 
@@ -107,20 +111,50 @@ async def lock_entity(tx: Transaction, entity: EntityRow) -> bool:
     return row is not None
 
 
-async def fetch_observations(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, list[str]]:
+async def fetch_observations(
+    tx: Transaction, scope_ids: list[int], ids: list[int], budget: AnswerBudget | None = None
+) -> dict[int, list[str]]:
     """Return the live observations of entities, in the order they were added."""
     observations: dict[int, list[str]] = {entity_id: [] for entity_id in ids}
+    row_ids: list[int] = []
     for batch in split_batches(ids):
         names, bound = bind_list("session", map(str, batch))
-        rows = await tx.fetch(
-            f"""SELECT session, content, private FROM memories
-                WHERE scope IN ({join_ids(scope_ids)}) AND session IN ({names}) AND deleted IS NULL ORDER BY id""",
-            **bound,
-        )
-        for session, content, private in rows:
+        row_ids += await _list_ids(tx, "memories", scope_ids, f"AND session IN ({names})", bound)
+
+    def add_texts(rows: list[Row]) -> None:
+        if budget is not None:
+            budget.spend(rows, observations)
+        for _, session, content, private in rows:
             privacy.note_read(private)
             observations[int(session)].append(content)
+
+    await _visit_rows(tx, "id, session, content, private", scope_ids, row_ids, add_texts)
     return observations
+
+
+async def _list_ids(
+    tx: Transaction, table: str, scope_ids: list[int], condition: str, bound: dict[str, Any] | None = None
+) -> list[int]:
+    rows = await tx.fetch(f"SELECT id FROM {table} WHERE scope IN ({join_ids(scope_ids)}) {condition}", **(bound or {}))
+    return [row[0] for row in rows]
+
+
+async def _visit_rows(
+    tx: Transaction, columns: str, scope_ids: list[int], ids: Iterable[int], visit: Callable[[list[Row]], None]
+) -> None:
+    """Read live rows by id, few at a time since each may be long, and call `visit` with those of each batch.
+
+    The first of the columns is the id.
+    """
+    for batch in split_batches(sorted(ids), BOUNDED_BATCH_ROWS):
+        names, bound = bind_list("id", batch)
+        rows = await tx.fetch(
+            f"""SELECT {columns} FROM memories
+                WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names}) AND deleted IS NULL""",
+            **bound,
+        )
+        rows.sort(key=lambda row: row[0])  # the database would copy the texts to sort them
+        visit(rows)
 
 
 async def list_observation_ids(tx: Transaction, scope: int, entity: int) -> list[int]:
@@ -133,19 +167,27 @@ async def list_observation_ids(tx: Transaction, scope: int, entity: int) -> list
     return [row[0] for row in rows]
 
 
-async def fetch_all_entities(tx: Transaction, scope_ids: list[int]) -> tuple[list[EntityRow], dict[int, list[str]]]:
+async def fetch_all_entities(
+    tx: Transaction, scope_ids: list[int], budget: AnswerBudget | None = None
+) -> tuple[list[EntityRow], dict[int, list[str]]]:
     """Return all entities and all observations, in the order they were created."""
-    rows = await tx.fetch(
-        f"""SELECT session, {ENTITY_COLUMNS} FROM memories
-            WHERE scope IN ({join_ids(scope_ids)}) AND deleted IS NULL ORDER BY id"""
-    )
-    entities = [_to_entity(entity) for session, *entity in rows if session is None]
-    observations: dict[int, list[str]] = {entity.id: [] for entity in entities}
-    for session, _, _, content, *_, private in rows:
-        privacy.note_read(private)
-        if session is not None and int(session) in observations:
-            observations[int(session)].append(content)
-    return entities, observations
+    entities: list[EntityRow] = []
+    observations: dict[int, list[str]] = {}
+
+    def add_rows(rows: list[Row]) -> None:
+        if budget is not None:
+            budget.spend(rows, observations)
+        for *entity, session in rows:
+            if session is None:
+                entities.append(_to_entity(entity))
+            else:
+                privacy.note_read(entity[-1])
+                observations.setdefault(int(session), []).append(entity[2])
+
+    # the condition on `happened` lets SQLite use an index: a scan would walk through the long texts
+    ids = await _list_ids(tx, "memories", scope_ids, "AND deleted IS NULL AND happened > -1e300")
+    await _visit_rows(tx, f"{ENTITY_COLUMNS}, session", scope_ids, ids, add_rows)
+    return entities, {entity.id: observations.get(entity.id, []) for entity in entities}
 
 
 async def find_entities_containing(tx: Transaction, scope_ids: list[int], text: str) -> set[int]:
@@ -156,16 +198,16 @@ async def find_entities_containing(tx: Transaction, scope_ids: list[int], text: 
         escaped = wanted.replace("!", "!!").replace("%", "!%").replace("_", "!_")
         condition = "AND (lower(content) LIKE :text ESCAPE '!' OR lower(memory_type) LIKE :text ESCAPE '!')"
         values["text"] = f"%{escaped}%"
-    rows = await tx.fetch(
-        f"""SELECT id, session, content, memory_type FROM memories
-            WHERE scope IN ({join_ids(scope_ids)}) AND deleted IS NULL {condition}""",
-        **values,
-    )
-    return {
-        row_id if session is None else int(session)
-        for row_id, session, content, entity_type in rows
-        if wanted in content.lower() or (session is None and wanted in entity_type.lower())
-    }
+    containing: set[int] = set()
+
+    def add_containing(rows: list[Row]) -> None:
+        for row_id, session, content, entity_type in rows:
+            if wanted in content.lower() or (session is None and wanted in entity_type.lower()):
+                containing.add(row_id if session is None else int(session))
+
+    ids = await _list_ids(tx, "memories", scope_ids, f"AND deleted IS NULL {condition}", values)
+    await _visit_rows(tx, "id, session, content, memory_type", scope_ids, ids, add_containing)
+    return containing
 
 
 async def fetch_owner_ids(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, int]:
@@ -208,29 +250,51 @@ async def find_relations(
 
 
 async def list_relations_touching(
-    tx: Transaction, scope_ids: list[int], keys: list[str], sides: tuple[str, ...] = ("source", "target")
+    tx: Transaction,
+    scope_ids: list[int],
+    keys: list[str],
+    sides: tuple[str, ...] = ("source", "target"),
+    budget: AnswerBudget | None = None,
 ) -> list[RelationRow]:
     """Return the live relations that start or end at any of these names, in the order they were created."""
-    relations: dict[int, RelationRow] = {}
+    columns = RELATION_COLUMNS if budget is None else "id"
+    by_id: dict[int, Row] = {}
     for batch in split_batches(keys):
         names, bound = bind_list("key", batch)
         parts = [
-            f"""SELECT {RELATION_COLUMNS} FROM relations
+            f"""SELECT {columns} FROM relations
                 WHERE scope IN ({join_ids(scope_ids)}) AND {side} IN ({names}) AND removed IS NULL"""
             for side in sides
         ]
-        for row in await tx.fetch(" UNION ALL ".join(parts), **bound):
-            relations[row[0]] = _to_relation(row)
-    return [relations[relation_id] for relation_id in sorted(relations)]
+        by_id |= {row[0]: row for row in await tx.fetch(" UNION ALL ".join(parts), **bound)}
+    if budget is not None:
+        return await _fetch_relations(tx, scope_ids, by_id, budget)
+    return [_to_relation(by_id[relation_id]) for relation_id in sorted(by_id)]
 
 
-async def list_relations(tx: Transaction, scope_ids: list[int]) -> list[RelationRow]:
+async def list_relations(
+    tx: Transaction, scope_ids: list[int], budget: AnswerBudget | None = None
+) -> list[RelationRow]:
     """Return all live relations, in the order they were created."""
-    rows = await tx.fetch(
-        f"""SELECT {RELATION_COLUMNS} FROM relations
-            WHERE scope IN ({join_ids(scope_ids)}) AND removed IS NULL ORDER BY id"""
+    return await _fetch_relations(
+        tx, scope_ids, await _list_ids(tx, "relations", scope_ids, "AND removed IS NULL"), budget
     )
-    return [_to_relation(row) for row in rows]
+
+
+async def _fetch_relations(
+    tx: Transaction, scope_ids: list[int], ids: Iterable[int], budget: AnswerBudget | None
+) -> list[RelationRow]:
+    relations: dict[int, RelationRow] = {}
+    for batch in split_batches(sorted(ids)):
+        names, bound = bind_list("id", batch)
+        rows = await tx.fetch(
+            f"SELECT {RELATION_COLUMNS} FROM relations WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names})",
+            **bound,
+        )
+        if budget is not None:
+            budget.spend(rows, relations)
+        relations |= {row[0]: _to_relation(row) for row in rows}
+    return [relations[relation_id] for relation_id in sorted(relations)]
 
 
 async def fetch_relation(tx: Transaction, scope: int, relation_id: int) -> tuple[RelationRow, float | None] | None:
@@ -243,10 +307,16 @@ async def fetch_relation(tx: Transaction, scope: int, relation_id: int) -> tuple
     return None if row is None else (_to_relation(row[:-1]), row[-1])
 
 
-async def set_relation_removed(tx: Transaction, scope: int, relation_id: int, at: float | None) -> None:
+async def set_relation_removed(tx: Transaction, scope: int, edge: RelationRow, at: float | None) -> None:
     """Remove a relation from the graph, or with None put it back."""
+    privacy.note_change(edge.private, "relation", edge.id)
+    private = edge.private if at is not None else privacy.add_current_marks(edge.private)
     await tx.execute(
-        "UPDATE relations SET removed = :at WHERE scope = :scope AND id = :id", scope=scope, id=relation_id, at=at
+        "UPDATE relations SET removed = :at, private = :private WHERE scope = :scope AND id = :id",
+        scope=scope,
+        id=edge.id,
+        at=at,
+        private=private,
     )
 
 

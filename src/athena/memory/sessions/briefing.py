@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from athena.core import clock, redaction, tokens
+from athena.core.threads import run_in_thread
 from athena.core.values import Author, Page, Scope
 from athena.errors import AthenaError
 from athena.memory import rows as memory_rows
@@ -22,6 +23,7 @@ from athena.memory.documents import ingest
 from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.events import clean_session_id
 from athena.memory.sessions.select import (
+    MAX_ANALYSED_CHARS,
     MIN_SHARED_WORDS,
     BriefingItem,
     find_specific_words,
@@ -61,7 +63,7 @@ RESULT_OVERHEAD_TOKENS = 80  # hash, tags, type, metadata and times of a memory 
 MAX_CONTRADICTION_DEPTH = 3
 MIN_FILE_NAME_CHARS = 6  # a shorter name in a text may mean anything
 MIN_SHARED_FRACTION = 0.4  # of a phrase's specific words that a memory must have
-MAX_SESSIONS, MAX_WORK_HITS, MAX_TAGGED, MAX_NEWEST = 3, 30, 25, 6
+MAX_DUE, MAX_SESSIONS, MAX_WORK_HITS, MAX_TAGGED, MAX_NEWEST = 500, 3, 30, 25, 6
 EPISODE_PAGE_SIZE, MAX_EPISODE_PAGES = 40, 5
 SHOWN_OUTCOMES = (FAILURE_OUTCOMES[0], SUCCESS_OUTCOMES[0])
 SETTLED_TYPES = ("decision", "fix")  # the next session needs these most
@@ -100,13 +102,9 @@ async def compose_briefing(
     now = store.clock()
     session = clean_session_id(session_id) if session_id else None
     sources = await store.database.read(partial(_read_sources, scope, now, session, key, afresh))
-    items = [
-        *_items_from_tasks(sources.due, now),
-        *_items_from_episodes(sources.episodes, session, now),
-        *_items_from_tagged(sources.tagged, now),
-        *_items_from_newest(sources.newest, now),
-        *await _find_work_items(store, scope, git),
-    ]
+    # texts of anybody are filtered, which takes long for long ones: no other call waits meanwhile
+    items = await run_in_thread(_create_items, sources, session, now)
+    items += await _find_work_items(store, scope, git)
     if sources.seen:  # a session that continues gets only items that are new since its last briefing
         since = max(sources.seen.values())
         fresh = {memory.id for _, memory in (*sources.newest, *sources.episodes) if memory.created > since}
@@ -118,6 +116,15 @@ async def compose_briefing(
     selected, text = select_items(items, budget, MAX_BRIEFING_CHARS, format_briefing)
     turn = BriefingTurn(session, "briefing", sources.last_log_id, afresh, key) if session else None
     return await record_briefing(store, scope, selected, text, turn)
+
+
+def _create_items(sources: BriefingSources, session: str | None, now: float) -> list[BriefingItem]:
+    return [
+        *_items_from_tasks(sources.due, now),
+        *_items_from_episodes(sources.episodes, session, now),
+        *_items_from_tagged(sources.tagged, now),
+        *_items_from_newest(sources.newest, now),
+    ]
 
 
 async def record_briefing(
@@ -136,8 +143,13 @@ async def record_briefing(
             )
     if text is None or not is_first:
         return EMPTY_BRIEFING
-    direct = sum(RESULT_OVERHEAD_TOKENS + tokens.count_tokens(item.full_text or item.text) for item in items)
+    direct = await run_in_thread(_count_direct_tokens, items)
     return Briefing(text, tokens.count_tokens(text), direct, briefed_items)
+
+
+def _count_direct_tokens(items: Iterable[BriefingItem]) -> int:
+    """Return what the whole texts would have cost as results of tools."""
+    return sum(RESULT_OVERHEAD_TOKENS + tokens.count_tokens(item.full_text or item.text) for item in items)
 
 
 async def _read_sources(
@@ -158,17 +170,20 @@ async def _read_sources(
         await sessions_rows.fetch_last_briefing_id(tx, scope, session) if session else 0,
         [(memory_values.task_from_memory(row, unfinished, now), row.author) for row in rows],
         await _fetch_episodes(tx, scope, session),
-        await sessions_rows.list_tagged_memories(tx, memory_scope, IMPORTANT_TAGS, MAX_TAGGED),
+        await sessions_rows.list_tagged_memories(tx, memory_scope, IMPORTANT_TAGS, MAX_TAGGED, MAX_ANALYSED_CHARS),
         await memory_rows.list_memories_by_time(
-            tx, Filter(memory_scope, excluded_type=ingest.DOCUMENT_TYPE), 3 * MAX_NEWEST
+            tx, Filter(memory_scope, excluded_type=ingest.DOCUMENT_TYPE), 3 * MAX_NEWEST, longest=MAX_ANALYSED_CHARS
         ),
     )
 
 
 def _items_from_tasks(tasks: Iterable[tuple[memory_values.Task, Author]], now: float) -> list[BriefingItem]:
-    """Return an item for each task; a blocked task is worth less."""
+    """Return an item for each of the most urgent tasks; a blocked task is worth less."""
     items = []
-    for task, author in sorted(tasks, key=lambda pair: memory_values.get_urgency_key(pair[0])):
+    ordered = sorted(tasks, key=lambda pair: memory_values.get_urgency_key(pair[0]))
+    if len(ordered) > MAX_DUE:  # nobody else crowds out what a person has to do
+        ordered = sorted(ordered, key=lambda pair: pair[1] != "person")[:MAX_DUE]
+    for task, author in ordered:
         priority = memory_values.TASK_PRIORITIES.index(task.priority)
         worth = min(1.0, 0.9 + 0.1 * (priority - 1)) * (0.6 if task.blocked else 1.0)
         note = f"{'overdue' if task.overdue else 'due'} {clock.to_local_time(task.due or now):%Y-%m-%d %H:%M}"
@@ -193,7 +208,9 @@ async def _fetch_episodes(tx: Transaction, scope: Scope, session: str | None) ->
     """Return session summaries, the newest first, until enough other sessions are covered; idle ones do not count."""
     episodes: list[tuple[float, Memory]] = []
     for page in range(MAX_EPISODE_PAGES):
-        rows = await sessions_rows.list_episodes(tx, scope, EPISODE_PAGE_SIZE, page * EPISODE_PAGE_SIZE)
+        rows = await sessions_rows.list_episodes(
+            tx, scope, EPISODE_PAGE_SIZE, page * EPISODE_PAGE_SIZE, MAX_ANALYSED_CHARS
+        )
         episodes += [(at, episode) for at, episode in rows if not episode.metadata.get(IDLE_KEY)]
         names = {_get_session_name(episode) for _, episode in episodes}
         if len(rows) < EPISODE_PAGE_SIZE or len(names - {session}) >= MAX_SESSIONS:
@@ -281,11 +298,18 @@ async def _find_work_items(store: Store, scope: Scope, git: GitContext) -> list[
     file_names = [os.path.basename(path).casefold() for path in git.files[:8]]
     file_names = [name for name in file_names if len(name) >= MIN_FILE_NAME_CHARS]
     wanted = [(reason, find_specific_words(text)) for reason, text in phrases]
+    hits = await recall_without_use(store, scope, text, MAX_WORK_HITS)
+    return await run_in_thread(_items_from_work, hits, wanted, file_names, store.clock())
+
+
+def _items_from_work(
+    hits: Iterable[Memory], wanted: Sequence[tuple[str, set[str]]], file_names: Sequence[str], now: float
+) -> list[BriefingItem]:
     items = []
-    for hit in await recall_without_use(store, scope, text, MAX_WORK_HITS):
+    for hit in hits:
         reason, share = match_phrases(hit.content, wanted, file_names)
         if share:
-            age = _format_age(hit.created, store.clock())
+            age = _format_age(hit.created, now)
             items.append(_create_item(Heading.CURRENT_WORK, "memory", hit, age, reason, 0.4 + 0.45 * share))
     return items
 
@@ -332,7 +356,8 @@ async def _replace_contradicted(scope: Scope, items: list[BriefingItem], tx: Tra
         newer_ids = await topic_rows.fetch_contradictions(tx, scope_ids, memory_ids) if memory_ids else {}
         if not newer_ids:
             break
-        newer = await memory_rows.fetch_memories(tx, scope_ids, {ids[-1] for ids in newer_ids.values()})
+        newest_ids = {ids[-1] for ids in newer_ids.values()}
+        newer = await memory_rows.fetch_memories(tx, scope_ids, newest_ids, longest=MAX_ANALYSED_CHARS)
         replaced = [_pick_replacement(item, newer_ids, newer) for item in items]
         items = merge_items([item for item in replaced if item is not None])
     return items
@@ -374,7 +399,7 @@ async def list_briefing_log(
 
     async def read_page(tx: Transaction) -> Page[Injection]:
         session = clean_session_id(session_id) if session_id else None
-        rows = await sessions_rows.list_briefing_log(tx, scope, session, limit, offset)
+        rows = await sessions_rows.list_briefing_log(tx, scope, session, limit, offset, MAX_ANALYSED_CHARS)
         entries = [
             Injection(
                 at, row_session, event, int(memory_id), memory.hash if memory else None,

@@ -63,7 +63,10 @@ async def record_events(
 ) -> list[Recorded]:
     """Store events; unlike memories, equal texts stay separate events. Without `author` the call's author said them."""
     now = store.clock()
-    drafts = [_parse_event(item, i, len(items), now, call.key) for i, item in enumerate(items)]
+    size = sum(len(item.get("content") or "") for item in items)
+    drafts = await inputs.clean_long(
+        size, lambda: [_parse_event(item, i, len(items), now, call.key) for i, item in enumerate(items)]
+    )
     inputs.check_batch_size(drafts)
     drafts = [replace(draft, author=author) for draft in drafts]
     stored = await remember(store, drafts, call.with_kind("event"), read_first=False)

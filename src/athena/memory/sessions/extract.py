@@ -8,6 +8,7 @@ Precision goes before recall: a user can store a missed sentence by hand, but a 
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -378,18 +379,14 @@ def remove_echoes(text: str, prompts: Iterable[str]) -> str:
         return text
     matches = list(ECHO_WORD_PATTERN.finditer(text.casefold() if len(text.casefold()) == len(text) else text.lower()))
     words = [match[0] for match in matches]
-    echoes = [
-        (matches[i].start(), matches[i + length - 1].end())
-        for length in {len(run) for run in runs}
-        for i in range(len(words) - length + 1)
-        if tuple(words[i : i + length]) in runs
-    ]
     starts = [0, *(match.end() for match in ECHO_BREAK_PATTERN.finditer(text)), len(text)]
-    parts = [
-        text[start:end]
-        for start, end in pairwise(starts)
-        if not any(echo_start < end and start < echo_end for echo_start, echo_end in echoes)
-    ]
+    repeated: set[int] = set()  # the parts of the text, by number
+    for length in {len(run) for run in runs}:
+        for i in range(len(words) - length + 1):
+            if tuple(words[i : i + length]) in runs:
+                first = bisect_right(starts, matches[i].start()) - 1
+                repeated.update(range(first, bisect_left(starts, matches[i + length - 1].end())))
+    parts = [text[start:end] for i, (start, end) in enumerate(pairwise(starts)) if i not in repeated]
     return "".join(parts).strip()
 
 

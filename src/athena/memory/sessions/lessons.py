@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from athena.core import redaction
 from athena.core.hashing import hash_text
@@ -36,7 +36,8 @@ from athena.memory.sessions.values import (
 from athena.memory.sessions.voice import shorten_text
 from athena.memory.store import Store
 from athena.memory.values import Draft
-from athena.storage.database import Transaction
+from athena.storage.database import Database, Transaction
+from athena.storage.privacy import PrivateReads, WatchedDatabase
 
 AUTO_TAG = "auto"  # marks memories that Athena stored without a request
 IMPORTANCE_BY_ROLE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
@@ -92,6 +93,8 @@ async def _record_episode(
 ) -> int | None:
     """Record what was decided and done and how it ended; nothing of a prompt that is no statement."""
     decided = [candidate.text for candidate in candidates if candidate.role == "user" and candidate.kind == "decision"]
+    # a program may have left a private text in an event, which the episode tells of
+    store = store._replace(database=cast("Database", WatchedDatabase(store.database, PrivateReads())))
     work = await store.database.read(partial(_describe_work, call.scope, session))
     if summary:
         told = await run_in_thread(_find_gist, summary)

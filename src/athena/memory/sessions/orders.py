@@ -14,7 +14,7 @@ MAX_ORDER_CHARS = 4_000  # of a text that is compared
 # Cyrillic and Greek letters that look like Latin ones, after case folding
 LOOK_ALIKES = str.maketrans("аеорсухіјѕһԁԛԝвкмнтьαεορτυικνχωγζηρ", "aeopcyxijshdqwbkmhtbaeoptuiknxwyzhp")
 LEET_DIGITS = str.maketrans("013457@$", "oieastas")
-SPACED_LETTERS_PATTERN = re.compile(r"\b(?:\w[ ._*-]){3,}\w\b")
+SPACED_LETTERS_PATTERN = re.compile(r"\b(?:[^\W\d][ ._*-]){3,}[^\W\d]\b")  # a digit before them does not count
 LETTER_GAP_PATTERN = re.compile(r"[ ._*-]")
 MIXED_WORD_PATTERN = re.compile(r"\b(?=[\w@$]*[a-z])(?=[\w@$]*[013457@$])[\w@$]{4,}")
 
@@ -22,17 +22,19 @@ _TLDS = r"""(?:com|net|org|edu|gov|mil|int|info|biz|io|dev|app|xyz|example|inval
       |cloud|link|live
     |page|store|space|tech|website|zip|mov|co|me|ai|tk|ga|cf|gq|ru|cn|de|uk|fr|nl|es|it|eu|us|ch|at|pl|se|no|fi|jp|kr
       |in|br|to
-    |ly|gg|onion|internal)"""
-# A folded text has the shape of an address.
+    |ly|gg|onion|internal|icu|ws|vip|pro|pw|su|lol|tv|cyou|sbs|cfd|bond|monster|quest|mobi|asia|buzz|click)"""
+# A folded text has the shape of an address. No part repeats without end: a text of one long word must not take long.
 _ADDRESS = rf"""
     \b(?:h[tx]{{2}}ps?|ftps?|sftp|ssh|git|s3|gs|smb|ldaps?|file|data|javascript|vbscript|wss?|tcp|udp|ipfs|magnet|jdbc
       |mailto
       |[a-z][a-z0-9+.-]{{1,15}}:/) \s*:\s*(?:/|\\|[a-z0-9.+-]+[@,;])
   | [a-z][a-z0-9+-]{{1,15}}\s*:\s*/\s*/
   | \bwww\s*\.\s*\w
-  | [\w.+%-]+\s?(?:@|\(at\)|\[at\]|\{{at\}})\s?(?:[\w-]+\s?(?:\.|\(dot\)|\[dot\]|\[\.\]|\{{dot\}})\s?)+[a-z]{{2,}}
-  | \b[\w.+-]+@[\w.-]+:
-  | \b(?:[a-z0-9-]+\.)+{_TLDS}\b(?!\.?[\w(])
+  | [\w.+%-]\s?(?:@|\(at\)|\[at\]|\{{at\}})\s?(?:[\w-]+\s?(?:\.|\(dot\)|\[dot\]|\[\.\]|\{{dot\}})\s?)+[a-z]{{2,}}
+  | [\w.+-]@[\w.-]+:
+  | \b[a-z0-9-]{{1,63}}\.{_TLDS}\b(?!\.?[\w(])
+  | (?<![/\\])\b[a-z0-9-]{{2,63}}\.(?!(?:js|ts|py|md|c|h|go|json|ya?ml|html?|css|txt|toml|x)\b)
+      [a-z]{{2,24}}(?::\d{{2,5}})?/\w
   | \b(?:[\w-]+\.){{1,5}}[a-z]{{2,}}(?::\d{{2,5}})?/[\w?#%&=~.-]*[?=&]
   | \b[\w-]+\s?(?:\[\.\]|\(\.\)|\{{\.\}}|\[dot\]|\(dot\)|\bdot\b|\bpunkt\b|\bpunto\b|\bpoint\b)\s?{_TLDS}\b
   | (?<![\w.])(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?![\w.]*\d)
@@ -301,6 +303,7 @@ def fold_text(text: str) -> str:
     """Return a text as the patterns compare it: what a reader takes for the same is the same."""
     text = " ".join(text.split())
     if not text.isascii():
+        text = re.sub(r"[。｡](?=\w)", ".", text)  # in an address it is a dot
         text = unicodedata.normalize("NFKD", text)
         text = "".join(char for char in text if not unicodedata.combining(char) and not is_invisible(char))
     text = text.casefold().replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"')

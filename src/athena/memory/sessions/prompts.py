@@ -3,9 +3,10 @@
 A topic comes up once per session: if the session already got the best memory for a prompt, the reminder is empty.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
+from athena.core.threads import run_in_thread
 from athena.core.values import Scope
 from athena.memory.sessions import rows
 from athena.memory.sessions.briefing import MAX_BRIEFING_CHARS, record_briefing
@@ -50,14 +51,20 @@ async def compose_reminder(
     session = clean_session_id(session_id) if session_id else None
     seen, last_log_id = await store.database.read(partial(_read_log, scope, session, key)) if session else ({}, 0)
     hits = await recall_without_use(store, scope, text, MAX_REMINDERS + 2)
-    relevant = [hit for hit in hits if is_relevant(hit, words, store.encoder.is_working)]
+    # hits may be long
+    relevant = await run_in_thread(_select_relevant, hits, words, store.encoder.is_working)
     fresh = [hit for hit in relevant if hit.id not in seen and hit.contradicted_by is None]
     if not fresh or relevant[0].id in seen:  # the session knows the topic
         return EMPTY_BRIEFING
-    items = [_create_item(hit) for hit in fresh[:MAX_REMINDERS] if hit.score >= MIN_RELATIVE_SCORE * fresh[0].score]
+    best = [hit for hit in fresh[:MAX_REMINDERS] if hit.score >= MIN_RELATIVE_SCORE * fresh[0].score]
+    items = await run_in_thread(lambda: [_create_item(hit) for hit in best])
     selected, reminder = select_items(merge_items(items), budget, MAX_BRIEFING_CHARS, _format_reminder)
     turn = BriefingTurn(session, "remind", last_log_id, key=key) if session else None
     return await record_briefing(store, scope, selected, reminder, turn)
+
+
+def _select_relevant(hits: Iterable[Hit], words: set[str], has_model: bool) -> list[Hit]:
+    return [hit for hit in hits if is_relevant(hit, words, has_model)]
 
 
 async def _read_log(scope: Scope, session: str, key: str | None, tx: Transaction) -> tuple[dict[int, float], int]:

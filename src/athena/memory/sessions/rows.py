@@ -59,11 +59,13 @@ async def list_sessions(tx: Transaction, row_filter: Filter, limit: int) -> list
 async def session_exists(tx: Transaction, scope: Scope, name: str) -> bool:
     """Return whether a session of this name has rows."""
     scope_ids = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope))) or "NULL"
-    row = await tx.fetch_one(
-        f"SELECT 1 FROM memories WHERE scope IN ({scope_ids}) AND session = :name AND deleted IS NULL LIMIT 1",
+    rows = await tx.fetch(
+        f"SELECT DISTINCT private FROM memories WHERE scope IN ({scope_ids}) AND session = :name AND deleted IS NULL",
         name=name,
     )
-    return row is not None
+    for (private,) in rows:
+        privacy.note_read(private)
+    return bool(rows)
 
 
 async def list_work_events(
@@ -135,25 +137,30 @@ async def list_session_rows(tx: Transaction, row_filter: Filter, limit: int) -> 
     return sorted(timed, key=lambda pair: (pair[0], pair[1].id))
 
 
-async def list_episodes(tx: Transaction, scope: Scope, limit: int, offset: int = 0) -> list[tuple[float, Memory]]:
-    """Return the events that summarize a session or a part of one, the newest first."""
+async def list_episodes(
+    tx: Transaction, scope: Scope, limit: int, offset: int, longest: int
+) -> list[tuple[float, Memory]]:
+    """Return the events that summarize a session or a part of one, the newest first, with the beginning of each."""
     scope_ids = await scopes.fetch_own_ids(tx, scope.with_kind("event"))
     if not scope_ids:
         return []
     # The condition repeats that of the partial index, so that other events are not read.
     rows = await tx.fetch(
-        f"""SELECT {MEMORY_COLUMNS}, m.happened {FROM_MEMORIES} WHERE m.scope = :scope AND m.deleted IS NULL
+        f"""SELECT m.happened, m.id FROM memories m WHERE m.scope = :scope AND m.deleted IS NULL
             AND m.memory_type IN {SUMMARY_EVENT_TYPES!r} ORDER BY m.happened DESC, m.id DESC
             LIMIT :limit OFFSET :offset""",
         scope=scope_ids[0],
         limit=limit,
         offset=offset,
     )
-    return [(row[MEMORY_COLUMN_COUNT], memory_from_row(row)) for row in rows]
+    memories = await memory_rows.fetch_memories(tx, scope_ids, [memory_id for _, memory_id in rows], longest=longest)
+    return [(happened, memories[memory_id]) for happened, memory_id in rows]
 
 
-async def list_tagged_memories(tx: Transaction, scope: Scope, tags: Iterable[str], limit: int) -> list[Memory]:
-    """Return the newest memories that have one of the tags."""
+async def list_tagged_memories(
+    tx: Transaction, scope: Scope, tags: Iterable[str], limit: int, longest: int
+) -> list[Memory]:
+    """Return the newest memories that have one of the tags, each with the beginning of its text."""
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
     memory_ids: set[int] = set()
     for scope_id in scope_ids:
@@ -165,7 +172,7 @@ async def list_tagged_memories(tx: Transaction, scope: Scope, tags: Iterable[str
                 limit=limit,
             )
             memory_ids |= {row[0] for row in rows}
-    memories = await memory_rows.fetch_memories(tx, scope_ids, sorted(memory_ids, reverse=True))
+    memories = await memory_rows.fetch_memories(tx, scope_ids, sorted(memory_ids, reverse=True), longest=longest)
     return [memories[memory_id] for memory_id in sorted(memories, reverse=True)][:limit]
 
 
@@ -233,17 +240,21 @@ async def fetch_briefed_memories(tx: Transaction, scope: Scope, session: str, ke
     """
     others = "" if key is None else "AND (key IS NULL OR key <> :key)"
     rows = await tx.fetch(
-        f"""SELECT memory, max(at) FROM injections WHERE scope = :scope AND session = :session AND over = 0
-           {others} GROUP BY memory""",
+        f"""SELECT memory, max(at), max(private) FROM injections
+            WHERE scope = :scope AND session = :session AND over = 0 {others} GROUP BY memory, private""",
         scope=scope.project,
         session=session,
         **({} if key is None else {"key": key}),
     )
-    return {int(memory_id): at for memory_id, at in rows}
+    told: dict[int, float] = {}
+    for memory_id, at, private in rows:
+        privacy.note_read(private)
+        told[int(memory_id)] = max(at, told.get(int(memory_id), at))
+    return told
 
 
 async def list_briefing_log(
-    tx: Transaction, scope: Scope, session: str | None, limit: int, offset: int
+    tx: Transaction, scope: Scope, session: str | None, limit: int, offset: int, longest: int
 ) -> list[tuple[tuple[Any, ...], Memory | None]]:
     """Return log entries, the newest first, each with its memory unless that was deleted."""
     condition, bound = _build_session_condition(session)
@@ -257,7 +268,7 @@ async def list_briefing_log(
         **bound,
     )
     scope_ids = await scopes.fetch_all_visible_ids(tx, scope)
-    memories = await memory_rows.fetch_memories(tx, scope_ids, {row[3] for row in rows})
+    memories = await memory_rows.fetch_memories(tx, scope_ids, {row[3] for row in rows}, longest=longest)
     for row in rows:
         privacy.note_read(row[-1])
     return [(row[:-1], memories.get(row[3])) for row in rows]

@@ -62,8 +62,8 @@ class BriefingItem:
 
 async def recall_without_use(store: Store, scope: Scope, text: str, limit: int) -> Page[Hit]:
     """Recall memories without counting them as used, because no user or agent asked for them."""
-    hits = await recall.recall(store, Query(text, Filter(scope.with_kind("memory")), limit), used=False)
-    return Page([replace(hit, content=hit.content[:MAX_ANALYSED_CHARS]) for hit in hits], hits.total)
+    query = Query(text, Filter(scope.with_kind("memory")), limit, longest=MAX_ANALYSED_CHARS)
+    return await recall.recall(store, query, used=False)
 
 
 def is_relevant(hit: Hit, prompt_words: set[str], by_meaning: bool) -> bool:

@@ -42,6 +42,7 @@ WEIGHT_SHARED_WORDS = 1.0
 DECISION_PATTERN = re.compile(
     r"\b(decid\w+|decision|chose|chosen|agreed|instead of|root cause|because|conclu\w+)\b", re.IGNORECASE
 )
+MAX_READ_CHARS = 4_000  # of each text, of which a line is shown
 WORD_PATTERN = re.compile(r"[^\W\d_]{3,}")
 
 
@@ -57,7 +58,9 @@ async def build_timeline(
         for kind in ("event", "memory"):
             excluded_type = ingest.DOCUMENT_TYPE if kind == "memory" else None
             kind_filter = replace(row_filter, scope=row_filter.scope.with_kind(kind), excluded_type=excluded_type)
-            rows = await memory_rows.list_memories_by_time(tx, kind_filter, limit + offset, oldest=oldest_first)
+            rows = await memory_rows.list_memories_by_time(
+                tx, kind_filter, limit + offset, oldest=oldest_first, longest=MAX_READ_CHARS
+            )
             entries += [_create_entry(at, memory, kind) for at, memory in rows]
             total += await memory_rows.count_memories(tx, kind_filter)
         entries.sort(key=lambda entry: (entry.at, entry.id), reverse=not oldest_first)

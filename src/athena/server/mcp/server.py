@@ -110,7 +110,9 @@ class McpHandlers:
                 note = mcp_tools.ANY_TIME_NOTE if result else ""
         except AthenaError as error:
             return _create_tool_result(mcp_text.format_error(error), failed=True)
-        text = note + mcp_text.format_result(operation, arguments, result)
+        text = note + await self._dispatcher.write_answer(
+            result, lambda _: mcp_text.format_result(operation, arguments, result)
+        )
         workspace = None if operation.is_foreign else arguments.get("workspace")
         content = await self._create_attachments(peer, workspace, result)
         return _create_tool_result(text, content, failed=mcp_text.is_failed_run(result))

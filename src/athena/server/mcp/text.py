@@ -1,6 +1,5 @@
 """Format results as text for a model: short, within a token budget, with a hint how to get the rest."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from athena.core.types import to_json
 from athena.errors import AthenaError
 from athena.memory.values import Hit, Memory, Stored
 from athena.programs.values import Result
+from athena.server.admission import dump_json
 
 MAX_ANSWER_TOKENS = 2_000
 MAX_COUNTED_CHARS = MAX_ANSWER_TOKENS * tokens.MAX_TOKEN_BYTES  # a longer line is over the budget anyway
@@ -146,7 +146,7 @@ def _format_memory(memory: Memory) -> str:
 
 
 def _dump_json(value: Any) -> str:
-    return json.dumps(_without_nulls(to_json(value)), ensure_ascii=False, separators=(",", ":"))
+    return dump_json(_without_nulls(to_json(value)), in_pieces=True).decode()
 
 
 def _without_nulls(value: Any) -> Any:

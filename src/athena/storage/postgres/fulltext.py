@@ -14,7 +14,7 @@ from athena.storage.arrays import multiply_on_one_thread, sort_unique
 from athena.storage.database import IndexedPassage, TextMatches, Transaction
 from athena.storage.passages import get_passage_scope_id
 from athena.storage.postgres.formats import pack_column, to_array_literal, unpack_numbers
-from athena.storage.postgres.vectors import PostgresSelection
+from athena.storage.postgres.selection import PostgresSelection
 from athena.storage.terms import (
     BM25_B,
     LABEL_WEIGHT,

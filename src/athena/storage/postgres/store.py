@@ -23,8 +23,9 @@ from athena.storage.database import CopyRole, Database, Row, Transaction, Work
 from athena.storage.postgres import connection as postgres_connection
 from athena.storage.postgres.connection import RACE_ERRORS, PostgresTransaction, translate_errors
 from athena.storage.postgres.fulltext import PostgresFullText
+from athena.storage.postgres.selection import HnswIndex
 from athena.storage.postgres.table_copy import PostgresTableCopy
-from athena.storage.postgres.vectors import HnswIndex, PostgresVectorIndex
+from athena.storage.postgres.vectors import PostgresVectorIndex
 from athena.storage.sqlite import fork
 
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # callers get an error instead

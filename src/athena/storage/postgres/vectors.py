@@ -4,12 +4,11 @@ A passage keeps its vector as half floats. A small project is scanned in full, s
 is searched with an HNSW graph, which goes on until it has met enough passages of this project.
 """
 
+import random
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import psycopg
-
-from athena.core.values import Kind
+from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
     MAX_TOKEN_PASSAGES,
@@ -18,13 +17,15 @@ from athena.storage.arrays import (
     select_best,
     split_speaker_flags,
 )
-from athena.storage.database import RankingFeatures, Row, TextMatches, TokenSets, Transaction, VectorMatches
+from athena.storage.database import RankingFeatures, TextMatches, TokenSets, Transaction, VectorMatches
 from athena.storage.filters import Filter, build_where_clause
 from athena.storage.passages import (
-    IN_MEMORY_SCOPES,
+    MEMORY_SCOPES_FIRST,
     PASSAGE_IDS_PER_SCOPE,
     fetch_model_id,
+    fetch_model_ids,
     get_passage_scope_id,
+    list_incomparable_conditions,
     list_scope_conditions,
 )
 from athena.storage.postgres.formats import (
@@ -36,98 +37,18 @@ from athena.storage.postgres.formats import (
     unpack_cosines,
     unpack_numbers,
 )
+from athena.storage.postgres.selection import HnswIndex, PostgresSelection, estimate_passages
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
 
-MAX_INDEX_DIMENSIONS = 4_000  # pgvector's own limit
-TRY_LOCK_SQL = "SELECT pg_try_advisory_lock(1098147941, %s)"  # "Athe", and the model's id
-BUILD_MEMORY_SETTING = "512MB"  # a graph that does not fit takes many times as long to build
 MAX_SCANNED_PASSAGES = 20_000  # of a project that is scanned and not searched with the graph
 SPREAD_SAMPLE_PASSAGES = 512  # from which the spread of all cosines is estimated
 MAX_EF_SEARCH = 1_000  # pgvector's own limit
+MIN_SHARE = 50  # nearest memories that each of several models contributes
 MAX_SCAN_TUPLES = 40_000  # passages, also of other projects, that a search of the graph may visit
 MAX_COMPARED_PASSAGES = 20_000  # of each scope, when duplicates are searched pair by pair
 CLAIM_LEASE_S = 60.0  # after which another process may claim a passage that still has no vector
-
-
-class HnswIndex(NamedTuple):
-    """The HNSW index of the vectors of one model and size."""
-
-    model: int
-    dimensions: int
-
-    @property
-    def name(self) -> str:
-        return f"passages_near_{self.model}_{self.dimensions}"
-
-    @property
-    def is_supported(self) -> bool:
-        return self.dimensions <= MAX_INDEX_DIMENSIONS
-
-    async def is_built(self, tx: Transaction) -> bool:
-        row = await tx.fetch_one(
-            "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND indisvalid", name=self.name
-        )
-        return row is not None
-
-    def try_lock(self, connection: psycopg.Connection[Any]) -> bool:
-        """Take the lock for building it, which this connection holds until it ends; False if another has it."""
-        row = connection.execute(TRY_LOCK_SQL, [self.model]).fetchone()
-        return bool(row and row[0])
-
-    def build_index(self, connection: psycopg.Connection[Any]) -> None:
-        """Build it concurrently with other transactions, after dropping the rest of a failed build."""
-        row = connection.execute(
-            "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", [self.name]
-        ).fetchone()
-        if row is not None and row[0]:
-            return
-        connection.execute(f"SET maintenance_work_mem = '{BUILD_MEMORY_SETTING}'".encode())
-        connection.execute("SET lock_timeout = 0; SET statement_timeout = 0")
-        if row is not None:
-            connection.execute(f"DROP INDEX CONCURRENTLY {self.name}".encode())
-        connection.execute(
-            f"""CREATE INDEX CONCURRENTLY {self.name} ON passages
-                USING hnsw ((code::halfvec({self.dimensions})) halfvec_cosine_ops)
-                WHERE live = 1 AND model = {self.model} AND vector_dims(code) = {self.dimensions}""".encode()
-        )
-
-
-class PostgresSelection(NamedTuple):
-    """The candidates of a search: all live passages of some scopes, or those whose memories pass a filter."""
-
-    scopes: list[int]
-    total: int  # memories
-    passages: int  # of the scopes, without the filter
-    word_count: int  # of the scopes, without the filter
-    memory_query: str  # a query for the memories that pass; empty where all do
-    values: dict[str, Any]  # bound by `memory_query`
-    model: int
-    dimensions: int
-    mixed: bool  # vectors of this model may have other sizes
-
-    @property
-    def is_unfiltered(self) -> bool:
-        return not self.memory_query
-
-    @property
-    def scope_list(self) -> str:
-        return ", ".join(map(str, self.scopes)) or "NULL"
-
-    @property
-    def ready_condition(self) -> str:
-        """Write the condition on `p` that a passage can be compared with a vector."""
-        return f"p.scope IN ({self.scope_list}) AND p.live = 1 AND {self.model_condition}"
-
-    @property
-    def model_condition(self) -> str:
-        """Write the condition on `p` that its vector is of this model, and of this size where sizes are mixed."""
-        return f"p.model = {self.model}" + (f" AND vector_dims(p.code) = {self.dimensions}" if self.mixed else "")
-
-    def has_vector_size(self, row: Row) -> bool:
-        """Return whether a row ends with a vector of this size, in the server's binary format."""
-        return len(row[-1]) == 4 + 2 * self.dimensions
 
 
 class PostgresVectorIndex:
@@ -177,6 +98,18 @@ class PostgresVectorIndex:
             ),
         )
 
+    async def replace_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], models: ModelNames) -> None:
+        known = await fetch_model_ids(tx, models)
+        model_id = known.current or await self.register_model(tx, models.current)
+        await tx.execute_many(
+            f"""UPDATE passages SET model = :model, code = :code::halfvec
+                WHERE scope = :scope AND id = :id AND model IN ({", ".join(map(str, known.compatible)) or "NULL"})""",
+            (
+                {"model": model_id, "code": format_code(code), "scope": get_passage_scope_id(passage), "id": passage}
+                for passage, code in passages
+            ),
+        )
+
     async def mark_stale(self, tx: Transaction, passage: int) -> None:
         await tx.execute(
             "UPDATE passages SET windowed = 0, claimed = NULL WHERE scope = :scope AND id = :id",
@@ -220,11 +153,10 @@ class PostgresVectorIndex:
         """Do nothing: `retire_passages` deletes the rows at once, because no process caches them."""
 
     async def claim_passages(
-        self, tx: Transaction, model: str, limit: int, now: float, *, kind: Kind | None = None
+        self, tx: Transaction, models: ModelNames, limit: int, now: float, *, kind: Kind | None = None
     ) -> list[int]:
-        model_id = await fetch_model_id(tx, model) or 0
         ids: list[int] = []
-        needs = ("model IS NULL", f"model < {model_id}", f"model > {model_id}", "windowed = 0")  # each has an index
+        needs = (*list_incomparable_conditions(await fetch_model_ids(tx, models)), "windowed = 0")
         for condition in (f"{need} AND scope {scope}" for scope in list_scope_conditions(kind) for need in needs):
             rows = await tx.fetch(
                 f"""UPDATE passages SET claimed = :now WHERE (scope, id) IN (
@@ -241,22 +173,32 @@ class PostgresVectorIndex:
                 break
         return sorted(ids)
 
-    # --- counts and checks --------------------------------------------------------------------------------------------
+    async def pick_outdated(self, tx: Transaction, models: ModelNames, limit: int) -> list[int]:
+        # Not claimed: an update of each row would add it to the graph of the earlier model once more.
+        outdated = [f"model = {number}" for number in (await fetch_model_ids(tx, models)).compatible]
+        start = random.randrange(-(2**31), 2**31)
+        for condition in (f"{which} AND scope {scope}" for scope in MEMORY_SCOPES_FIRST for which in outdated):
+            first = await tx.fetch_one(f"SELECT scope, model FROM passages WHERE live = 1 AND {condition} LIMIT 1")
+            if first is None:
+                continue
+            for side in (">=", "<"):
+                rows = await tx.fetch(
+                    f"""SELECT id FROM passages WHERE live = 1 AND scope = :scope AND model = :model
+                            AND hashint8(id) {side} {start} ORDER BY hashint8(id) LIMIT :limit""",
+                    scope=first[0],
+                    model=first[1],
+                    limit=limit,
+                )
+                if rows:
+                    return sorted(row[0] for row in rows)
+        return []
 
-    async def count_stale(self, tx: Transaction) -> int:
-        return int((await tx.fetch_required("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0"))[0])
+    # --- counts and checks --------------------------------------------------------------------------------------------
 
     async def has_missing(self, tx: Transaction) -> bool:
         missing = "SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1"
         stale = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
         return await tx.fetch_one(missing) is not None or await tx.fetch_one(stale) is not None
-
-    async def count_pending(self, tx: Transaction, model: str, *, memories: bool = False) -> int:
-        model_id = await fetch_model_id(tx, model) or 0
-        needs = ("model IS NULL", f"model < {model_id}", f"model > {model_id}")  # each has an index, `<>` has none
-        shared = f"live = 1 AND scope {IN_MEMORY_SCOPES}" if memories else "live = 1"
-        counts = " + ".join(f"(SELECT count(*) FROM passages WHERE {shared} AND {need})" for need in needs)
-        return int((await tx.fetch_required(f"SELECT {counts}"))[0])
 
     async def find_problems(self, tx: Transaction) -> list[str]:
         rows = await tx.fetch(
@@ -269,9 +211,10 @@ class PostgresVectorIndex:
     # --- searches -----------------------------------------------------------------------------------------------------
 
     async def select_candidates(
-        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], model: str, dimensions: int
+        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], models: ModelNames, dimensions: int
     ) -> PostgresSelection:
-        model_id = await fetch_model_id(tx, model) or 0
+        known = await fetch_model_ids(tx, models)
+        earlier = [number for number in known.compatible if await _has_vectors(tx, scope_ids, number)]
         total, passages, words = await tx.fetch_required(
             """SELECT coalesce(sum(memories), 0)::bigint, coalesce(sum(passages), 0)::bigint,
                       coalesce(sum(words), 0)::bigint FROM tallies WHERE scope = ANY(:scopes::bigint[])""",
@@ -282,7 +225,10 @@ class PostgresVectorIndex:
             condition, values = build_where_clause(memory_filter, scope_ids)
             query = f"SELECT m.id FROM memories m WHERE {condition}"
             (total,) = await tx.fetch_required(f"SELECT count(*) FROM ({query}) AS chosen", **values)
-        return PostgresSelection(scope_ids, total, passages, words, query, values, model_id, dimensions, self.mixed)
+        ids, has_others = (known.current, *earlier), bool(known.others)
+        return PostgresSelection(
+            scope_ids, total, passages, words, query, values, ids, has_others, dimensions, self.mixed
+        )
 
     async def search_nearest(
         self,
@@ -300,19 +246,41 @@ class PostgresVectorIndex:
         passages = selection.passages
         is_small = min(passages, selection.total * 4 if selection.memory_query else passages) <= MAX_SCANNED_PASSAGES
         is_full = limit > MAX_EF_SEARCH or limit == selection.total  # all memories are wanted, not the nearest
-        hits = None if is_small or is_full else await self._search_graph(tx, selection, vector, limit)
-        memories, cosines = hits or await _scan_passages(tx, selection, vector, limit)
+        if is_small or is_full:
+            memories, cosines = await _scan_passages(tx, selection, vector, limit)
+        else:
+            memories, cosines = await self._search_models(tx, selection, vector, limit)
         more, more_cosines = await _compute_cosines(tx, selection, vector, np.setdiff1d(found_by_text, memories))
         return VectorMatches(np.concatenate([memories, more]), np.concatenate([cosines, more_cosines]), mean, deviation)
 
-    async def _search_graph(
+    async def _search_models(
         self, tx: Transaction, selection: PostgresSelection, vector: "Floats", limit: int
-    ) -> "tuple[Ids, Floats] | None":
-        """Search the graph; None if it is not built, or did not find enough."""
-        index = HnswIndex(selection.model, selection.dimensions)
+    ) -> "tuple[Ids, Floats]":
+        """Search the graph of each model for its share of the limit, so that two take no longer than one."""
+        import numpy as np  # slow to load
+
+        if len(selection.models) == 1:
+            return await self._search_graph(tx, selection, vector, limit, is_current=True)
+        parts = selection.split_models()
+        counts = [await estimate_passages(tx, part) for part in parts]
+        hits = []
+        for part, count in zip(parts, counts, strict=True):
+            share = max(MIN_SHARE, -(-limit * count // max(1, sum(counts))))
+            if count <= MAX_SCANNED_PASSAGES // 4:  # the graph of an earlier model has mostly dead entries in the end
+                hits.append(await _scan_passages(tx, part, vector, share))
+            else:
+                hits.append(await self._search_graph(tx, part, vector, share, is_current=part is parts[0]))
+        return np.concatenate([memories for memories, _ in hits]), np.concatenate([cosines for _, cosines in hits])
+
+    async def _search_graph(
+        self, tx: Transaction, selection: PostgresSelection, vector: "Floats", limit: int, *, is_current: bool
+    ) -> "tuple[Ids, Floats]":
+        """Search the graph of one model; scan if it is not built, or did not find enough."""
+        index = HnswIndex(selection.models[0], selection.dimensions)
         if not index.is_supported or not await index.is_built(tx):
-            self.missing_index = index if index.is_supported else None
-            return None
+            if is_current and index.model:  # that of an earlier model is not worth building
+                self.missing_index = index if index.is_supported else None
+            return await _scan_passages(tx, selection, vector, limit)
         # Local to this transaction. Sorting is off so that the planner never prefers to read all rows.
         await tx.execute(
             f"""SELECT set_config('hnsw.ef_search', '{max(limit, 100)}', true),
@@ -333,7 +301,7 @@ class PostgresVectorIndex:
         )
         await tx.execute("SELECT set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'on', true)")
         hits = unpack_cosines(row)
-        return None if len(hits[0]) < limit else hits
+        return await _scan_passages(tx, selection, vector, limit) if len(hits[0]) < limit else hits
 
     async def load_features(self, tx: Transaction, selection: PostgresSelection, memories: "Ids") -> RankingFeatures:
         import numpy as np  # slow to load
@@ -400,9 +368,11 @@ class PostgresVectorIndex:
             neighbours[at, 0] = passage
             neighbours[at, [1, 3][: len(before)]] = before
             neighbours[at, [2, 4][: len(after)]] = after
+        of_models = f"""AND EXISTS (SELECT 1 FROM passages p WHERE p.scope = t.scope AND p.id = t.passage
+                        AND {selection.model_condition})"""
         token_rows = await tx.fetch(
-            f"""SELECT passage, signs FROM tokens
-                WHERE scope IN ({selection.scope_list}) AND passage = ANY(:passages::bigint[])""",
+            f"""SELECT t.passage, t.signs FROM tokens t WHERE t.scope IN ({selection.scope_list})
+                AND t.passage = ANY(:passages::bigint[]) {of_models if selection.has_others else ""}""",
             passages=to_array_literal(sorted(set(neighbours[neighbours >= 0].tolist()))),
         )
         positions = {memory: at for at, memory in enumerate(memories.tolist())}
@@ -431,6 +401,14 @@ class PostgresVectorIndex:
         return pairs
 
 
+async def _has_vectors(tx: Transaction, scope_ids: list[int], model: int) -> bool:
+    return None is not await tx.fetch_one(
+        "SELECT 1 FROM passages WHERE live = 1 AND model = :model AND scope = ANY(:scopes::bigint[]) LIMIT 1",
+        model=model,
+        scopes=to_array_literal(scope_ids),
+    )
+
+
 async def _select_token_passages(
     tx: Transaction, selection: PostgresSelection, memories: str, vector: "Floats", matches: TextMatches
 ) -> str:
@@ -450,10 +428,12 @@ async def _select_token_passages(
 
 async def _estimate_spread(tx: Transaction, selection: PostgresSelection, vector: "Floats") -> tuple[float, float]:
     """Return the mean and the deviation of the cosines of all passages, from a sample of each scope."""
+    size = SPREAD_SAMPLE_PASSAGES // len(selection.models)
     samples = " UNION ALL ".join(
         f"""(SELECT 1 - (p.code <=> :vector::halfvec) AS cosine FROM passages p WHERE p.scope = {scope}
-             AND {selection.model_condition} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {SPREAD_SAMPLE_PASSAGES})"""
+             AND {part.model_condition} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {size})"""
         for scope in selection.scopes
+        for part in selection.split_models()
     )
     if not samples:
         return 0.0, 1.0

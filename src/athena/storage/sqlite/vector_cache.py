@@ -5,7 +5,9 @@ write leaves a growing stamp on the passages it changes, so a cache reads only w
 matter which process changed it.
 """
 
+import copy
 import threading
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,6 +49,7 @@ class _PassageArrays:
         self.passages: Ids = np.zeros(capacity, np.int64)
         self.memories: Ids = np.zeros(capacity, np.int64)
         self.word_counts: Floats = np.zeros(capacity, np.float32)
+        self.stamps: Ids = np.zeros(capacity, np.int64)  # of the vectors
         self.sessions: Ids = np.zeros(capacity, np.int64)
         self.voices: Ids = np.zeros(capacity, np.int64)
         self.codes: NDArray[numpy.int8] = np.zeros((capacity, dimensions), np.int8)
@@ -59,15 +62,19 @@ class _PassageArrays:
             if self.used == rows and rows + more <= len(self.passages):
                 self.used += more
                 return self
-        grown = _PassageArrays(rows + more + (rows // 2 if rows else 0), self.codes.shape[1])
-        grown.used = rows + more
-        for name in ("passages", "memories", "word_counts", "sessions", "voices", "codes"):
-            getattr(grown, name)[:rows] = getattr(self, name)[:rows]
-        grown.signs[:, :rows] = self.signs[:, :rows]
-        return grown
+            grown = _PassageArrays(rows + more + (rows // 2 if rows else 0), self.codes.shape[1])
+            grown.used = rows + more
+            for name in ("passages", "memories", "word_counts", "stamps", "sessions", "voices", "codes"):
+                getattr(grown, name)[:rows] = getattr(self, name)[:rows]
+            grown.signs[:, :rows] = self.signs[:, :rows]
+            return grown
 
-    def copy(self) -> "_PassageArrays":
-        return self.with_capacity(self.used, len(self.passages) + 1 - self.used)
+    def replace_codes(self, rows: "Ids", codes: "NDArray[numpy.int8]", stamps: "Ids") -> None:
+        """Write other vectors of the same texts, except where a newer one is already here."""
+        with self.guard:
+            newer = stamps > self.stamps[rows]
+            rows, codes = rows[newer], codes[newer]
+            self.codes[rows], self.signs[:, rows], self.stamps[rows] = codes, pack_signs(codes), stamps[newer]
 
 
 def pack_signs(vectors: "NDArray[Any]") -> "NDArray[numpy.uint64]":
@@ -84,8 +91,9 @@ def pack_signs(vectors: "NDArray[Any]") -> "NDArray[numpy.uint64]":
 class VectorCache:
     """The passages of one scope in memory, in the order of their ids.
 
-    A cache never changes; `apply_changes` returns its successor. Both may share the large arrays: new passages go
-    into spare rows after those that the older cache sees.
+    `apply_changes` returns the successor of a cache. Both may share the large arrays: new passages go into spare rows
+    after those that the older cache sees. Only a vector that replaces another one of the same text appears in both:
+    a copy of all for each batch of new vectors would slow every search down.
     """
 
     def __init__(self, scope: int, dimensions: int, purges: int = 0) -> None:
@@ -96,13 +104,15 @@ class VectorCache:
         self.stamp = 0
         self.rows = 0
         self.live: NDArray[numpy.bool_] = np.zeros(0, bool)
-        self.ready: NDArray[numpy.bool_] = np.zeros(0, bool)  # live, with a vector of the model in use
+        self.ready: NDArray[numpy.bool_] = np.zeros(0, bool)  # live, with a vector that can be compared
         self._arrays = _PassageArrays(0, dimensions)
         self._refresh_views()
 
     def _refresh_views(self) -> None:
         import numpy as np  # slow to load
 
+        for name in ("neighbours", "_group_by_memory"):
+            self.__dict__.pop(name, None)
         arrays, rows = self._arrays, self.rows
         self.passages, self.memories, self.word_counts = (
             arrays.passages[:rows],
@@ -172,38 +182,46 @@ class VectorCache:
         known_rows: Ids = rows[self.passages[rows] == ids]
         return known_rows
 
-    def apply_changes(self, changes: PassageChanges, model: int | None) -> "VectorCache":
-        """Return a cache with passages added or changed."""
+    def apply_changes(self, changes: PassageChanges, models: Sequence[int]) -> "VectorCache":
+        """Return a cache with passages added or changed, whose vectors of these models can be compared."""
         import numpy as np  # slow to load
 
         dimensions = self.codes.shape[1]
         ids, live, blank = changes.passages, changes.live.astype(bool), bytes(dimensions)
-        fits = changes.models == (-2 if model is None else model)
+        fits = np.isin(changes.models, models)
         fits &= np.array([code is not None and len(code) == dimensions for code in changes.codes], bool)
         blobs = [code if fit and code else blank for code, fit in zip(changes.codes, fits.tolist(), strict=True)]
         codes = np.frombuffer(b"".join(blobs), np.int8).reshape(len(blobs), dimensions)
         known = int(np.searchsorted(ids, self.passages[-1], "right")) if self.rows else 0  # the first ones are not new
-        new = VectorCache.__new__(VectorCache)
-        new.purges, new.first, new.last = self.purges, self.first, self.last
+        new = copy.copy(self)
         new.stamp = max(self.stamp, int(changes.stamps.max()))
-        new._arrays, new.rows = self._arrays.with_capacity(self.rows, len(ids) - known), self.rows + len(ids) - known
-        added, arrays = slice(self.rows, new.rows), new._arrays
-        arrays.passages[added], arrays.codes[added] = ids[known:], codes[known:]
-        arrays.memories[added], arrays.word_counts[added] = changes.memories[known:], changes.word_counts[known:]
-        arrays.sessions[added], arrays.voices[added] = changes.sessions[known:], changes.voices[known:]
-        arrays.signs[:, added] = pack_signs(codes[known:])
+        if known < len(ids):
+            new._append_rows(changes, known, codes[known:])
+        rows, ready = np.searchsorted(self.passages, ids[:known]), live & fits
+        compared = np.flatnonzero(ready[:known])
+        if len(compared):
+            new._arrays.replace_codes(rows[compared], codes[compared], changes.stamps[compared])
+        if known == len(ids) and (self.live[rows] == live).all():  # what depends on `live` alone stays as it is
+            if (self.ready[rows] != ready).any():
+                new.ready = self.ready.copy()
+                new.ready[rows] = ready
+                new.ready_rows = np.flatnonzero(new.ready)
+            return new
         new.live = np.concatenate([self.live, live[known:]])
-        new.ready = np.concatenate([self.ready, (live & fits)[known:]])
-        if known:
-            rows = np.searchsorted(self.passages, ids[:known])
-            new.live[rows] = live[:known]
-            new.ready[rows] = (live & fits)[:known]
-            if (arrays.codes[rows] != codes[:known]).any():  # readers of the older cache must keep the old vectors
-                new._arrays = arrays = arrays.copy()
-                arrays.codes[rows] = codes[:known]
-                arrays.signs[:, rows] = pack_signs(codes[:known])
+        new.ready = np.concatenate([self.ready, ready[known:]])
+        new.live[rows], new.ready[rows] = live[:known], ready[:known]
         new._refresh_views()
         return new
+
+    def _append_rows(self, changes: PassageChanges, known: int, codes: "NDArray[numpy.int8]") -> None:
+        """Fill rows after the present ones with the changes after the first `known`."""
+        self._arrays = arrays = self._arrays.with_capacity(self.rows, len(codes))
+        added = slice(self.rows, self.rows + len(codes))
+        arrays.passages[added], arrays.memories[added] = changes.passages[known:], changes.memories[known:]
+        arrays.word_counts[added], arrays.stamps[added] = changes.word_counts[known:], changes.stamps[known:]
+        arrays.sessions[added], arrays.voices[added] = changes.sessions[known:], changes.voices[known:]
+        arrays.codes[added], arrays.signs[:, added] = codes, pack_signs(codes)
+        self.rows += len(codes)
 
     def compute_cosines(self, rows: "Ids", vector: "Floats") -> "Floats":
         import numpy as np  # slow to load

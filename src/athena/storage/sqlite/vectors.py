@@ -4,11 +4,12 @@ Each passage keeps its vector as signed bytes in its row; a vector cache holds t
 in a table of their own, because they are read only for the few memories that are ranked to the end.
 """
 
+import random
 import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.core.values import Kind
+from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
     MAX_TOKEN_PASSAGES,
@@ -22,10 +23,11 @@ from athena.storage.arrays import (
 from athena.storage.database import RankingFeatures, TextMatches, TokenSets, Transaction, VectorMatches
 from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches
 from athena.storage.passages import (
-    IN_MEMORY_SCOPES,
+    MEMORY_SCOPES_FIRST,
     PASSAGE_IDS_PER_SCOPE,
     fetch_model_id,
-    get_passage_scope_id,
+    fetch_model_ids,
+    list_incomparable_conditions,
     list_scope_conditions,
 )
 from athena.storage.sqlite.vector_cache import PassageChanges, VectorCache
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 SPREAD_SAMPLE_PASSAGES = 512  # from which the spread of all cosines is estimated
 MIN_RESCORED_MEMORIES = 600  # how many of those with the best signs are scored exactly, at least
+MAX_PICK_OFFSET = 10_000  # up to which outdated passages are picked by chance, so that processes pick different ones
 MAX_COMPARED_PASSAGES = 20_000  # of each scope, when duplicates are searched pair by pair
 WRONG_SIZE_SQL = """SELECT p.id FROM passages p JOIN (SELECT model, max(length(code)) AS size FROM passages
         WHERE code IS NOT NULL GROUP BY model) d ON d.model = p.model
@@ -55,7 +58,7 @@ class SqliteSelection(NamedTuple):
 
 class SqliteVectorIndex:
     def __init__(self) -> None:
-        self._caches: dict[tuple[int, str, int], VectorCache] = {}
+        self._caches: dict[tuple[int, ModelNames, int], VectorCache] = {}
         self._guard = threading.Lock()
 
     # --- writes -------------------------------------------------------------------------------------------------------
@@ -93,10 +96,20 @@ class SqliteVectorIndex:
         await tx.execute("UPDATE counters SET value = value + 1 WHERE name = 'purges'")
 
     async def set_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], model: str) -> None:
+        await self._update_vectors(tx, passages, model, "windowed = 1 WHERE id = :id")
+
+    async def replace_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], models: ModelNames) -> None:
+        ids = ", ".join(map(str, (await fetch_model_ids(tx, models)).compatible)) or "NULL"
+        condition = f"windowed = windowed WHERE id = :id AND model IN ({ids})"
+        await self._update_vectors(tx, passages, models.current, condition)
+
+    async def _update_vectors(
+        self, tx: Transaction, passages: Iterable[tuple[int, bytes]], model: str, rest_of_sql: str
+    ) -> None:
         model_id = await self.register_model(tx, model)
         stamp = await _next_stamp(tx)
         await tx.execute_many(
-            "UPDATE passages SET model = :model, code = :code, stamp = :stamp, windowed = 1 WHERE id = :id",
+            f"UPDATE passages SET model = :model, code = :code, stamp = :stamp, {rest_of_sql}",
             ({"model": model_id, "code": code, "stamp": stamp, "id": passage} for passage, code in passages),
         )
 
@@ -104,13 +117,11 @@ class SqliteVectorIndex:
         await tx.execute("UPDATE passages SET windowed = 0 WHERE id = :id", id=passage)
 
     async def set_tokens(self, tx: Transaction, passages: Iterable[tuple[int, bytes]]) -> None:
-        await tx.execute_many(
-            """INSERT INTO tokens (passage, scope, signs) VALUES (:passage, :scope, :signs)
+        await tx.execute_many(  # SELECT: not for a passage that was removed while the model read it
+            """INSERT INTO tokens (passage, scope, signs) SELECT id, scope, :signs FROM passages
+               WHERE id = :passage AND memory <> 0
                ON CONFLICT (passage) DO UPDATE SET signs = excluded.signs""",
-            (
-                {"passage": passage, "scope": get_passage_scope_id(passage), "signs": signs}
-                for passage, signs in passages
-            ),
+            ({"passage": passage, "signs": signs} for passage, signs in passages),
         )
 
     async def register_model(self, tx: Transaction, name: str) -> int:
@@ -130,11 +141,10 @@ class SqliteVectorIndex:
         )
 
     async def claim_passages(
-        self, tx: Transaction, model: str, limit: int, now: float, *, kind: Kind | None = None
+        self, tx: Transaction, models: ModelNames, limit: int, now: float, *, kind: Kind | None = None
     ) -> list[int]:
-        """Return passages without a vector of this model, then stale ones; SQLite has no claims."""
-        model_id = await fetch_model_id(tx, model) or 0
-        needs = ("model IS NULL", f"model < {model_id}", f"model > {model_id}", "windowed = 0 AND model IS NOT NULL")
+        """Return passages without a comparable vector, then stale ones; SQLite has no claims."""
+        needs = (*list_incomparable_conditions(await fetch_model_ids(tx, models)), "windowed = 0 AND model IS NOT NULL")
         ids: dict[int, None] = {}
         for condition in (f"{need} AND scope {scope}" for scope in list_scope_conditions(kind) for need in needs):
             rows = await tx.fetch(f"SELECT id FROM passages WHERE live = 1 AND {condition} LIMIT :limit", limit=limit)
@@ -143,23 +153,29 @@ class SqliteVectorIndex:
                 break
         return list(ids)[:limit]
 
-    # --- counts and checks --------------------------------------------------------------------------------------------
+    async def pick_outdated(self, tx: Transaction, models: ModelNames, limit: int) -> list[int]:
+        outdated = [f"model = {number}" for number in (await fetch_model_ids(tx, models)).compatible]
+        for condition in (f"{which} AND scope {scope}" for scope in MEMORY_SCOPES_FIRST for which in outdated):
+            offset = random.randrange(MAX_PICK_OFFSET)
+            while True:
+                rows = await tx.fetch(
+                    f"SELECT id FROM passages WHERE live = 1 AND {condition} LIMIT :limit OFFSET :offset",
+                    limit=limit,
+                    offset=offset,
+                )
+                if rows:
+                    return [row[0] for row in rows]
+                if not offset:
+                    break
+                offset //= 2
+        return []
 
-    async def count_stale(self, tx: Transaction) -> int:
-        row = await tx.fetch_required("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0")
-        return int(row[0])
+    # --- counts and checks --------------------------------------------------------------------------------------------
 
     async def has_missing(self, tx: Transaction) -> bool:
         missing = "SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1"
         stale = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
         return await tx.fetch_one(missing) is not None or await tx.fetch_one(stale) is not None
-
-    async def count_pending(self, tx: Transaction, model: str, *, memories: bool = False) -> int:
-        model_id = await fetch_model_id(tx, model) or 0
-        needs = ("model IS NULL", f"model < {model_id}", f"model > {model_id}")  # each has an index, `<>` has none
-        shared = f"live = 1 AND scope {IN_MEMORY_SCOPES}" if memories else "live = 1"
-        counts = " + ".join(f"(SELECT count(*) FROM passages WHERE {shared} AND {need})" for need in needs)
-        return int((await tx.fetch_required(f"SELECT {counts}"))[0])
 
     async def find_problems(self, tx: Transaction) -> list[str]:
         rows = await tx.fetch(WRONG_SIZE_SQL)
@@ -168,11 +184,11 @@ class SqliteVectorIndex:
     # --- searches -----------------------------------------------------------------------------------------------------
 
     async def select_candidates(
-        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], model: str, dimensions: int
+        self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], models: ModelNames, dimensions: int
     ) -> SqliteSelection:
         import numpy as np  # slow to load
 
-        caches = [await self._load_cache(tx, scope_id, model, dimensions) for scope_id in scope_ids]
+        caches = [await self._load_cache(tx, scope_id, models, dimensions) for scope_id in scope_ids]
         if memory_filter.is_unrestricted:
             allowed = [None if cache.live_rows == cache.rows else cache.live for cache in caches]
             return SqliteSelection(scope_ids, caches, allowed, sum(cache.live_memories for cache in caches))
@@ -234,12 +250,12 @@ class SqliteVectorIndex:
         groups_by_cache = [
             cache.find_groups(memories) if cache.rows else np.full(len(memories), -1) for cache in selection.caches
         ]
-        leaders = np.concatenate(
-            [
-                cache.codes[cache.starts[groups[:first][groups[:first] >= 0]]].astype(np.float32)
-                for cache, groups in zip(selection.caches, groups_by_cache, strict=True)
-            ]
-        )
+        first_rows = [
+            (cache, cache.starts[groups[:first][groups[:first] >= 0]])
+            for cache, groups in zip(selection.caches, groups_by_cache, strict=True)
+        ]
+        codes = [cache.codes[rows[cache.ready[rows]]] for cache, rows in first_rows]
+        leaders = np.concatenate(codes).astype(np.float32)
         leaders = leaders[leaders.any(axis=1)]
         if not len(leaders):
             return np.zeros(len(memories), np.float32)
@@ -274,7 +290,8 @@ class SqliteVectorIndex:
             windows = _find_neighbours(cache, rows)
             owners.append(positions)
             neighbours.append(np.where(windows >= 0, cache.passages[np.maximum(windows, 0)], -1))
-            passages += cache.passages[sort_unique(windows[windows >= 0])].tolist()
+            unique = sort_unique(windows[windows >= 0])
+            passages += cache.passages[unique[cache.ready[unique]]].tolist()  # the rest has signs of another model
         if not owners:
             return TokenSets.empty()
         signs: dict[int, bytes] = {}
@@ -296,9 +313,9 @@ class SqliteVectorIndex:
             pairs += find_nearest_pairs(cache.memories[rows], cache.codes[rows], threshold)
         return pairs
 
-    async def _load_cache(self, tx: Transaction, scope: int, model: str, dimensions: int) -> VectorCache:
+    async def _load_cache(self, tx: Transaction, scope: int, models: ModelNames, dimensions: int) -> VectorCache:
         """Return the scope's vector cache as of this transaction, or later."""
-        key = scope, model, dimensions
+        key = scope, models, dimensions
         purges, stamp = [row[0] for row in await tx.fetch("SELECT value FROM counters ORDER BY name")]
         cache = self._caches.get(key)
         if cache is None or cache.purges != purges:
@@ -307,7 +324,7 @@ class SqliteVectorIndex:
             return cache
         changes = await _read_changes(tx, cache, scope)
         if changes is not None:
-            cache = cache.apply_changes(changes, await fetch_model_id(tx, model))
+            cache = cache.apply_changes(changes, (await fetch_model_ids(tx, models)).comparable)
         with self._guard:
             current = self._caches.get(key)
             if current is None or (current.purges, current.stamp) < (cache.purges, cache.stamp):

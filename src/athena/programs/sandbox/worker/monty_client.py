@@ -376,6 +376,8 @@ def _serve_forks(channel: socket.socket, host: int) -> tuple[int, int]:
                 clients.add(answer)
             for pipe in pipes:
                 os.close(pipe)
+        elif pid not in clients:
+            answer = -errno.ESRCH  # it was ended before
         else:
             clients.remove(pid)  # so it is ours, and no other process has its number before the next line has waited
             os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,82 @@
+"""SQL of the links between memories."""
+
+from athena.memory.rows import MERGED_INTO, QUOTED_BEFORE_RELATION, QUOTES_RELATION, add_marks, join_ids
+from athena.storage.database import Transaction
+
+
+async def insert_link(tx: Transaction, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
+    """Link two memories; return False if they were linked already."""
+    inserted = await tx.execute(
+        """INSERT INTO links (scope, memory, other, relation, at) VALUES (:scope, :memory, :other, :relation, :at)
+           ON CONFLICT (scope, memory, other, relation) DO NOTHING""",
+        scope=scope,
+        memory=memory,
+        other=other,
+        relation=relation,
+        at=at,
+    )
+    quoted = await tx.fetch_one("SELECT private FROM memories WHERE id = :id", id=other)
+    await add_marks(tx, memory, quoted[0] if quoted and relation == QUOTES_RELATION else "")
+    await add_marks(tx, other, "")  # the relation is a text, and both memories show it
+    return inserted > 0
+
+
+async def has_live_link(tx: Transaction, scope: int, memory: int, relation: str) -> bool:
+    """Return whether a memory has a link of this relation to a live memory."""
+    row = await tx.fetch_one(
+        """SELECT 1 FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
+           WHERE l.scope = :scope AND l.memory = :memory AND l.relation = :relation AND m.deleted IS NULL LIMIT 1""",
+        scope=scope,
+        memory=memory,
+        relation=relation,
+    )
+    return row is not None
+
+
+async def list_linked_ids(tx: Transaction, scope: int, memory: int, relation: str) -> list[int]:
+    """Return the memories that a memory links to with this relation."""
+    rows = await tx.fetch(
+        "SELECT other FROM links WHERE scope = :scope AND memory = :memory AND relation = :relation ORDER BY other",
+        scope=scope,
+        memory=memory,
+        relation=relation,
+    )
+    return [row[0] for row in rows]
+
+
+async def delete_link(tx: Transaction, scope: int, memory: int, other: int, relation: str) -> None:
+    await tx.execute(
+        "DELETE FROM links WHERE scope = :scope AND memory = :memory AND other = :other AND relation = :relation",
+        scope=scope,
+        memory=memory,
+        other=other,
+        relation=relation,
+    )
+
+
+async def list_quoting_rows(tx: Transaction, memory: int) -> list[tuple[int, int]]:
+    """Return scope and id of each row that repeats a memory's text: now, in its history, or as a merged duplicate."""
+    rows = await tx.fetch(
+        """SELECT l.scope, l.memory FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.memory
+           WHERE l.other = :memory
+             AND (l.relation IN (:now, :before) OR (l.relation = :merged AND m.deleted IS NOT NULL))""",
+        memory=memory,
+        now=QUOTES_RELATION,
+        before=QUOTED_BEFORE_RELATION,
+        merged=MERGED_INTO,
+    )
+    return [(scope, memory_id) for scope, memory_id in rows]
+
+
+async def list_links(tx: Transaction, scope_ids: list[int], memory: int) -> list[tuple[str, int, str]]:
+    """Return relation, id and hash of each memory that is linked to or from this one."""
+    visible = join_ids(scope_ids)
+    rows = await tx.fetch(
+        f"""SELECT l.relation, m.id, m.hash FROM links l JOIN memories m
+              ON m.id = CASE WHEN l.memory = :memory THEN l.other ELSE l.memory END
+            WHERE l.scope IN ({visible}) AND :memory IN (l.memory, l.other) AND m.deleted IS NULL
+            AND m.scope IN ({visible})
+            ORDER BY l.at, m.id""",
+        memory=memory,
+    )
+    return [(relation, memory_id, short_hash) for relation, memory_id, short_hash in rows]
