@@ -14,6 +14,7 @@ from small_world import KEY, NAMES, HeldWorld, run
 from test_sandbox_kill import assert_gone, child_processes
 
 from athena.programs.sandbox import Limits, Program, Sandbox
+from athena.programs.sandbox.monty import client
 from athena.programs.sandbox.monty.client import MontyClient, MontyCrashed
 from athena.programs.sandbox.run import ActiveRun
 from wait_tools import wait_until
@@ -110,11 +111,25 @@ def test_killed_server_is_replaced() -> None:
     sandbox.close()
 
 
+def test_hanging_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_shared_server", client._SharedServer())
+    first = MontyClient()
+    first._server._channel.settimeout(0.1)
+    [server] = [parent for pid, parent in _list_processes().items() if pid == first.pid]
+    os.kill(server, signal.SIGSTOP)
+    second = MontyClient()
+    assert_gone({server, first.pid})
+    first.terminate()  # of the server that is gone
+    assert second.is_alive
+    second.terminate()
+    client._shared_server.close()
+
+
 def test_abandoned_client_ends() -> None:
-    client = MontyClient()
-    pid = client.pid
+    first = MontyClient()
+    pid = first.pid
     assert pid in _list_clients()
-    del client
+    del first
     gc.collect()
     assert_gone({pid})
     other = MontyClient()  # which reaps the first

@@ -90,8 +90,7 @@ class ClientServer:
 
     def abandon_client(self, pid: int, *pipes: int) -> None:
         """Close a client's pipes, at which it ends. A garbage collection may call this, so it waits for no lock."""
-        for pipe in pipes:
-            os.close(pipe)
+        _close_pipes(*pipes)
         self._abandoned.append(pid)
 
     def _request(self, operation: bytes, pid: int, pipes: list[int] | None = None) -> int:
@@ -101,10 +100,14 @@ class ClientServer:
             return self._exchange(operation, pid, pipes)
 
     def _exchange(self, operation: bytes, pid: int, pipes: list[int] | None = None) -> int:
-        socket.send_fds(self._channel, [_SERVER_REQUEST.pack(operation, pid)], pipes or [])
-        reply = self._channel.recv(_SERVER_REPLY.size)
-        if len(reply) != _SERVER_REPLY.size:
-            raise OSError("the server of Monty's clients has ended")
+        try:
+            socket.send_fds(self._channel, [_SERVER_REQUEST.pack(operation, pid)], pipes or [])
+            reply = self._channel.recv(_SERVER_REPLY.size)
+            if len(reply) != _SERVER_REPLY.size:
+                raise OSError("the server of Monty's clients has ended")
+        except OSError:
+            self._channel.close()  # a late reply must not answer the next request
+            raise
         return int(_SERVER_REPLY.unpack(reply)[0])
 
     def close(self) -> None:
@@ -117,6 +120,11 @@ class ClientServer:
         """Leave the server to the process that this one was forked from."""
         self._channel.close()
         self._process.returncode = 0
+
+
+def _close_pipes(*pipes: int) -> None:
+    for pipe in pipes:
+        os.close(pipe)
 
 
 class _SharedServer:
@@ -161,7 +169,7 @@ class MontyClient:
 
     def __init__(self) -> None:
         self._server, (self.pid, self._in, self._out) = _shared_server.start_client()
-        self._abandon = weakref.finalize(self, self._server.abandon_client, self.pid, self._in, self._out)
+        self._at_garbage = weakref.finalize(self, self._server.abandon_client, self.pid, self._in, self._out)
         self._buffer = bytearray()
         self._is_broken = False
         self.on_output: Callable[[str, int], None] = lambda _text, _dropped: None
@@ -267,14 +275,15 @@ class MontyClient:
         self._end_process()
         self._release_worker()
         self._client_handle.release()
-        if self._abandon.detach():
-            os.close(self._in)
-            os.close(self._out)
+        if self._at_garbage.detach():
+            _close_pipes(self._in, self._out)
 
     def _end_process(self) -> int:
         with self._guard:
             if self._exit_code is None:
                 self._exit_code = self._server.end_client(self.pid)
+                if self._at_garbage.detach():  # from now on its pid may be another client's
+                    self._at_garbage = weakref.finalize(self, _close_pipes, self._in, self._out)
             return self._exit_code
 
     def _release_worker(self) -> None:

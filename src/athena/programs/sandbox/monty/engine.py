@@ -51,13 +51,12 @@ class Monty:
         self._launch_script: jail.LaunchScript | None = None
         self._ready_workers: list[MontyWorker] = []
         self._next_has_prelude = True  # what the last run needed: a session with variables loads its own dump
-        # Workers that run or are ready. Clients are slow to start: one at first, and one more each time that a run had
-        # to wait for a start.
+        # Workers that run or are ready. They are slow to start: one at first, and one more each time that a run had to
+        # wait for a start.
         self._target_count = 1
         self._leased_count = 0
         self._idle_clients: list[MontyClient] = []  # without a session
-        # Each run may have MAX_NESTED_CALLS others inside, and so on. Nothing waits on the spawner's thread: it must
-        # always be able to end workers, or none would ever become free.
+        # Each run may have MAX_NESTED_CALLS others inside, and so on.
         max_workers = limits.runs * sum(MAX_NESTED_CALLS**depth for depth in range(limits.depth))
         max_workers += limits.lent_runs
         self._ends, self._refills = ThreadPool(1, "athena-monty-end"), ThreadPool(1, "athena-monty-start")
@@ -234,7 +233,7 @@ class Monty:
         self._run_later(self._refills, self._refill_ready)
 
     def _run_later(self, threads: ThreadPool, job: Callable[[], None]) -> None:
-        """Run a job in the background. The spawner must stay free, and no session waits for its end behind a start."""
+        """Run a job in the background; with two pools no session waits for its end behind a start."""
 
         def run_quietly() -> None:
             with suppress(Exception):
