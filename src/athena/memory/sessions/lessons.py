@@ -7,17 +7,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast
+from functools import cache, partial
+from typing import Any, NamedTuple, cast
 
 from athena.core import redaction
 from athena.core.hashing import hash_text
 from athena.core.threads import run_in_thread
-from athena.core.values import Author, Call, Page, Scope
+from athena.core.values import Author, Call, Scope
+from athena.embedding.minilm import MiniLM
 from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
-from athena.memory.sessions import events, extract, rows
+from athena.memory.sessions import events, extract, rows, statements, supersede
 from athena.memory.sessions.select import (
     extract_words,
     find_specific_words,
@@ -35,7 +36,7 @@ from athena.memory.sessions.values import (
 )
 from athena.memory.sessions.voice import shorten_text
 from athena.memory.store import Store
-from athena.memory.values import Draft
+from athena.memory.values import Draft, Hit
 from athena.storage.database import Database, Transaction
 from athena.storage.privacy import PrivateReads, WatchedDatabase
 
@@ -47,6 +48,7 @@ MAX_REDACTED_CHARS = 20_000
 MAX_DECIDED_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 160, 360, 1_500
 MAX_DECISIONS = 2
 MAX_WORK_EVENTS = 500
+MAX_COMPARED_HITS, MAX_KNOWN_HITS, MAX_REPLACED = 8, 3, 2
 MAX_LISTED_FILES = 4
 MAX_ENDING_MESSAGES = 20
 MIN_ENDING_CHARS = 40
@@ -65,17 +67,55 @@ async def learn_from_session(
     """Record an episode for the session and store what was decided in it; without `keep`, only the episode."""
     summary = extract.strip_summary_tags(summary or "").strip() or None
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
-    candidates = await run_in_thread(extract.find_candidates, texts) if keep else []
+    candidates = await run_in_thread(_find_candidates, store, texts) if keep else []
     episode_call = _derive_call(call, "episode")
     episode = await _record_episode(store, session, messages, summary, candidates, episode_call)
-    fresh = [candidate for candidate in candidates if not await _is_known(store, candidate, call)]
+    fresh: list[Candidate] = []
+    replaced: list[list[int]] = []  # for each fresh one, the memories that it replaces
+    for candidate in candidates:
+        relation = await _relate_to_memories(store, candidate, call)
+        if relation.known is not None:
+            await store.database.write(partial(rows.restore_statement, call.scope, relation.known, store.clock()))
+            continue
+        if relation.replaced:
+            candidate = supersede.add_replaced(candidate, relation.replaced[0].content)
+        fresh.append(candidate)
+        replaced.append([hit.id for hit in relation.replaced])
     if not fresh:
         return Lesson(episode, (), len(candidates))
     drafts = [_create_candidate_draft(candidate, session) for candidate in fresh]
     memories_call = _derive_call(call, hash_text("\n".join(draft.content for draft in drafts)))
     stored = await remember(store, drafts, memories_call, read_first=False)
+    links = [(old, memory.id) for memory, old_ids in zip(stored, replaced, strict=True) for old in old_ids]
+    if links:
+        await store.database.write(partial(rows.record_replacements, call.scope, links, store.clock()))
     learned = tuple(Learned(m.id, m.hash, m.content, m.memory_type, m.outcome) for m in stored)
     return Lesson(episode, learned, len(candidates) - len(fresh))
+
+
+def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candidate]:
+    """Return what users stated, and causes and fixes that agents found."""
+    model = _get_model(store)
+    found = statements.find_statements(messages, model)
+    by_users = [
+        Candidate(one.text, one.memory_type, one.role, one.turn, one.confidence, one.kind == "correction")
+        for one in found.statements
+    ]
+    by_users = supersede.settle_changes(by_users, model)
+    by_agents = [message for message in messages if message.role != "user"]
+    fixes = [candidate for candidate in extract.find_candidates(by_agents) if candidate.kind == "fix"]
+    return by_users + fixes
+
+
+def _get_model(store: Store) -> MiniLM:
+    """Return the bundled model, on which the classifier was trained."""
+    embedder = store.encoder.embedder
+    return embedder if isinstance(embedder, MiniLM) else _load_bundled_model()
+
+
+@cache
+def _load_bundled_model() -> MiniLM:
+    return MiniLM()
 
 
 def _derive_call(call: Call, part: str) -> Call:
@@ -159,15 +199,46 @@ def _list_names(paths: Sequence[str]) -> str:
     return f"edited {', '.join(paths[-MAX_LISTED_FILES:])}{more}"
 
 
-async def _is_known(store: Store, candidate: Candidate, call: Call) -> bool:
-    """Return whether a memory says the same; a user who says it differently has changed their mind."""
+class _Relation(NamedTuple):
+    """How a statement relates to what is stored."""
+
+    known: int | None  # the memory that says the same
+    replaced: list[Hit]
+
+
+async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) -> _Relation:
+    """Find the memory that says the same, or those that do not hold any more."""
     text = redaction.redact(candidate.text).text
-    hits = await recall_without_use(store, call.scope, text, 3)
+    hits = list(await recall_without_use(store, call.scope, text, MAX_COMPARED_HITS))
     if candidate.role == "user":  # what only others said is new from a person
-        hits = Page([hit for hit in hits if hit.author == "person"], hits.total)
-    parts = [part for hit in hits for part in (hit.content, *extract.split_sentences(hit.content))]
-    similar = [part for part in parts if _is_similar(text, part)]
-    return any(candidate.role != "user" or not _is_different(text, part) for part in similar)
+        hits = [hit for hit in hits if hit.author == "person"]
+    for hit in hits[:MAX_KNOWN_HITS]:
+        parts = [hit.content, *extract.split_sentences(hit.content)]
+        similar = [part for part in parts if _is_similar(text, part)]
+        if any(candidate.role != "user" or not _is_different(text, part) for part in similar):
+            return _Relation(hit.id, [])
+    if candidate.role != "user" or not hits:
+        return _Relation(None, [])
+    return _Relation(None, await run_in_thread(_find_replaced, store, candidate, hits))
+
+
+def _find_replaced(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> list[Hit]:
+    vectors: Any = _get_model(store).embed([candidate.text, *(hit.content for hit in hits)])
+    chances = [
+        supersede.measure_replacement(
+            hit.content,
+            candidate.text,
+            float(vector @ vectors[0]),
+            is_correction=candidate.is_correction,
+            distance=None,
+        )
+        for hit, vector in zip(hits, vectors[1:], strict=True)
+    ]
+    return [
+        hit
+        for hit, chance in zip(hits, chances, strict=True)
+        if chance >= supersede.MIN_REPLACEMENT and AUTO_TAG in hit.tags
+    ][:MAX_REPLACED]
 
 
 def _is_similar(text: str, other: str) -> bool:
@@ -185,7 +256,16 @@ def _is_different(text: str, other: str) -> bool:
 
 def _create_candidate_draft(candidate: Candidate, session: str) -> Draft:
     # The session goes to `source`, not to `session_id`: the same text in two sessions must be one memory.
-    facts = {"source": f"session {session}", "role": candidate.role}
+    facts: dict[str, Any] = {"source": f"session {session}", "role": candidate.role}
+    facts |= {
+        name: value
+        for name, value in (
+            ("turn", candidate.turn),
+            ("confidence", candidate.confidence),
+            ("replaces", candidate.replaced),
+        )
+        if value is not None
+    }
     kind, role = candidate.kind, candidate.role
     draft = inputs.create_draft(candidate.text, [AUTO_TAG, kind], kind, facts, IMPORTANCE_BY_ROLE[role])
     return replace(draft, author="person" if role == "user" else "agent")

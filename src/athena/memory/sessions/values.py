@@ -150,8 +150,12 @@ class Candidate(NamedTuple):
     """A sentence that may be worth storing."""
 
     text: str
-    kind: str  # decision, preference, convention, fact, fix
+    kind: str  # decision, preference, convention, fact, fix, todo
     role: str
+    turn: int | None = None  # number of the user's turn in which it was said
+    confidence: float | None = None  # probability that it is worth keeping
+    is_correction: bool = False
+    replaced: str | None = None  # what the same person said before and does not hold any more
 
 
 @dataclass(frozen=True, slots=True)
