@@ -65,6 +65,7 @@ MIN_FILE_NAME_CHARS = 6  # a shorter name in a text may mean anything
 MIN_SHARED_FRACTION = 0.4  # of a phrase's specific words that a memory must have
 MAX_DUE, MAX_SESSIONS, MAX_WORK_HITS, MAX_TAGGED, MAX_NEWEST = 500, 3, 30, 25, 6
 EPISODE_PAGE_SIZE, MAX_EPISODE_PAGES = 40, 5
+MAX_LAST_SESSION_CHARS, MAX_EARLIER_SESSION_CHARS = 700, 320
 SHOWN_OUTCOMES = (FAILURE_OUTCOMES[0], SUCCESS_OUTCOMES[0])
 CONVENTION_TAGS = ("convention", "preference")
 SETTLED_TAGS = ("decision", "fact", "fix", "todo")
@@ -263,7 +264,9 @@ def _items_from_episodes(
         worth = (0.95, 0.6, 0.45)[i] * _decay_weight(at, now, 30)
         outcome = list_outcome_synonyms(str(episode.metadata.get(OUTCOME_KEY)))[0]
         note = _format_age(at, now) + (f", {outcome}" if outcome in SHOWN_OUTCOMES else "")
-        items.append(_create_item(Heading.SESSIONS, "event", episode, note, "what the last sessions did", worth, 400))
+        max_chars = MAX_LAST_SESSION_CHARS if i == 0 else MAX_EARLIER_SESSION_CHARS
+        reason = "what the last sessions did"
+        items.append(_create_item(Heading.SESSIONS, "event", episode, note, reason, worth, max_chars))
     return items
 
 

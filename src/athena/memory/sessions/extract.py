@@ -224,6 +224,12 @@ VAGUE_SUBJECT_PATTERN = re.compile(
     r"props?) \w+|\bline \d+\b",
     re.IGNORECASE,
 )
+MIN_RESULT_WORDS = 2
+COURTESY_PATTERN = _compile_any(
+    r"(sorry|my apologies|apologies|thanks?|thank you|you're (right|welcome)|good (luck|night|morning|idea|point|question)|"
+    r"great (work|question)|see you|have a|i hope|understood|noted|got it|sure|ok(ay)?|will do|glad|happy|anything else|"
+    r"let me know|later then|enjoy|welcome|hello|hi)\b[^.]{0,40}[.!]*$",
+)
 BUG_REPORT_PATTERN = _compile_any(
     r"\breturns? (an? )?(error|[45]\d\d)\b",
     r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
@@ -335,13 +341,25 @@ def _is_fact(sentence: str) -> bool:
     )
 
 
-def strip_chatter(text: str) -> str:
-    """Remove plans, questions and courtesies from a text; return it unchanged if nothing else is left."""
+def strip_chatter(text: str, *, or_all: bool = True) -> str:
+    """Remove plans, questions and courtesies from a text; with `or_all`, return it unchanged if nothing is left."""
     patterns = (PLAN_PATTERN, QUESTION_PATTERN, CHATTER_PATTERN)
     sentences = [
         sentence for sentence in split_sentences(text) if not any(pattern.search(sentence) for pattern in patterns)
     ]
-    return " ".join(sentences) or text
+    return " ".join(sentences) or (text if or_all else "")
+
+
+def find_results(text: str) -> list[str]:
+    """Return the sentences of an agent's answer that say what was done or found out: no plans, questions, courtesies."""
+    return [
+        sentence
+        for sentence in split_sentences(text)
+        if len(WORD_PATTERN.findall(sentence)) >= MIN_RESULT_WORDS
+        and not PLAN_PATTERN.search(sentence)
+        and not QUESTION_PATTERN.search(sentence)
+        and not COURTESY_PATTERN.match(sentence)
+    ]
 
 
 def trim_sentence(sentence: str, kind: str, role: str) -> str:

@@ -45,13 +45,16 @@ IMPORTANCE_BY_ROLE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat wha
 KNOWN_OVERLAP = 0.6  # of the words of both texts
 KNOWN_COVERAGE = 0.85  # of the candidate's words
 MAX_REDACTED_CHARS = 20_000
-MAX_DECIDED_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 160, 360, 1_500
-MAX_DECISIONS = 2
+MAX_NEXT_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 200, 400, 1_500
 MAX_WORK_EVENTS = 500
 MAX_COMPARED_HITS, MAX_KNOWN_HITS, MAX_REPLACED = 8, 3, 2
 MAX_LISTED_FILES = 4
-MAX_ENDING_MESSAGES = 20
-MIN_ENDING_CHARS = 40
+MAX_ENDING_MESSAGES, MAX_ANSWER_CHARS = 60, 1_500
+FAILURE_PATTERN = re.compile(
+    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|red|broken|cannot|can't|doesn't|crash\w*|overflow\w*|timed? ?out|no such)\b",
+    re.IGNORECASE,
+)
+MAX_NEXT_STEPS = 2
 WORK_EVENT_TYPES = ("command", "edit", "tool")
 WORK_KINDS = (
     ("test run", re.compile(r"\b(pytest|jest|vitest|mocha|tox|nox|ctest|rspec|phpunit|unittest|check|tests?)\b")),
@@ -132,7 +135,6 @@ async def _record_episode(
     call: Call,
 ) -> int | None:
     """Record what was decided and done and how it ended; nothing of a prompt that is no statement."""
-    decided = [candidate.text for candidate in candidates if candidate.role == "user" and candidate.kind == "decision"]
     # a program may have left a private text in an event, which the episode tells of
     store = store._replace(database=cast("Database", WatchedDatabase(store.database, PrivateReads())))
     work = await store.database.read(partial(_describe_work, call.scope, session))
@@ -140,31 +142,42 @@ async def _record_episode(
         told = await run_in_thread(_find_gist, summary)
     else:
         told = await run_in_thread(_find_ending, messages, [candidate.text for candidate in candidates])
-    parts = [] if summary else [shorten_text(text, MAX_DECIDED_CHARS) for text in decided[-MAX_DECISIONS:]]
-    parts = [f"Decided: {' '.join(parts)}"] if parts else []
-    parts += [work] if work else []
-    parts += [told if summary else f"Ended: {told}"] if told else []
+    next_steps = [candidate.text for candidate in candidates if candidate.kind == "todo"]
+    parts = [f"Next: {shorten_text(' '.join(next_steps[-MAX_NEXT_STEPS:]), MAX_NEXT_CHARS)}"] if next_steps else []
+    if summary:
+        parts += [told, work]
+    elif told or work:
+        parts.append(" ".join(filter(None, ("Ended:", work, told))))
+    parts = [part for part in parts if part]
     is_idle = not (parts or candidates)
     if is_idle and not messages:
         return None
     item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts) or IDLE_TEXT, "session_id": session}
     if is_idle:
         item["metadata"] = {IDLE_KEY: True}
-    author: Author = "agent" if told or decided else "tool"
+    author: Author = "agent" if told or next_steps else "tool"
     return (await events.record_events(store, [item], call, author))[0].id
 
 
 def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> str:
-    """Return how the last long answer ends the session, without what it repeats of prompts or tells of private life."""
+    """Return what the answers say of results, the last ones if there are many.
+
+    Left out is what they repeat of prompts or tell of private life, and failures that were not the end.
+    """
     prompts = [message.text for message in messages if message.role == "user"]
     rest = [extract.remove_echoes(prompt, statements) for prompt in prompts]  # statements may be repeated
-    for message in reversed(messages[-MAX_ENDING_MESSAGES:]):
-        if message.role != "assistant" or not message.text.strip():
+    answers = [message.text for message in messages[-MAX_ENDING_MESSAGES:] if message.role == "assistant"]
+    text = extract.clean_answer("\n".join(answer[:MAX_ANSWER_CHARS] for answer in answers), rest)
+    results: list[str] = []
+    chars_left = MAX_ENDED_CHARS
+    for sentence in reversed(extract.find_results(text)):
+        if FAILURE_PATTERN.search(sentence) and results:
             continue
-        text = extract.strip_chatter(extract.clean_answer(message.text[:MAX_REDACTED_CHARS], rest))
-        if len(text) >= MIN_ENDING_CHARS:
-            return shorten_text(text, MAX_ENDED_CHARS)
-    return ""
+        chars_left -= len(sentence) + 1
+        if chars_left < 0 and results:
+            break
+        results.insert(0, shorten_text(sentence, MAX_ENDED_CHARS))
+    return " ".join(results)
 
 
 def _find_gist(summary: str) -> str:

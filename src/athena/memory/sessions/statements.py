@@ -19,8 +19,8 @@ from athena.memory.sessions.values import Utterance
 if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
-MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.45, 0.2  # probability of a fragment, and of one that continues a kept one
-MIN_BEGIN = 0.5
+MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.5, 0.2  # probability of a fragment, and of one that continues a kept one
+MIN_BEGIN = 0.9
 MIN_VAGUE_KEEP = 0.8  # for a statement that begins with a pronoun
 MIN_WORDS, MAX_WORDS, MAX_STATEMENT_CHARS = 3, 60, 400
 MAX_TURN_CHARS = 8_000  # what is longer was pasted

@@ -4,6 +4,7 @@ A logistic function of how close the two are, of the words and numbers that they
 announce a change. `scripts/train_statements.py` fitted it to the changes of mind in `data/sessions`.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ from athena.memory.sessions.values import Candidate
 if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
-MIN_REPLACEMENT = 0.4  # probability from which on the older statement does not hold any more
+MIN_REPLACEMENT = 0.18  # probability from which on the older statement does not hold any more
+MIN_VALUE_SIMILARITY, MIN_SHARED_NAMES = 0.45, 2
 MAX_DISTANCE = 20  # statements of a session between the two
 MAX_ELLIPTIC_WORDS = 2  # specific words of a statement that says nothing without what it replaces
 CHANGE_PATTERN = re.compile(
@@ -28,7 +30,7 @@ STRONG_CHANGE_PATTERN = re.compile(
     r"switch(?:ed|ing)?|replaces?|scratch|correction|we said|i said|after all|revert|is gone|moves? to|goes? up|"
     r"goes? down|swap)\b", re.IGNORECASE,
 )  # fmt: skip
-NUMBER_PATTERN = re.compile(r"\d+(?:[.,:]\d+)*")
+NUMBER_PATTERN = re.compile(r"(?<![\w.])\d[\w:/-]*(?:[.,]\d[\w:/-]*)*")
 NEGATED_PATTERN = re.compile(r"\bnot (?:the |a |in |at |on )?([\w./-]+)")
 BIAS = -7.254
 WEIGHTS = (
@@ -40,15 +42,20 @@ def measure_replacement(
     old: str, new: str, similarity: float, *, is_correction: bool, distance: int | None
 ) -> float:
     """Return the probability that a statement replaces an older one; `distance` counts statements of one session."""
-    import math
-
-    logit = BIAS + sum(
-        weight * value
-        for weight, value in zip(
-            WEIGHTS, compute_features(old, new, similarity, is_correction, distance), strict=True
-        )
-    )
+    features = compute_features(old, new, similarity, is_correction, distance)
+    if _has_other_value(old, new, similarity):
+        return 1.0
+    logit = BIAS + sum(weight * value for weight, value in zip(WEIGHTS, features, strict=True))
     return 1 / (1 + math.exp(-logit))
+
+
+def _has_other_value(old: str, new: str, similarity: float) -> bool:
+    """Return whether a statement gives the same thing another number, and says that this is a change."""
+    numbers, old_numbers = set(NUMBER_PATTERN.findall(new)), set(NUMBER_PATTERN.findall(old))
+    names = [word for word in find_specific_words(new) & find_specific_words(old) if not word.isdigit()]
+    is_same_thing = similarity >= MIN_VALUE_SIMILARITY and len(names) >= MIN_SHARED_NAMES
+    has_others = bool(numbers and old_numbers and not numbers & old_numbers)
+    return is_same_thing and has_others and CHANGE_PATTERN.search(new) is not None
 
 
 def compute_features(
