@@ -24,7 +24,7 @@ from athena.gateway.gateway import Gateway
 from athena.memory.consolidation.edit_hooks import ConsolidationEditHooks
 from athena.memory.graph.edit_hooks import GraphEditHooks
 from athena.memory.ranking import Weights
-from athena.memory.sessions.edit_hooks import LearningEditHooks
+from athena.memory.sessions.learning import LearningEditHooks
 from athena.memory.store import Store
 from athena.operations import CATALOG
 from athena.operations.context import Context

@@ -19,7 +19,8 @@ from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.errors import InvalidInput, NotFound
 from athena.hooks import past_sessions
-from athena.hooks.past_sessions import CLIENT_FOLDERS, ClientName, PastLesson
+from athena.hooks.past_sessions import PastLesson
+from athena.hooks.transcript import CLIENT_FOLDERS, ClientName
 
 LISTED_COUNT = 20
 MAX_LISTED = 10_000
@@ -130,7 +131,12 @@ def edit(memory_id: str, text: str, project: str | None, json_output: bool) -> N
 @project_option
 @json_option
 def never(memory_id: str, about: str | None, everywhere: bool, project: str | None, json_output: bool) -> None:
-    """Forget it, and learn nothing like it from now on. Example: athena learned never 7d49c4b4 --about lunch"""
+    """Forget it, and learn nothing like it from now on.
+
+    Like it: of the same kind, and alike in meaning.
+
+    Example: athena learned never 7d49c4b4 --about lunch
+    """
     rule = invoke_operation("refuse_learned", project, memory_id=memory_id, topic=about, everywhere=everywhere)
     if json_output:
         return output.print_json(rule)
@@ -255,7 +261,7 @@ def _print_preview(past: PastLesson) -> None:
 
 
 def _print_totals(lessons: list[PastLesson], dry_run: bool) -> None:
-    counts = Counter(past.outcome for past in lessons)
+    counts: Counter[str] = Counter(past.outcome for past in lessons)
     kept = sum(len(past.lesson.learned) for past in lessons if past.lesson)
     projects = {past.project for past in lessons if past.lesson and past.lesson.learned}
     things = output.format_count(kept, "thing", "things")

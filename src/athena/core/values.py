@@ -9,7 +9,6 @@ from athena.errors import InvalidInput
 
 MAX_PROJECT_CHARS = 1_000
 Kind = Literal["memory", "event", "task", "entity", "pattern", "skill"]  # each is searched separately
-AnyKind = Kind | Literal["rule"]  # "rule": what learning may not store; no caller searches, changes or names those rows
 Author = Literal["person", "agent", "tool", "document"]  # who said a text
 HOOK_SURFACE = "hook"
 # The hook client runs alone in users' data folders, so it has its own copies; a test compares them.
@@ -31,7 +30,7 @@ class Scope(NamedTuple):
     """A project and a kind of record. Reads see this project and the user's own, and no other."""
 
     project: str
-    kind: AnyKind = "memory"
+    kind: Kind = "memory"
 
     @classmethod
     def from_name(cls, project: object) -> "Scope":
@@ -42,7 +41,7 @@ class Scope(NamedTuple):
             raise InvalidInput(f"project must be a name of 1 to {MAX_PROJECT_CHARS:,} characters")
         return cls(name)
 
-    def with_kind(self, kind: AnyKind) -> "Scope":
+    def with_kind(self, kind: Kind) -> "Scope":
         """Return the same project with another kind."""
         return self._replace(kind=kind)
 

@@ -16,15 +16,11 @@ from athena.core.text import make_storable
 from athena.core.threads import run_in_thread
 from athena.hooks import transcript
 from athena.hooks.events import find_folder, find_project, get_named_folder, read_talk
+from athena.hooks.transcript import CLIENT_FOLDERS, ClientName
 from athena.memory.sessions.learning import get_last_episode_time
 from athena.memory.sessions.values import Lesson
 from athena.operations.context import Context
 
-ClientName = Literal["claude-code", "codex"]
-CLIENT_FOLDERS: dict[ClientName, tuple[str, str, str]] = {  # the client's own variable, its folder, the part with talk
-    "claude-code": ("CLAUDE_CONFIG_DIR", "~/.claude", "projects"),
-    "codex": ("CODEX_HOME", "~/.codex", "sessions"),
-}
 SURFACE = "cli"  # a person asks for it
 MAX_FOLDER_DEPTH = 6
 MAX_HEAD_BYTES = 512 << 10  # of a file, in which its session and folder are looked for

@@ -5,8 +5,13 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+ClientName = Literal["claude-code", "codex"]
+CLIENT_FOLDERS: dict[ClientName, tuple[str, str, str]] = {  # the client's own variable, its folder, the part with talk
+    "claude-code": ("CLAUDE_CONFIG_DIR", "~/.claude", "projects"),
+    "codex": ("CODEX_HOME", "~/.codex", "sessions"),
+}
 MAX_READ_BYTES = 4_000_000  # from the end
 READ_CHUNK_BYTES = 1 << 20
 MAX_MESSAGE_CHARS = 20_000

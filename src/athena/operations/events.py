@@ -8,7 +8,7 @@ from athena.core.values import Author
 from athena.memory import inputs
 from athena.memory.sessions import briefing as briefings
 from athena.memory.sessions import events as recording
-from athena.memory.sessions import learning, prompts
+from athena.memory.sessions import learning, learning_rules, prompts
 from athena.memory.sessions import timeline as sessions_timeline
 from athena.memory.sessions.learning import LearnedItem
 from athena.memory.sessions.learning_rules import LearningRule
@@ -398,7 +398,7 @@ async def list_learning_rules(
 
     >>> events.list_learning_rules()
     """
-    return await learning.list_rules(ctx.store, ctx.scope, with_dropped=with_dropped)
+    return await learning_rules.list_rules(ctx.store, ctx.scope, with_dropped=with_dropped)
 
 
 @operation(

@@ -195,9 +195,12 @@ def test_only_people_review(isolated: App, surface: str) -> None:
         "list_learning_rules": {},
         "remove_learning_rule": {"number": rule["number"]},
     }
+    refused = []
     for name, arguments in calls.items():
         with pytest.raises(Denied):
             run_sync(invoke(isolated.catalog, name, arguments, context))
+        refused.append(name)
+    assert refused == list(calls)
 
 
 def test_model_reaches_no_rule_by_other_means(isolated: App) -> None:
@@ -310,7 +313,8 @@ def read_examples(half: str) -> list[tuple[str, str, list[str], list[str]]]:
         if role == "rule":
             examples.append((kind, text, [], []))
         else:
-            examples[-1][2 if role == "like" else 3].append(text)
+            _, _, likes, unlikes = examples[-1]
+            (likes if role == "like" else unlikes).append(text)
     return examples
 
 

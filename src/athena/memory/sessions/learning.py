@@ -11,12 +11,13 @@ from athena.core.values import Call, Page, Scope
 from athena.errors import InvalidInput, NotFound
 from athena.memory import history_rows, inputs, link_rows, rows, write
 from athena.memory.edit import forget_rows, update_memory
+from athena.memory.edit_hooks import EditHooks
 from athena.memory.lookup import Ref, locate
 from athena.memory.prepare import prepare_memory
 from athena.memory.rows import QUOTED_BEFORE_RELATION, MemoryRow
 from athena.memory.sessions import learning_rows
 from athena.memory.sessions.events import clean_session_id
-from athena.memory.sessions.learning_rows import AUTO_TAG
+from athena.memory.sessions.learning_rows import AUTO_TAG, EXAMPLE_KEY, RULE_KIND
 from athena.memory.sessions.learning_rules import LearningRule, Mode, list_rules, save_rule
 from athena.memory.sessions.values import IDLE_KEY, IDLE_TEXT, MAX_DECIDED_CHARS
 from athena.memory.sessions.voice import shorten_text
@@ -176,11 +177,23 @@ async def _clean_episodes(store: Store, tx: Transaction, scope: Scope, row: Memo
         await link_rows.insert_link(tx, episode.scope, episode.memory.id, row.memory.id, QUOTED_BEFORE_RELATION, now)
 
 
+class LearningEditHooks(EditHooks):
+    """Purge a memory together with the rules that a person made of it."""
+
+    async def list_dependent_ids(self, tx: Transaction, row: MemoryRow) -> list[int]:
+        """Return the rules whose example is this memory: they repeat its text.
+
+        A purge of all that was forgotten does not ask: a rule holds until a person removes it.
+        """
+        rules = await learning_rows.list_rule_memories(tx, Scope(row.memory.project), include_deleted=True)
+        return [rule.id for rule in rules if rule.metadata.get(EXAMPLE_KEY) == row.memory.id]
+
+
 async def remove_rule(store: Store, number: int, call: Call) -> int:
     """Remove a rule of the project or of the user; `undo` brings it back."""
 
     async def find_rule(tx: Transaction) -> list[MemoryRow]:
-        visible = await scopes.fetch_visible_ids(tx, call.scope.with_kind("rule"))
+        visible = await scopes.fetch_visible_ids(tx, call.scope.with_kind(RULE_KIND))
         matches = [row for row in await rows.find_rows_by_id(tx, visible, number) if row.deleted is None]
         if not matches:
             raise NotFound(f"there is no rule {number}", hint="athena learned rules lists them")

@@ -1,6 +1,6 @@
 """SQL of what sessions taught: the memories, the rules of what may not be stored, and which of them were announced."""
 
-from athena.core.values import Scope
+from athena.core.values import Kind, Scope
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, join_ids, memory_from_row
 from athena.memory.values import Memory
 from athena.storage import privacy, scopes
@@ -8,6 +8,7 @@ from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
 
 AUTO_TAG = "auto"  # marks memories that Athena stored without a request
+RULE_KIND: Kind = "rule"  # type: ignore[assignment]  # callers can name the kinds of the type, and these rows not
 EXAMPLE_KEY = "memory"  # of a rule's metadata: the id of the memory that it was made of
 NOTICE_COUNTER_PREFIX = "announced "  # before a scope's id: a row of `counters` with the last memory that was announced
 
@@ -44,7 +45,7 @@ async def count_learned_memories(tx: Transaction, scope_id: int, after: int, sin
 
 async def list_rule_memories(tx: Transaction, scope: Scope, *, include_deleted: bool = False) -> list[Memory]:
     """Return the rows of what learning may not store, of the project and of the user, the oldest first."""
-    scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("rule"))
+    scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind(RULE_KIND))
     if not scope_ids:
         return []
     live_condition = "" if include_deleted else "AND m.deleted IS NULL"

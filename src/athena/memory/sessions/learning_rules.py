@@ -20,7 +20,7 @@ from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.prepare import prepare_memory
 from athena.memory.rows import QUOTES_RELATION, MemoryRow
 from athena.memory.sessions import learning_rows
-from athena.memory.sessions.learning_rows import EXAMPLE_KEY
+from athena.memory.sessions.learning_rows import EXAMPLE_KEY, RULE_KIND
 from athena.memory.sessions.select import extract_words, find_specific_words, measure_overlap
 from athena.memory.sessions.values import Candidate
 from athena.memory.store import Store
@@ -82,7 +82,7 @@ async def save_rule(
     facts |= {} if topic is None else {TOPIC_KEY: topic}
     draft = Draft(row.memory.content, (), kind, facts, author="person")
     prepared = prepare_memory(draft, now)
-    scope_id = await scopes.ensure_scope(tx, scope.with_kind("rule"))
+    scope_id = await scopes.ensure_scope(tx, scope.with_kind(RULE_KIND))
     known = await rows.find_rows_by_digest(tx, scope_id, prepared.digest)
     if not known:
         rule_id = await write.insert_memory(store, tx, scope_id, prepared, now)
