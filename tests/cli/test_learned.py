@@ -11,6 +11,7 @@ import pytest
 
 from athena import api
 from athena.app.compose import App
+from athena.app.settings import HookRules
 from athena.cli.commands import athena
 from athena.core.threads import run_sync
 from athena.hooks import past_sessions
@@ -265,5 +266,5 @@ def test_transcripts_are_read_at_both_ends(transcripts: Transcripts, isolated: A
     transcripts.write_codex("long", shop, QUEUE, *[filler] * 400, CHARGES)
     [session] = find_past_sessions([str(transcripts.codex_folder)], ["codex"])
     assert (session.session_id, session.folder, session.ended) == ("long", shop, NOON + 401)
-    rules = past_sessions.HookRules()
+    rules = HookRules()
     assert run_sync(past_sessions.learn_past_session(isolated, session, rules)).outcome == "learned"

@@ -6,7 +6,7 @@ such rows, and no operation of a program or a model changes them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import compress
 from typing import TYPE_CHECKING, Literal
 
@@ -38,6 +38,7 @@ MIN_LIKE_SIMILARITY = 0.55  # cosine of the bundled model
 MIN_LIKE_SHARED_WORDS = 0.6  # of the rule's specific words, where the model does not run
 MIN_SAME_OVERLAP = 0.6  # of the words of both
 MAX_CACHED_VECTORS = 500
+MAX_CACHED_TEXTS = 2_000
 REFUSED_ACTION = "refused"  # in the history of a rule
 TOPIC_KEY, MODE_KEY = "topic", "mode"  # of a rule's metadata
 Mode = Literal["same", "like"]  # refuse this very statement, or every statement like it
@@ -121,12 +122,19 @@ def _refuses_words(rule: LearningRule, candidate: Candidate) -> bool:
 
 def is_same_statement(text: str, other: str) -> bool:
     """Return whether two texts state the same: the same words, or nearly, with the same values, names and negation."""
-    if {*tokenize(text)} == {*tokenize(other)}:
+    (all_words, words), (other_all_words, other_words) = _get_words(text), _get_words(other)
+    if all_words == other_all_words:
         return True
-    if measure_overlap(extract_words(text), extract_words(other)) < MIN_SAME_OVERLAP:
+    if measure_overlap(words, other_words) < MIN_SAME_OVERLAP:
         return False
-    words, other_words = find_specific_words(text), find_specific_words(other)
-    return not (words - other_words and other_words - words) and are_consistent(text, other)
+    specific, other_specific = find_specific_words(text), find_specific_words(other)
+    return not (specific - other_specific and other_specific - specific) and are_consistent(text, other)
+
+
+@lru_cache(maxsize=MAX_CACHED_TEXTS)
+def _get_words(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return all words of a text, and those by which `measure_overlap` compares."""
+    return frozenset(tokenize(text)), extract_words(text)
 
 
 async def _remove_alike(
