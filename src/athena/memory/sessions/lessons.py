@@ -19,6 +19,8 @@ from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
 from athena.memory.sessions import events, extract, rows, statements, supersede
+from athena.memory.sessions.learning_rows import AUTO_TAG
+from athena.memory.sessions.learning_rules import remove_refused
 from athena.memory.sessions.select import (
     extract_words,
     find_specific_words,
@@ -28,6 +30,7 @@ from athena.memory.sessions.select import (
 from athena.memory.sessions.values import (
     FAILURE_OUTCOMES,
     IDLE_KEY,
+    IDLE_TEXT,
     OUTCOME_KEY,
     Candidate,
     Learned,
@@ -40,7 +43,6 @@ from athena.memory.values import Draft, Hit
 from athena.storage.database import Database, Transaction
 from athena.storage.privacy import PrivateReads, WatchedDatabase
 
-AUTO_TAG = "auto"  # marks memories that Athena stored without a request
 IMPORTANCE_BY_ROLE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
 KNOWN_OVERLAP = 0.6  # of the words of both texts
 KNOWN_COVERAGE = 0.85  # of the candidate's words
@@ -61,39 +63,56 @@ WORK_KINDS = (
     ("commit", re.compile(r"\bgit\b.*\bcommit\b")),
     ("build", re.compile(r"\b(build|make|cmake|compile|bundle|webpack|tsc|gradle|mvn)\b")),
 )
-IDLE_TEXT = "nothing was done"
 
 
 async def learn_from_session(
-    store: Store, session: str, messages: Sequence[Utterance], summary: str | None, call: Call, keep: bool = True
+    store: Store,
+    session: str,
+    messages: Sequence[Utterance],
+    summary: str | None,
+    call: Call,
+    keep: bool = True,
+    dry_run: bool = False,
 ) -> Lesson:
-    """Record an episode for the session and store what was decided in it; without `keep`, only the episode."""
+    """Store what was decided in a session, then its episode; without `keep`, only the episode."""
     summary = extract.strip_summary_tags(summary or "").strip() or None
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
-    candidates = await run_in_thread(_find_candidates, store, texts) if keep else []
-    episode_call = _derive_call(call, "episode")
-    episode = await _record_episode(store, session, messages, summary, candidates, episode_call)
+    proposed = await run_in_thread(_find_candidates, store, texts) if keep else []
+    requested = [candidate for candidate in proposed if candidate.is_request]
+    candidates = requested + await remove_refused(
+        store, call.scope, [candidate for candidate in proposed if not candidate.is_request]
+    )
+    candidates.sort(key=proposed.index)
     fresh: list[Candidate] = []
     replaced: list[list[int]] = []  # for each fresh one, the memories that it replaces
+    restored: list[int] = []
     for candidate in candidates:
         relation = await _relate_to_memories(store, candidate, call)
         if relation.known is not None:
-            await store.database.write(partial(rows.restore_statement, call.scope, relation.known, store.clock()))
+            restored.append(relation.known)
             continue
         if relation.replaced:
             candidate = supersede.add_replaced(candidate, relation.replaced[0].content)
         fresh.append(candidate)
         replaced.append([hit.id for hit in relation.replaced])
-    if not fresh:
-        return Lesson(episode, (), len(candidates))
+    known, refused = len(candidates) - len(fresh), len(proposed) - len(candidates)
     drafts = [_create_candidate_draft(candidate, session) for candidate in fresh]
+    if dry_run:
+        return Lesson(None, tuple(_to_learned(0, "", draft, "new") for draft in drafts), known, refused)
     memories_call = _derive_call(call, hash_text("\n".join(draft.content for draft in drafts)))
-    stored = await remember(store, drafts, memories_call, read_first=False)
+    stored = await remember(store, drafts, memories_call, read_first=False) if drafts else []
     links = [(old, memory.id) for memory, old_ids in zip(stored, replaced, strict=True) for old in old_ids]
-    if links:
-        await store.database.write(partial(rows.record_replacements, call.scope, links, store.clock()))
-    learned = tuple(Learned(m.id, m.hash, m.content, m.memory_type, m.outcome) for m in stored)
-    return Lesson(episode, learned, len(candidates) - len(fresh))
+    if links or restored:
+        await store.database.write(partial(rows.record_changes, call.scope, links, restored, store.clock()))
+    learned = tuple(_to_learned(m.id, m.hash, Draft.from_memory(m), m.outcome) for m in stored)
+    # last: a session with an episode has been learned from
+    episode = await _record_episode(store, session, messages, summary, candidates, _derive_call(call, "episode"))
+    return Lesson(episode, learned, known, refused)
+
+
+def _to_learned(memory_id: int, short_hash: str, draft: Draft, outcome: str) -> Learned:
+    evidence = (draft.metadata.get(key) for key in ("role", "turn", "confidence"))
+    return Learned(memory_id, short_hash, draft.content, draft.memory_type, outcome, *evidence)
 
 
 def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candidate]:
@@ -101,7 +120,9 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candid
     model = _get_model(store)
     found = statements.find_statements(messages, model)
     by_users = [
-        Candidate(one.text, one.memory_type, one.role, one.turn, one.confidence, one.kind == "correction")
+        Candidate(
+            one.text, one.memory_type, one.role, one.turn, one.confidence, one.kind == "correction", one.is_request
+        )
         for one in found.statements
     ]
     by_users = supersede.settle_changes(by_users, model)

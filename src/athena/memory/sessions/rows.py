@@ -287,24 +287,24 @@ def _build_session_condition(session: str | None) -> tuple[str, dict[str, str]]:
     return ("", {}) if session is None else ("AND session = :session", {"session": session})
 
 
-async def record_replacements(scope: Scope, links: Sequence[tuple[int, int]], at: float, tx: Transaction) -> None:
-    """Link memories to the newer ones that replace them; both stay, and only the newer is briefed."""
+async def record_changes(
+    scope: Scope, links: Sequence[tuple[int, int]], restored: Sequence[int], at: float, tx: Transaction
+) -> None:
+    """Link memories to those that replace them: all stay, and only the last is briefed.
+
+    A memory that was replaced and is said again (`restored`) replaces in turn those that replaced it.
+    """
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
+    for memory_id, newer in (await topic_rows.fetch_contradictions(tx, scope_ids, list(restored))).items():
+        scope_id = await _fetch_scope_id(tx, scope_ids, memory_id)
+        for other in newer:
+            await link_rows.delete_link(tx, scope_id, memory_id, other, memory_rows.CONTRADICTED_BY)
+            await link_rows.insert_link(tx, scope_id, other, memory_id, memory_rows.CONTRADICTED_BY, at)
     memories = await memory_rows.fetch_memories(tx, scope_ids, {memory_id for link in links for memory_id in link})
     for old, new in links:
         if old in memories and new in memories and old != new:
             scope_id = await _fetch_scope_id(tx, scope_ids, new)
             await link_rows.insert_link(tx, scope_id, old, new, memory_rows.CONTRADICTED_BY, at)
-
-
-async def restore_statement(scope: Scope, memory_id: int, at: float, tx: Transaction) -> None:
-    """Let a memory hold again that was replaced and is said again: those that replaced it are replaced by it."""
-    scope_ids = await scopes.fetch_visible_ids(tx, scope)
-    newer = (await topic_rows.fetch_contradictions(tx, scope_ids, [memory_id])).get(memory_id, [])
-    for other in newer:
-        scope_id = await _fetch_scope_id(tx, scope_ids, memory_id)
-        await link_rows.delete_link(tx, scope_id, memory_id, other, memory_rows.CONTRADICTED_BY)
-        await link_rows.insert_link(tx, scope_id, other, memory_id, memory_rows.CONTRADICTED_BY, at)
 
 
 async def _fetch_scope_id(tx: Transaction, scope_ids: list[int], memory_id: int) -> int:

@@ -48,7 +48,9 @@ NOT_REMEMBER_PATTERN = re.compile(
     r"(?:do you|don'?t you|can you|can'?t|cannot|i|we|i don'?t|never|not|to|if|as far as) remember\b|"
     r"remember (?:when|how|me|last|the time|to)\b|\bnote (?:to self|taken)\b|release note", re.IGNORECASE,
 )  # fmt: skip
-_THAT = r"(?:that|this|it|these|those|any of (?:this|that|it)|what i|the (?:last|previous|number|pin|code|password|key))"
+_THAT = (
+    r"(?:that|this|it|these|those|any of (?:this|that|it)|what i|the (?:last|previous|number|pin|code|password|key))"
+)
 # the turn is not for the memory
 UNRECORDED_PATTERN = re.compile(
     rf"\b(?:don'?t|do not|never|no need to|nothing to|please not) (?:ever |actually |even )?(?:keep|store|save|remember|"
@@ -91,11 +93,10 @@ DEPENDENT_PATTERN = re.compile(
     r"(?:because|cos|cuz|since|which|so that|not|as|when|if|until|unless|except|otherwise|instead|that|who|where|while|or"
     r"|and|but|then|so|though|tho|with|without|for|in|on|at|to|from|by|per|only|max|min|also)\b", re.IGNORECASE,
 )  # fmt: skip
-PRONOUN_PATTERN = re.compile(
-    r"(?:it|its|it's|they|they're|this|that|that's|these|those|he|she|them)\b", re.IGNORECASE
-)
+PRONOUN_PATTERN = re.compile(r"(?:it|its|it's|they|they're|this|that|that's|these|those|he|she|them)\b", re.IGNORECASE)
 VAGUE_START_PATTERN = re.compile(
-    r"(?:not|because|which|that|then|except|otherwise|instead|just so|few facts|you|there'?s no|there is no|here'?s|i know|i always|comes?|goes|leave|they'?re|we'?re)\b", re.IGNORECASE
+    r"(?:not|because|which|that|then|except|otherwise|instead|just so|few facts|you|there'?s no|there is no|here'?s|i know|i always|comes?|goes|leave|they'?re|we'?re)\b",
+    re.IGNORECASE,
 )
 SUBJECT_PATTERN = re.compile(
     r"(?:the|our|my) (?:[\w/.-]+ ){1,3}?(?=(?:is|are|was|has|have|runs?|lives?|uses?|goes|go|must|may|can|needs?|stays?|"
@@ -118,6 +119,7 @@ class Statement(NamedTuple):
     role: str  # user, or assistant for a proposal that the user accepted
     turn: int  # number of the user's turn, from 1
     confidence: float
+    is_request: bool = False  # "remember that"
 
     @property
     def memory_type(self) -> str:
@@ -297,7 +299,11 @@ def _resolve_pronoun(content: str, before: str) -> str:
     subject = SUBJECT_PATTERN.match(clean_statement(sentences[-1])) if sentences else None
     match = re.match(r"(?:it|they|this|that)(?='s|\s)", content, re.IGNORECASE)
     if subject and match:
-        rest = content[match.end() :].replace("'s ", " is ", 1) if content[match.end() :].startswith("'s") else content[match.end() :]
+        rest = (
+            content[match.end() :].replace("'s ", " is ", 1)
+            if content[match.end() :].startswith("'s")
+            else content[match.end() :]
+        )
         return f"{subject[0].strip()[:1].upper()}{subject[0].strip()[1:]}{rest}"
     return content
 
@@ -329,12 +335,10 @@ def _read_requests(text: str, fragments: Sequence[Fragment], turn: int) -> Itera
             before = [other for other in fragments if other.sentence == fragment.sentence - 1]
             content = clean_statement(text[before[0].start : before[-1].end]) if before else ""
         if is_storable(content):
-            yield Statement(content, "fact", "user", turn, 1.0)
+            yield Statement(content, "fact", "user", turn, 1.0, is_request=True)
 
 
-def _accept_proposal(
-    text: str, answer: str, turn: int, predictions: Sequence[Prediction]
-) -> Statement | None:
+def _accept_proposal(text: str, answer: str, turn: int, predictions: Sequence[Prediction]) -> Statement | None:
     """Return the agent's proposal that a turn accepts with "yes, do that"."""
     first = next(iter(SENTENCE_PATTERN.findall(text)), "").strip()
     if not first or not ACCEPT_PATTERN.fullmatch(first) or not predictions or predictions[0].kind == "question":

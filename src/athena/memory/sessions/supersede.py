@@ -38,9 +38,7 @@ WEIGHTS = (
 )  # fmt: skip
 
 
-def measure_replacement(
-    old: str, new: str, similarity: float, *, is_correction: bool, distance: int | None
-) -> float:
+def measure_replacement(old: str, new: str, similarity: float, *, is_correction: bool, distance: int | None) -> float:
     """Return the probability that a statement replaces an older one; `distance` counts statements of one session."""
     features = compute_features(old, new, similarity, is_correction, distance)
     if _has_other_value(old, new, similarity):
