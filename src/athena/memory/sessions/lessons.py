@@ -52,11 +52,24 @@ MAX_WORK_EVENTS = 500
 MAX_COMPARED_HITS, MAX_KNOWN_HITS, MAX_REPLACED = 8, 3, 2
 MAX_LISTED_FILES = 4
 MAX_ENDING_MESSAGES, MAX_ANSWER_CHARS = 60, 1_500
+LAST_ANSWERS = 3  # that are told whole but for courtesies
 FAILURE_PATTERN = re.compile(
-    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|red|broken|cannot|can't|doesn't|crash\w*|overflow\w*|timed? ?out|no such)\b",
+    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|red|broken|missing|cannot|can't|doesn't|crash\w*|overflow\w*|timed? ?out|no such)\b",
     re.IGNORECASE,
 )
 MAX_NEXT_STEPS = 2
+MAX_OBJECTION_CHARS = 200
+OBJECTION_PATTERN = re.compile(
+    r"(?:(?:hm+|uh+|oh|er|ah|well|sorry|but|and|ok(?:ay)?|god|um)[,. ]+)*(?:no|nope|nah|not|wrong|i said|we said|don'?t|do not|wait|"
+    r"stop|never|why|that'?s (?:not|wrong)|please (?:not|don'?t)|undo|revert|actually|correction|change it|again)\b",
+    re.IGNORECASE,
+)
+NEGATION_PATTERN = re.compile(
+    r"\b(?:no|not|never|wrong|don'?t|doesn'?t|isn'?t|didn'?t|instead|rather|hate|gone|remove|drop|without)\b",
+    re.IGNORECASE,
+)
+COMMIT_PATTERN = re.compile(r"\bgit\b.*\bcommit\b.*?\s-\w*m\s*([\"'])(.+?)\1", re.DOTALL)
+MAX_COMMIT_CHARS, MAX_LISTED_COMMITS = 80, 2
 WORK_EVENT_TYPES = ("command", "edit", "tool")
 WORK_KINDS = (
     ("test run", re.compile(r"\b(pytest|jest|vitest|mocha|tox|nox|ctest|rspec|phpunit|unittest|check|tests?)\b")),
@@ -91,11 +104,13 @@ async def learn_from_session(
         if relation.known is not None:
             restored.append(relation.known)
             continue
+        if candidate.is_weak and not (relation.replaced or candidate.replaced):
+            continue
         if relation.replaced:
             candidate = supersede.add_replaced(candidate, relation.replaced[0].content)
         fresh.append(candidate)
         replaced.append([hit.id for hit in relation.replaced])
-    known, refused = len(candidates) - len(fresh), len(proposed) - len(candidates)
+    known, refused = len(restored), len(proposed) - len(candidates)
     drafts = [_create_candidate_draft(candidate, session) for candidate in fresh]
     if dry_run:
         return Lesson(None, tuple(_to_learned(0, "", draft, "new") for draft in drafts), known, refused)
@@ -121,7 +136,14 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candid
     found = statements.find_statements(messages, model)
     by_users = [
         Candidate(
-            one.text, one.memory_type, one.role, one.turn, one.confidence, one.kind == "correction", one.is_request
+            one.text,
+            one.memory_type,
+            one.role,
+            one.turn,
+            one.confidence,
+            one.kind == "correction",
+            one.is_request,
+            one.is_weak,
         )
         for one in found.statements
     ]
@@ -187,11 +209,13 @@ def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> st
     """
     prompts = [message.text for message in messages if message.role == "user"]
     rest = [extract.remove_echoes(prompt, statements) for prompt in prompts]  # statements may be repeated
-    answers = [message.text for message in messages[-MAX_ENDING_MESSAGES:] if message.role == "assistant"]
-    text = extract.clean_answer("\n".join(answer[:MAX_ANSWER_CHARS] for answer in answers), rest)
+    answers = [answer[:MAX_ANSWER_CHARS] for answer in _list_uncorrected(messages[-MAX_ENDING_MESSAGES:])]
+    earlier, last = answers[:-LAST_ANSWERS], answers[-LAST_ANSWERS:]
+    sentences = extract.find_results(extract.clean_answer("\n".join(earlier), rest))
+    sentences += extract.find_closing(extract.clean_answer("\n".join(last), rest))
     results: list[str] = []
     chars_left = MAX_ENDED_CHARS
-    for sentence in reversed(extract.find_results(text)):
+    for sentence in reversed(sentences):
         if FAILURE_PATTERN.search(sentence) and results:
             continue
         chars_left -= len(sentence) + 1
@@ -199,6 +223,24 @@ def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> st
             break
         results.insert(0, shorten_text(sentence, MAX_ENDED_CHARS))
     return " ".join(results)
+
+
+def _list_uncorrected(messages: Sequence[Utterance]) -> list[str]:
+    """Return the answers that the user did not object to."""
+    following = [*messages[1:], Utterance("assistant", "")]
+    return [
+        message.text
+        for message, after in zip(messages, following, strict=True)
+        if message.role == "assistant" and not (after.role == "user" and _objects(after.text, message.text))
+    ]
+
+
+def _objects(prompt: str, answer: str) -> bool:
+    """Return whether a prompt says that the answer before it was wrong."""
+    if OBJECTION_PATTERN.match(prompt.strip()):
+        return True
+    shared = find_specific_words(prompt[:MAX_OBJECTION_CHARS]) & find_specific_words(answer)
+    return bool(shared) and NEGATION_PATTERN.search(prompt[:MAX_OBJECTION_CHARS]) is not None
 
 
 def _find_gist(summary: str) -> str:
@@ -212,6 +254,7 @@ async def _describe_work(scope: Scope, session: str, tx: Transaction) -> str:
     paths: dict[str, None] = {}
     counts: Counter[str] = Counter()
     failures: Counter[str] = Counter()
+    commits: dict[str, None] = {}
     for event in await rows.list_work_events(tx, scope.with_kind("event"), session, WORK_EVENT_TYPES, MAX_WORK_EVENTS):
         if event.memory_type == "edit":
             paths[event.content.partition(" ")[2]] = None
@@ -219,12 +262,15 @@ async def _describe_work(scope: Scope, session: str, tx: Transaction) -> str:
             kind = next((name for name, pattern in WORK_KINDS if pattern.search(event.content)), "command")
             counts[kind] += 1
             failures[kind] += event.metadata.get(OUTCOME_KEY) in FAILURE_OUTCOMES
+            if subject := COMMIT_PATTERN.search(event.content):
+                commits[shorten_text(subject[2], MAX_COMMIT_CHARS)] = None
         else:
             counts["tool call"] += 1
     parts = [_list_names([path for path in paths if path])] if any(paths) else []
     for kind, count in counts.items():
         failed = f", {failures[kind]} failed" if failures[kind] else ""
         parts.append(f"{count} {kind}{'s' if count > 1 else ''}{failed}")
+    parts += [f"committed {', '.join(list(commits)[-MAX_LISTED_COMMITS:])}"] if commits else []
     return f"Work: {'; '.join(parts)}." if parts else ""
 
 

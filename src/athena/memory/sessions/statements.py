@@ -19,7 +19,8 @@ from athena.memory.sessions.values import Utterance
 if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
-MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.5, 0.2  # probability of a fragment, and of one that continues a kept one
+MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.42, 0.2  # probability of a fragment, and of one that continues a kept one
+MIN_WEAK_KEEP = 0.05  # of a sentence that may change what is known
 MIN_BEGIN = 0.9
 MIN_VAGUE_KEEP = 0.8  # for a statement that begins with a pronoun
 MIN_WORDS, MAX_WORDS, MAX_STATEMENT_CHARS = 3, 60, 400
@@ -75,6 +76,11 @@ OPINION_PATTERN = re.compile(
     r"suggest(?:s|ed)|is convinced|claim(?:s|ed)|reckons?|guess(?:es|ed)|swears?|wonders?|would (?:like|prefer|love))\b",
     re.IGNORECASE,
 )
+CHANGED_VALUE_PATTERN = re.compile(
+    r"\b(?:now|again|after all|make it|it is|it'?s going to be|instead|back to|changed?|moved?|from now on|let'?s say|lets say|"
+    r"not|no longer|new|goes (?:up|down)|bump(?:ed)?|raise[ds]?|lower(?:ed)?|switch(?:ed)?)\b",
+    re.IGNORECASE,
+)
 BARE_PRONOUN_PATTERN = re.compile(r"(?:it|that|this|please|ok|for me|always)?\W*(?:,|\.|!|$)", re.IGNORECASE)
 TOPIC_PATTERN = re.compile(r"\b(?:about|regarding|with|on)\s+(.+)$", re.IGNORECASE)
 ACCEPT_PATTERN = re.compile(
@@ -99,8 +105,9 @@ VAGUE_START_PATTERN = re.compile(
     re.IGNORECASE,
 )
 SUBJECT_PATTERN = re.compile(
-    r"(?:the|our|my) (?:[\w/.-]+ ){1,3}?(?=(?:is|are|was|has|have|runs?|lives?|uses?|goes|go|must|may|can|needs?|stays?|"
-    r"sits?|sends?|writes?|reads?|returns?|comes?|listens?)\b)",
+    r"(?!it\b|this\b|that\b|there\b|we\b|i\b|you\b)(?:(?:the|our|my) )?(?:[\w/.-]+ ){1,3}?(?=(?:is|are|was|has|have|runs?|"
+    r"lives?|uses?|goes|go|must|may|can|needs?|stays?|sits?|sends?|writes?|reads?|returns?|comes?|listens?|moved|moves|"
+    r"changed|changes|got|gets)\b)",
     re.IGNORECASE,
 )
 QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
@@ -120,6 +127,7 @@ class Statement(NamedTuple):
     turn: int  # number of the user's turn, from 1
     confidence: float
     is_request: bool = False  # "remember that"
+    is_weak: bool = False  # worth keeping only if it changes what is known
 
     @property
     def memory_type(self) -> str:
@@ -174,13 +182,30 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM") -> tuple[list
     statements = [
         statement
         for span in spans
-        if fragments[span[0]].start >= retracted
+        if fragments[span[-1]].end > retracted
         and (statement := _create_statement(text, fragments, predictions, span, answer, turn))
     ]
     statements += _read_requests(text, fragments, turn)
+    used = {fragments[i].sentence for span in spans for i in span}
+    statements += _find_weak(text, fragments, predictions, used, turn)
     if not statements and not commands and (accepted := _accept_proposal(text, answer, turn, predictions)):
         statements.append(accepted)
     return _drop_repeated(statements), commands
+
+
+def _find_weak(
+    text: str, fragments: Sequence[Fragment], predictions: Sequence[Prediction], used: set[int], turn: int
+) -> Iterator[Statement]:
+    """Yield sentences that give a new value: "so 0.11 it is", "store page Jan 27 now"."""
+    for sentence in sorted({fragment.sentence for fragment in fragments} - used):
+        members = [i for i, fragment in enumerate(fragments) if fragment.sentence == sentence]
+        best = max(predictions[i].keep for i in members)
+        content = clean_statement(text[fragments[members[0]].start : fragments[members[-1]].end])
+        has_change = CHANGED_VALUE_PATTERN.search(content) and any(map(str.isdigit, content))
+        if best < MIN_WEAK_KEEP or not has_change or any(fragments[i].is_block for i in members):
+            continue
+        if is_storable(content) and not HYPOTHESIS_PATTERN.match(content):
+            yield Statement(content, "decision", "user", turn, round(best, 2), is_weak=True)
 
 
 def _find_sentence_end(text: str, fragments: Sequence[Fragment], position: int) -> int:

@@ -100,7 +100,7 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
     for new in range(1, len(candidates)):
         best, best_chance = None, MIN_REPLACEMENT
         for old in range(max(0, new - MAX_DISTANCE), new):
-            if settled[old] is None or candidates[new].role != "user":
+            if settled[old] is None or candidates[old].is_weak or candidates[new].role != "user":
                 continue
             similarity = float(vectors[old] @ vectors[new])
             chance = measure_replacement(

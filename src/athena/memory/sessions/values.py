@@ -158,6 +158,7 @@ class Candidate(NamedTuple):
     confidence: float | None = None  # probability that it is worth keeping
     is_correction: bool = False
     is_request: bool = False  # the person asked to remember it
+    is_weak: bool = False  # worth keeping only if it replaces something
     replaced: str | None = None  # what the same person said before and does not hold any more
 
 
