@@ -144,6 +144,7 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candid
             one.kind == "correction",
             one.is_request,
             one.is_weak,
+            one.context,
         )
         for one in found.statements
     ]
@@ -290,6 +291,11 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
     """Find the memory that says the same, or those that do not hold any more."""
     text = redaction.redact(candidate.text).text
     hits = list(await recall_without_use(store, call.scope, text, MAX_COMPARED_HITS))
+    if candidate.context and candidate.role == "user":
+        question = redaction.redact(candidate.context).text
+        known_ids = {hit.id for hit in hits}
+        more = await recall_without_use(store, call.scope, question, MAX_COMPARED_HITS)
+        hits += [hit for hit in more if hit.id not in known_ids]
     if candidate.role == "user":  # what only others said is new from a person
         hits = [hit for hit in hits if hit.author == "person"]
     for hit in hits[:MAX_KNOWN_HITS]:
@@ -303,17 +309,7 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
 
 
 def _find_replaced(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> list[Hit]:
-    vectors: Any = _get_model(store).embed([candidate.text, *(hit.content for hit in hits)])
-    chances = [
-        supersede.measure_replacement(
-            hit.content,
-            candidate.text,
-            float(vector @ vectors[0]),
-            is_correction=candidate.is_correction,
-            distance=None,
-        )
-        for hit, vector in zip(hits, vectors[1:], strict=True)
-    ]
+    chances = supersede.compare_statements(candidate, [hit.content for hit in hits], _get_model(store))
     return [
         hit
         for hit, chance in zip(hits, chances, strict=True)

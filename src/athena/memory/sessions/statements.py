@@ -128,6 +128,7 @@ class Statement(NamedTuple):
     confidence: float
     is_request: bool = False  # "remember that"
     is_weak: bool = False  # worth keeping only if it changes what is known
+    context: str = ""  # the sentence before it and its own
 
     @property
     def memory_type(self) -> str:
@@ -205,7 +206,8 @@ def _find_weak(
         if best < MIN_WEAK_KEEP or not has_change or any(fragments[i].is_block for i in members):
             continue
         if is_storable(content) and not HYPOTHESIS_PATTERN.match(content):
-            yield Statement(content, "decision", "user", turn, round(best, 2), is_weak=True)
+            context = _get_context(text, fragments, members[0], members[-1])
+            yield Statement(content, "decision", "user", turn, round(best, 2), is_weak=True, context=context)
 
 
 def _find_sentence_end(text: str, fragments: Sequence[Fragment], position: int) -> int:
@@ -275,8 +277,16 @@ def _create_statement(
         if content and _is_vague(content, best.keep):
             return None
         if content and is_storable(content):
-            return Statement(content, kind, "user", turn, round(best.keep, 2))
+            context = _get_context(text, fragments, part[0], part[-1])
+            return Statement(content, kind, "user", turn, round(best.keep, 2), context=context)
     return None
+
+
+def _get_context(text: str, fragments: Sequence[Fragment], first: int, last: int) -> str:
+    """Return the sentences of some fragments and the one before, which may name what "it" is."""
+    sentence = fragments[first].sentence
+    start = min(fragment.start for fragment in fragments if fragment.sentence in (sentence - 1, sentence))
+    return text[start : fragments[last].end][-MAX_STATEMENT_CHARS:]
 
 
 def _is_vague(content: str, keep: float) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
 MIN_REPLACEMENT = 0.18  # probability from which on the older statement does not hold any more
-MIN_VALUE_SIMILARITY, MIN_SHARED_NAMES = 0.45, 2
+MIN_VALUE_SIMILARITY, MIN_NAMED_VALUE_SIMILARITY = 0.45, 0.35
 MAX_DISTANCE = 20  # statements of a session between the two
 MAX_ELLIPTIC_WORDS = 2  # specific words of a statement that says nothing without what it replaces
 CHANGE_PATTERN = re.compile(
@@ -31,6 +31,8 @@ STRONG_CHANGE_PATTERN = re.compile(
     r"goes? down|swap)\b", re.IGNORECASE,
 )  # fmt: skip
 NUMBER_PATTERN = re.compile(r"(?<![\w.])\d[\w:/-]*(?:[.,]\d[\w:/-]*)*")
+REPEATED_PATTERN = re.compile(r"\b(?:i|we) (?:already )?(?:said|told you|wrote)\b", re.IGNORECASE)
+PRONOUN_PATTERN = re.compile(r"(?:it|they|this|that|these|those|we move)\b", re.IGNORECASE)
 NEGATED_PATTERN = re.compile(r"\bnot (?:the |a |in |at |on )?([\w./-]+)")
 BIAS = -7.254
 WEIGHTS = (
@@ -48,12 +50,28 @@ def measure_replacement(old: str, new: str, similarity: float, *, is_correction:
 
 
 def _has_other_value(old: str, new: str, similarity: float) -> bool:
-    """Return whether a statement gives the same thing another number, and says that this is a change."""
+    """Return whether a statement gives the same thing another value, and says that this is a change."""
+    if CHANGE_PATTERN.search(new) is None:
+        return False
     numbers, old_numbers = set(NUMBER_PATTERN.findall(new)), set(NUMBER_PATTERN.findall(old))
     names = [word for word in find_specific_words(new) & find_specific_words(old) if not word.isdigit()]
-    is_same_thing = similarity >= MIN_VALUE_SIMILARITY and len(names) >= MIN_SHARED_NAMES
-    has_others = bool(numbers and old_numbers and not numbers & old_numbers)
-    return is_same_thing and has_others and CHANGE_PATTERN.search(new) is not None
+    if not numbers or not old_numbers:
+        return False
+    if not numbers & old_numbers:
+        return bool(names) and similarity >= MIN_VALUE_SIMILARITY
+    # "4e-4 was unstable, so 2e-4 from now on"
+    names_old_value = any(len(number) > 1 for number in numbers & old_numbers) and bool(numbers - old_numbers)
+    return names_old_value and similarity >= MIN_NAMED_VALUE_SIMILARITY
+
+
+def restates(old: str, new: str) -> bool:
+    """Return whether a statement only repeats an older one: "I said 10 seconds"."""
+    if REPEATED_PATTERN.search(new) is None:
+        return False
+    numbers = set(NUMBER_PATTERN.findall(new))
+    return (
+        bool(numbers & set(NUMBER_PATTERN.findall(old))) or len(find_specific_words(new) & find_specific_words(old)) > 1
+    )
 
 
 def compute_features(
@@ -91,35 +109,61 @@ def compute_features(
     )
 
 
+def compare_statements(
+    new: Candidate, older: Sequence[str], model: "MiniLM", distances: Sequence[int] | None = None
+) -> list[float]:
+    """Return for each older statement the probability that the new one, alone or in its context, replaces it."""
+    in_context = distances is None and new.context and is_elliptic(new.text)
+    forms = [new.text, new.context] if in_context else [new.text]
+    vectors: Any = model.embed([*forms, *older])
+    similarities = vectors[len(forms) :] @ vectors[: len(forms)].T
+    return [
+        max(
+            measure_replacement(
+                text,
+                form,
+                float(similarity),
+                is_correction=new.is_correction,
+                distance=distances[i] if distances else None,
+            )
+            for form, similarity in zip(forms, row, strict=True)
+        )
+        for i, (text, row) in enumerate(zip(older, similarities, strict=True))
+    ]
+
+
 def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Candidate]:
     """Return the statements that hold at the end of a session, each with the text that it replaced."""
     settled: list[Candidate | None] = list(candidates)
     if len(candidates) < 2:
         return list(candidates)
-    vectors: Any = model.embed([candidate.text for candidate in candidates])
     for new in range(1, len(candidates)):
-        best, best_chance = None, MIN_REPLACEMENT
-        for old in range(max(0, new - MAX_DISTANCE), new):
-            if settled[old] is None or candidates[old].is_weak or candidates[new].role != "user":
-                continue
-            similarity = float(vectors[old] @ vectors[new])
-            chance = measure_replacement(
-                candidates[old].text,
-                candidates[new].text,
-                similarity,
-                is_correction=candidates[new].is_correction,
-                distance=new - old,
-            )
-            if chance >= best_chance:
-                best, best_chance = old, chance
-        if best is not None and settled[new] is not None:
+        if any(restates(candidates[old].text, candidates[new].text) for old in range(new) if settled[old] is not None):
+            settled[new] = None
+            continue
+        older = [
+            old
+            for old in range(max(0, new - MAX_DISTANCE), new)
+            if settled[old] is not None and not candidates[old].is_weak
+        ]
+        if not older or candidates[new].role != "user":
+            continue
+        texts = [candidates[old].text for old in older]
+        chances = compare_statements(candidates[new], texts, model, [new - old for old in older])
+        best_chance, best = max(zip(chances, older, strict=True))
+        if best_chance >= MIN_REPLACEMENT:
             settled[new] = add_replaced(candidates[new], candidates[best].text)
             settled[best] = None
     return [candidate for candidate in settled if candidate is not None]
 
 
+def is_elliptic(text: str) -> bool:
+    """Return whether a statement says too little without what it replaces."""
+    names = [word for word in find_specific_words(text) if not word.isdigit()]
+    return len(names) <= MAX_ELLIPTIC_WORDS or PRONOUN_PATTERN.match(text) is not None
+
+
 def add_replaced(candidate: Candidate, replaced: str) -> Candidate:
     """Return a statement that tells what it replaces; one that says nothing alone tells it in its text."""
-    names = [word for word in find_specific_words(candidate.text) if not word.isdigit()]
-    text = candidate.text if len(names) > MAX_ELLIPTIC_WORDS else f"{candidate.text.rstrip('. ')} (before: {replaced})"
+    text = f"{candidate.text.rstrip('. ')} (before: {replaced})" if is_elliptic(candidate.text) else candidate.text
     return candidate._replace(text=text, replaced=replaced)

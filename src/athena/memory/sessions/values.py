@@ -159,6 +159,7 @@ class Candidate(NamedTuple):
     is_correction: bool = False
     is_request: bool = False  # the person asked to remember it
     is_weak: bool = False  # worth keeping only if it replaces something
+    context: str = ""  # what was said around it; not stored
     replaced: str | None = None  # what the same person said before and does not hold any more
 
 
