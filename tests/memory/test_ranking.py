@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.cli.evaluate import (
-    Collection,
-    CollectionItem,
-    EvaluationQuestion,
+from athena.cli.evaluate import Collection, CollectionItem, EvaluationQuestion, open_trial
+from athena.cli.evaluate_measures import (
     QuestionResult,
     compute_ndcg_at_10,
     compute_recall,
     compute_reciprocal_rank,
-    open_trial,
     summarise_results,
 )
 from athena.core.threads import run_sync
@@ -138,7 +135,7 @@ def test_hit_explains_its_score() -> None:
     assert all(set(hit.why) == terms for hit in hits)
     totals = [sum(hit.why.values()) for hit in hits]
     assert totals == sorted(totals, reverse=True)
-    assert call(app, "recall", query="ship", k=1)[0].why is None
+    assert call(app, "recall", query="deployment", k=1)[0].why is None
     app.close()
 
 
