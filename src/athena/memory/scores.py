@@ -12,21 +12,22 @@ if TYPE_CHECKING:
 
 # A question whose best hit is less probable than this gets no hits, unless the caller sets `min_score`.
 DEFAULT_MIN_SCORE = 0.045
+CHANGING_TERMS = {"recency", "strength"}  # a search changes them, and its scores stay the same when it is repeated
 SPREAD_RANK = 9  # the hit whose distance from the first says how much the first stand out
 MAX_QUESTION_WORDS = 25
 FULL_COVERAGE, FULL_COVERAGE_SCORE = 0.99, 0.25  # of hits that hold every word of the question, a quarter is right
-BIAS = -6.616
+BIAS = -6.755
 WEIGHTS = {
-    "coverage": -0.701,
-    "cosine": 6.995,
-    "tokens": 12.269,
-    "best_coverage": -1.022,
-    "best_cosine": -1.566,
-    "best_tokens": -6.967,
-    "gap": 0.198,
-    "log_rank": -0.512,
-    "spread": 0.592,
-    "question_length": 0.571,
+    "coverage": -0.658,
+    "cosine": 6.83,
+    "tokens": 12.733,
+    "best_coverage": -0.904,
+    "best_cosine": -1.824,
+    "best_tokens": -7.672,
+    "gap": 0.192,
+    "log_rank": -0.502,
+    "spread": 0.649,
+    "question_length": 0.884,
 }
 
 
@@ -35,7 +36,7 @@ def compute_features(top: "Ranking", question: str) -> dict[str, Any]:
     import numpy as np  # slow to load; only searches need it
 
     count = len(top.memories)
-    totals: Any = sum(top.terms.values())
+    totals: Any = sum(values for name, values in top.terms.items() if name not in CHANGING_TERMS)
     tokens: Any = top.token_scores
     one = np.ones(count, np.float32)
     return {
