@@ -28,7 +28,7 @@ REQUESTS_FILE = Path(__file__).parents[1] / "data" / "tools" / "train.tsv"
 QUESTIONS_FROM_OTHER_STORES, FOREIGN_QUESTIONS = 40, 60  # for each store
 RIDGE = 0.001  # of the standardised weights, a hit
 NEWTON_STEPS = 30
-FLOORS = (0.02, 0.03, 0.04, scores.DEFAULT_MIN_SCORE, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2)
+FLOORS = (0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.15, 0.2)
 
 Matrix = NDArray[np.float64]
 

@@ -17,7 +17,6 @@ from athena.memory.ranking import (
     MIN_LONG_QUERY_TERMS,
     Ranking,
     decay_weights,
-    measure_unknown_share,
     score_by_tokens,
 )
 from athena.memory.scores import DEFAULT_MIN_SCORE, compute_probabilities
@@ -101,7 +100,7 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     nearest = (
         None if question is None else await vectors.search_nearest(tx, candidates, question.vector, limit, matches)
     )
-    ranking = Ranking(matches, nearest, store.weights, measure_unknown_share(query.text, matches.weights))
+    ranking = Ranking(query.text, matches, nearest, store.weights)
     ranking.add_facts(await vectors.load_features(tx, candidates, ranking.memories))
     order = ranking.sort_positions()
     top = await _rerank(store, tx, ranking.take(order[:MAX_RERANKED]), matches, candidates, question)

@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from athena.storage.database import Floats
 
 # A question whose best hit is less probable than this gets no hits, unless the caller sets `min_score`.
-DEFAULT_MIN_SCORE = 0.045
+DEFAULT_MIN_SCORE = 0.06
 CHANGING_TERMS = {"recency", "strength"}  # a search changes them, and its scores stay the same when it is repeated
 SPREAD_RANK = 9  # the hit whose distance from the first says how much the first stand out
 MAX_QUESTION_WORDS = 25
 FULL_COVERAGE, FULL_COVERAGE_SCORE = 0.99, 0.25  # of hits that hold every word of the question, a quarter is right
-BIAS = -6.755
+BIAS = -6.746
 WEIGHTS = {
-    "coverage": -0.658,
-    "cosine": 6.83,
-    "tokens": 12.733,
-    "best_coverage": -0.904,
-    "best_cosine": -1.824,
-    "best_tokens": -7.672,
-    "gap": 0.192,
-    "log_rank": -0.502,
+    "coverage": -0.666,
+    "cosine": 6.829,
+    "tokens": 12.527,
+    "best_coverage": -0.893,
+    "best_cosine": -1.873,
+    "best_tokens": -7.446,
+    "gap": 0.208,
+    "log_rank": -0.504,
     "spread": 0.649,
-    "question_length": 0.884,
+    "question_length": 0.89,
 }
 
 
