@@ -127,6 +127,15 @@ def test_persons_words_rank_before_echo() -> None:
     app.close()
 
 
+def test_later_hit_that_holds_the_word_is_not_hidden() -> None:
+    long_note = "Ann brought cakes and a bag of oranges, the ferry was late, and somebody left the ladder in the yard."
+    app = store_notes([*NOTES, long_note], Weights(words=-9))  # puts the right one last
+    hits = call(app, "recall", query="somebody", k=9)
+    assert hits[-1].content == long_note
+    assert hits[0].score >= 0.25
+    app.close()
+
+
 def test_hit_explains_its_score() -> None:
     app = store_notes(NOTES, Weights())
     hits = call(app, "recall", query="when do we ship on Fridays", k=3, explain=True)
