@@ -161,6 +161,17 @@ def test_empty_result_message_goes_to_stderr(run: Terminal) -> None:
         assert run(*words, "--json") == (0, "[]\n", "")
 
 
+def test_recall_says_how_to_see_improbable_hits(run: Terminal) -> None:
+    api.store("Deploys run on Fridays at 15:00", tags="deploy")
+    nothing = run("recall", "quantum chromodynamics")
+    assert nothing == (0, "", "no memory answers this; --min-score 0 shows the nearest\n")
+    assert "Deploys run on Fridays" in run("recall", "quantum chromodynamics", "--min-score", "0").out
+    assert run("recall", "quantum chromodynamics", "--json") == (0, "[]\n", "")
+    assert run("recall", "quantum chromodynamics", "--min-score", "1").err == "nothing found\n"
+    assert run("recall", "quantum chromodynamics", "--tags", "other").err == "nothing found\n"
+    assert "Deploys run on Fridays" in run("recall", "when do we ship?").out
+
+
 def test_list_pages_newest_first(run: Terminal) -> None:
     for i in range(5):
         api.store(f"item {i}", tags=f"t{i % 2}", memory_type="fact" if i < 2 else "note")

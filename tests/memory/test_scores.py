@@ -60,6 +60,15 @@ def test_foreign_question_gets_no_hit(isolated: App) -> None:
     assert [memory.hash for memory in api.search_iter(FOREIGN_QUESTION)] == [short]
 
 
+@pytest.mark.parametrize("count", range(1, 4))
+def test_small_store_answers_in_other_words(isolated: App, count: int) -> None:
+    api.store_batch(NOTES[:count])
+    for question in ("when do we ship?", "how do we release", "which day is the rollout?"):
+        assert api.search(question).memories[0].preview == DEPLOY_NOTE, question
+    for question in (FOREIGN_QUESTION, "a recipe for onion soup", "what is the capital of France?"):
+        assert not api.search(question), question
+
+
 def test_foreign_question_gets_no_later_page(isolated: App) -> None:
     api.store_batch(NOTES)
     assert api.call("recall", query=FOREIGN_QUESTION, k=2, offset=2) == []

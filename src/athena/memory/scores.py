@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 DEFAULT_MIN_SCORE = 0.06
 CHANGING_TERMS = {"recency", "strength"}  # a search changes them, and its scores stay the same when it is repeated
 SPREAD_RANK = 9  # the hit whose distance from the first says how much the first stand out
+MIN_SPREAD_OF_FEW = 2.8  # with too few hits to tell: as of the clearest tenth of the questions with an answer
 MAX_QUESTION_WORDS = 25
 FULL_COVERAGE, FULL_COVERAGE_SCORE = 0.99, 0.25  # of hits that hold every word of the question, a quarter is right
 BIAS = -6.746
@@ -39,6 +40,9 @@ def compute_features(top: "Ranking", question: str) -> dict[str, Any]:
     totals: Any = sum(values for name, values in top.terms.items() if name not in CHANGING_TERMS)
     tokens: Any = top.token_scores
     one = np.ones(count, np.float32)
+    spread = totals[0] - totals[min(SPREAD_RANK, count - 1)]
+    if count <= SPREAD_RANK:
+        spread = max(spread, MIN_SPREAD_OF_FEW)
     return {
         "coverage": top.coverage,
         "cosine": top.cosine,
@@ -48,7 +52,7 @@ def compute_features(top: "Ranking", question: str) -> dict[str, Any]:
         "best_tokens": tokens[0] * one,
         "gap": totals - totals[0],
         "log_rank": np.log1p(np.arange(count)),
-        "spread": (totals[0] - totals[min(SPREAD_RANK, count - 1)]) * one,
+        "spread": spread * one,
         "question_length": min(len(question.split()), MAX_QUESTION_WORDS) / 10 * one,
     }
 
