@@ -360,9 +360,7 @@ def _format_row(label: str, summary: MeasureSummary) -> str:
 
 
 def _print_scores(scores: ScoreSummary) -> None:
-    click.echo(
-        f"scores: calibration error {scores.calibration_error:.3f}; a best hit below {DEFAULT_MIN_SCORE} is hidden:"
-    )
+    click.echo(f"scores: calibration error {scores.calibration_error:.3f}; with a floor of {DEFAULT_MIN_SCORE}:")
     if scores.lost_recall:
         low, high = scores.lost_recall.interval
         click.echo(f"  {scores.lost_recall.mean:.4f} of R@10 is lost ({low:.4f} to {high:.4f})")
