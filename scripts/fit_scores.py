@@ -1,11 +1,12 @@
 """Fit WEIGHTS and BIAS of `athena/memory/scores.py` to questions with known answers.
 
-    python scripts/fit_scores.py FIT.jsonl [--judge JUDGE.jsonl]
+    python scripts/fit_scores.py --set FILE --locomo FILE --cranfield FOLDER [--judge FILE]
 
-Both files are collections as `athena eval --set` reads them, e.g. from `scripts/build_worlds.py`. Each question is
-asked in its own store. Questions that nothing answers are those without `gold` (near the topics of the store), those
-about the other stores of the file, and requests for tools (foreign to any memory). The script prints the weights, then
-for each file the calibration error and what floors on the best hit cost and bring.
+The collections are those of `athena eval`; `scripts/build_worlds.py` writes files for `--set` and `--judge`. Each
+collection counts as much as any other. Each question is asked in its own store. Questions that nothing answers are
+those without `gold` (near the topics of the store), those about the other stores of the collection, and requests for
+tools (foreign to any memory). The script prints the weights, then for each collection, with those questions, the
+calibration error and what floors on the best hit cost and bring.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from athena.cli.evaluate import Collection, EvaluationQuestion, load_jsonl, open_trial
+from athena.cli.evaluate import Collection, EvaluationQuestion, load_cranfield, load_jsonl, load_locomo, open_trial
 from athena.cli.evaluate_measures import CALIBRATED_HITS, QuestionResult, summarise_scores
 from athena.embedding.minilm import MiniLM
 from athena.memory import recall, scores
@@ -28,7 +29,7 @@ REQUESTS_FILE = Path(__file__).parents[1] / "data" / "tools" / "train.tsv"
 QUESTIONS_FROM_OTHER_STORES, FOREIGN_QUESTIONS = 40, 60  # for each store
 RIDGE = 0.001  # of the standardised weights, a hit
 NEWTON_STEPS = 30
-FLOORS = (0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.15, 0.2)
+FLOORS = (0.02, 0.03, 0.04, 0.045, 0.05, 0.055, 0.06, 0.08, 0.1, 0.15, 0.2)
 
 Matrix = NDArray[np.float64]
 
@@ -62,8 +63,8 @@ def add_unanswered(collections: list[Collection]) -> Iterator[Collection]:
         yield collection._replace(questions=near + unanswered)
 
 
-def ask_questions(file: Path, embedder: MiniLM) -> list[AskedQuestion]:
-    """Ask every question of a file as a user would, and keep what the score of each hit depends on."""
+def ask_questions(collections: list[Collection], embedder: MiniLM) -> list[AskedQuestion]:
+    """Ask every question as a user would, and keep what the score of each hit depends on."""
     features: list[Matrix] = []
 
     def record_features(top: Ranking, question: str) -> Any:
@@ -73,23 +74,26 @@ def ask_questions(file: Path, embedder: MiniLM) -> list[AskedQuestion]:
 
     results: list[QuestionResult] = []
     with mock.patch.object(recall, "compute_probabilities", record_features):
-        for collection in add_unanswered(load_jsonl(file)):
+        for collection in add_unanswered(collections):
             with open_trial(collection, embedder, print) as trial:
                 results += trial.ask_questions(Weights())
     return [AskedQuestion(*pair) for pair in zip(features, results, strict=True)]
 
 
-def fit(asked: list[AskedQuestion]) -> Model:
+def fit(sets: list[list[AskedQuestion]]) -> Model:
     """Return the weights of a logistic regression with a ridge penalty, by Newton's method."""
+    asked = [question for questions in sets for question in questions]
     hits = np.concatenate([question.features for question in asked])
     right = np.concatenate([np.isin(np.arange(len(question.features)), question.result.ranks) for question in asked])
-    mean, deviation = hits.mean(axis=0), hits.std(axis=0) + 1e-6
+    sizes = [sum(len(question.features) for question in questions) for questions in sets]
+    share = np.repeat([1 / (len(sets) * size) for size in sizes], sizes)  # of a hit
+    mean, deviation = share @ hits, hits.std(axis=0) + 1e-6
     x = np.c_[(hits - mean) / deviation, np.ones(len(hits))]
     w = np.zeros(x.shape[1])
     for _ in range(NEWTON_STEPS):
         p = 1 / (1 + np.exp(-x @ w))
-        gradient = x.T @ (p - right) / len(x) + RIDGE * w
-        w -= np.linalg.solve((x.T * (p * (1 - p))) @ x / len(x) + RIDGE * np.eye(len(w)), gradient)
+        hessian = (x.T * (share * p * (1 - p))) @ x + RIDGE * np.eye(len(w))
+        w -= np.linalg.solve(hessian, x.T @ (share * (p - right)) + RIDGE * w)
     weights = w[:-1] / deviation
     rounded = {name: round(float(weight), 3) for name, weight in zip(scores.WEIGHTS, weights, strict=True)}
     return Model(round(float(w[-1] - weights @ mean), 3), rounded)
@@ -97,20 +101,28 @@ def fit(asked: list[AskedQuestion]) -> Model:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fit", type=Path, help="questions to fit the weights to")
+    parser.add_argument("--set", type=Path, dest="lines", required=True)
+    parser.add_argument("--locomo", type=Path, required=True)
+    parser.add_argument("--cranfield", type=Path, required=True)
     parser.add_argument("--judge", type=Path, help="questions to judge the weights by")
     options = parser.parse_args()
+    sets = {
+        "set": load_jsonl(options.lines),
+        "LoCoMo": load_locomo(options.locomo),
+        "Cranfield": load_cranfield(options.cranfield),
+    }
     embedder = MiniLM()
-    asked = ask_questions(options.fit, embedder)
-    model = fit(asked)
+    model = fit([ask_questions(collections, embedder) for collections in sets.values()])
     scores.BIAS, scores.WEIGHTS = model.bias, model.weights
     print(f"BIAS = {scores.BIAS}\nWEIGHTS = {scores.WEIGHTS}")
-    for file in filter(None, (options.fit, options.judge)):
-        report(file, [question.result for question in ask_questions(file, embedder)])
+    if options.judge:
+        sets["to judge by"] = load_jsonl(options.judge)
+    for name, collections in sets.items():
+        report(name, [question.result for question in ask_questions(collections, embedder)])
 
 
-def report(file: Path, results: list[QuestionResult]) -> None:
-    print(f"{file.name}: calibration error {summarise_scores(results, 0).calibration_error:.3f}")
+def report(name: str, results: list[QuestionResult]) -> None:
+    print(f"{name}: calibration error {summarise_scores(results, 0).calibration_error:.3f}")
     answered = [result for result in results if result.gold_count]
     for floor in FLOORS:
         lost = summarise_scores(answered, floor).lost_recall
