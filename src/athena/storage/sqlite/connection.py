@@ -61,6 +61,7 @@ def connect(path: str, *, create: bool) -> apsw.Connection:
     )
     for name, value in (("secure_delete", 1), ("cell_size_check", 1), ("temp_store", 2)):
         connection.pragma(name, value)
+    connection.wal_autocheckpoint(0)  # the log's owner does it: log.py
     set_sync_on_commit(connection, True)
     if path != IN_MEMORY_PATH and (mode := _enable_wal(connection)) != "wal":
         raise Misconfigured(
@@ -78,18 +79,9 @@ def set_sync_on_commit(connection: apsw.Connection, enabled: bool) -> None:
         raise Misconfigured("SQLite does not take another synchronous mode", hint="is another library setting it?")
 
 
-def fsync_log(path: str) -> None:
-    """Sync the write-ahead log; if it is gone, a checkpoint has moved it into the database file."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise Unavailable(f"{path} cannot be written: {error.strerror}", hint="check the disk") from error
+def is_disk_error(error: BaseException) -> bool:
+    """Return whether the disk failed to read or write, as opposed to e.g. a full disk or a lock."""
+    return isinstance(error, apsw.IOError) or isinstance(error.__cause__, apsw.IOError)
 
 
 def can_begin_write(connection: apsw.Connection, timeout_s: float) -> bool:

@@ -8,6 +8,7 @@ A commit syncs the log to disk unless all its jobs defer the sync. The log is a 
 commits durable too, and if the machine fails, an unsynced commit is lost only together with all later ones.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -33,6 +34,7 @@ from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite import fork
 from athena.storage.sqlite.connection import BUSY_TIMEOUT_S, IN_MEMORY_PATH, SqliteTransaction, translate_errors
 from athena.storage.sqlite.fulltext import SqliteFullText
+from athena.storage.sqlite.log import WriteAheadLog
 from athena.storage.sqlite.schema import migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
 from athena.storage.sqlite.vectors import SqliteVectorIndex
@@ -117,7 +119,8 @@ class Sqlite:
             migrate(first, self.fulltext.schema)
             sqlite_connection.check_copy_complete(first, self.path, copying)
         self._memory_connection = first if self.path == IN_MEMORY_PATH else None
-        self._wal_path = str(first.filename_wal)  # where the path is a symbolic link, the log is beside its target
+        # where the path is a symbolic link, the log is beside its target
+        self._log = WriteAheadLog(str(first.filename_wal), self._open_connection)
         self._inode = 0 if self._memory_connection else os.stat(self.path).st_ino
         if self._memory_connection is None:
             self._idle_connections.append(first)
@@ -190,7 +193,7 @@ class Sqlite:
 
     async def sync(self) -> None:
         if self._synced_commits < self._unsynced_commits:
-            await run_in_thread(self._sync_log)
+            await run_in_thread(self._sync_pending)
 
     async def can_write_now(self) -> bool:
         return self._memory_connection is not None or await run_in_thread(self._try_write_lock)
@@ -228,9 +231,7 @@ class Sqlite:
         if writer is not None:
             writer.join(CLOSE_TIMEOUT_S)
         elif self._write_lock.acquire(timeout=CLOSE_TIMEOUT_S):
-            # without a writer thread, close the write connection here
-            if connection := self._memory_connection or self._write_connection:
-                connection.close()
+            self._close_writer()  # there is no writer thread to do it
             self._write_lock.release()
         for connection in self._idle_connections:
             connection.close()
@@ -242,10 +243,10 @@ class Sqlite:
         if self._memory_connection is not None:
             return
         self._fork_lock.acquire_exclusive(BUSY_TIMEOUT_S)
-        for connection in [*self._idle_connections, *([self._write_connection] if self._write_connection else [])]:
+        self._close_writer()
+        for connection in self._idle_connections:
             connection.close()
         self._idle_connections.clear()
-        self._write_connection = None
 
     def after_fork_in_parent(self) -> None:
         self._fork_lock.release_exclusive()
@@ -278,8 +279,7 @@ class Sqlite:
                 if jobs:
                     self._run_jobs(jobs)
                 if stop:
-                    if connection := self._memory_connection or self._write_connection:
-                        connection.close()
+                    self._close_writer()
                     return
 
     def _take_jobs(self) -> tuple[list[WriteJob], bool]:
@@ -311,16 +311,40 @@ class Sqlite:
     def _run_jobs(self, jobs: list[WriteJob]) -> None:
         try:
             with translate_errors(self.path):
-                self._write_connection = self._memory_connection or self._write_connection or self._open_connection()
+                connection = self._get_write_connection()
                 self._check_not_replaced()
-                self._commit_jobs(self._write_connection, [job for job in jobs if not job.statements])
+                self._commit_jobs(connection, [job for job in jobs if not job.statements])
                 for job in jobs:
                     if job.statements:
-                        self._run_statements(self._write_connection, job)
+                        self._run_statements(connection, job)
+                self._log.checkpoint_if_due(connection)
         except Exception as error:  # noqa: BLE001  # the writer thread must survive any error; each caller gets it
             for job in jobs:
                 job.error = job.error or error
                 job.deliver_result()
+        if self._log.has_failed and self._write_connection is not None:
+            with contextlib.suppress(AthenaError):  # the next write tries again, and gets the error
+                self._repair_log(self._write_connection)
+
+    def _get_write_connection(self) -> apsw.Connection:
+        if self._write_connection is None:
+            self._write_connection = self._memory_connection or self._open_connection()
+            self._log.watch(self._write_connection)
+        return self._write_connection
+
+    def _close_writer(self) -> None:
+        """Make all commits durable and close the write connection; callers hold the write lock."""
+        connection, self._write_connection = self._memory_connection or self._write_connection, None
+        if connection is None:
+            return
+        if self._memory_connection is None:
+            try:
+                self._sync_log(connection)
+            except AthenaError:  # a checkpoint must not copy what may not be on the disk
+                for other in (connection, *self._idle_connections):
+                    other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._log.close()
+        connection.close()
 
     def _check_not_replaced(self) -> None:
         """Refuse to write to a file that was deleted or replaced while open: the data would be lost at close."""
@@ -340,6 +364,8 @@ class Sqlite:
                 # The first column of a checkpoint's row is 1 where a reader blocked it.
                 job.value = not any(row[0] for rows in results for row in rows)
         except AthenaError as error:
+            if sqlite_connection.is_disk_error(error):
+                self._log.mark_failed_checkpoint(connection)
             job.error = error
         job.deliver_result()
 
@@ -352,6 +378,7 @@ class Sqlite:
             with translate_errors(self.path):
                 if connection.in_transaction:  # left by a job that an interrupt ended
                     connection.execute("ROLLBACK").fetchall()
+                self._prepare_log(connection, deferred_sync)
                 self._set_deferred_sync(connection, deferred_sync)
                 connection.execute("BEGIN IMMEDIATE").fetchall()
                 pages_before = _count_pages_written(connection)
@@ -361,10 +388,14 @@ class Sqlite:
                     for job in jobs:
                         self._run_in_savepoint(tx, job)
                 connection.execute("COMMIT").fetchall()
-                self._count_commit(deferred_sync, has_written=_count_pages_written(connection) > pages_before)
+                self._count_commit(
+                    connection, deferred_sync, has_written=_count_pages_written(connection) > pages_before
+                )
         except BaseException as error:  # noqa: BLE001  # delivered to the callers below
             if connection.in_transaction:
                 connection.execute("ROLLBACK").fetchall()
+            if sqlite_connection.is_disk_error(error):
+                self._log.mark_failed()
             if len(jobs) > 1:  # e.g. a full disk fails the whole group: each job may still fit alone
                 for job in jobs:
                     job.error = None
@@ -396,19 +427,46 @@ class Sqlite:
         if not deferred_sync:
             self._unsynced_connection = None
 
-    def _count_commit(self, deferred_sync: bool, *, has_written: bool) -> None:
+    def _count_commit(self, connection: apsw.Connection, deferred_sync: bool, *, has_written: bool) -> None:
         if deferred_sync:
             self._unsynced_commits += 1
         elif has_written:
             self._synced_commits = self._unsynced_commits
-        elif self._synced_commits < self._unsynced_commits:  # a commit without pages syncs nothing by itself
-            self._sync_log()
+        else:  # a commit without pages syncs nothing by itself
+            self._sync_log(connection)
 
-    def _sync_log(self) -> None:
-        unsynced = self._unsynced_commits  # before the sync: a commit during it may not be included
+    def _sync_pending(self) -> None:
+        with self._fork_lock, self._write_lock, translate_errors(self.path):
+            if self._write_connection is not None:
+                self._sync_log(self._write_connection)
+
+    def _sync_log(self, connection: apsw.Connection) -> None:
+        """Make all commits durable; callers hold the write lock."""
         if self._memory_connection is None:
-            sqlite_connection.fsync_log(self._wal_path)
-        self._synced_commits = unsynced
+            if self._log.is_suspect:
+                return self._repair_log(connection)
+            if self._synced_commits < self._unsynced_commits:
+                try:
+                    self._log.sync()
+                except apsw.Error:
+                    self._log.mark_failed()
+                    return self._repair_log(connection)
+        self._synced_commits = self._unsynced_commits
+        return None
+
+    def _prepare_log(self, connection: apsw.Connection, deferred_sync: bool) -> None:
+        """Refuse a commit behind a hole in the log, and open the log before a commit that does not sync it."""
+        if self._memory_connection is not None:
+            return
+        if self._log.is_suspect:
+            self._repair_log(connection)
+        if deferred_sync:
+            self._log.open()
+
+    def _repair_log(self, connection: apsw.Connection) -> None:
+        with translate_errors(self.path):
+            self._log.repair(connection)
+        self._synced_commits = self._unsynced_commits
 
     def _try_write_lock(self) -> bool:
         """Take and release the file's write lock; False where that takes longer than LOCK_PROBE_TIMEOUT_S."""
@@ -418,8 +476,7 @@ class Sqlite:
             with self._fork_lock, translate_errors(self.path):
                 if self._closed:
                     return False
-                self._write_connection = self._write_connection or self._open_connection()
-                return sqlite_connection.can_begin_write(self._write_connection, LOCK_PROBE_TIMEOUT_S)
+                return sqlite_connection.can_begin_write(self._get_write_connection(), LOCK_PROBE_TIMEOUT_S)
         finally:
             self._write_lock.release()
 
