@@ -134,6 +134,11 @@ S_contra = TypeVar("S_contra", bound=Selection, contravariant=True)
 class FullTextIndex(Protocol[S_contra]):
     """The full-text index. All passages of a memory are added and removed together."""
 
+    @property
+    def check_needs_write_lock(self) -> bool:
+        """Whether `find_problems` needs a transaction that may write."""
+        ...
+
     async def add_passages(self, tx: Transaction, passages: Sequence[IndexedPassage]) -> None: ...
 
     async def remove_passages(self, tx: Transaction, passages: Sequence[IndexedPassage]) -> None:

@@ -28,6 +28,10 @@ INDEX_STATISTICS = {
     "runs_by_time": "1000 500 1",
     "injections_of_session": "10000 5000 10 1",
 }
+# Columns with JSON, besides those of memories, which are compared with other rows anyway.
+JSON_COLUMNS = {"history": ("before",), "receipts": ("result",), "consolidations": ("progress", "result")}
+TEXT_COLUMNS_SQL = """SELECT t.name, group_concat(c.name) FROM sqlite_schema t, pragma_table_info(t.name) c
+    WHERE t.type = 'table' AND c.type = 'TEXT' AND t.name NOT LIKE 'words%' AND t.name <> 'memories' GROUP BY t.name"""
 _DIALECT = {
     "alone": "INTEGER PRIMARY KEY AUTOINCREMENT",
     "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -67,3 +71,20 @@ def migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK").fetchall()
+
+
+def find_unreadable_texts(connection: apsw.Connection) -> list[str]:
+    """Return the tables with values that are not UTF-8 or not JSON; SQLite's own check reads neither."""
+    problems = []
+    for table, columns in connection.execute(TEXT_COLUMNS_SQL).fetchall():
+        try:
+            for _ in connection.execute(f"SELECT {columns} FROM {table}"):
+                pass  # the driver decodes each value
+        except UnicodeDecodeError:
+            problems.append(f"a row of {table} is not valid text")
+    for table, columns in JSON_COLUMNS.items():
+        for column in columns:
+            query = f"SELECT count(*) FROM {table} WHERE {column} <> '' AND NOT json_valid({column})"
+            if count := connection.execute(query).get:
+                problems.append(f"{count} values of {table}.{column} cannot be read")
+    return problems

@@ -35,7 +35,7 @@ from athena.storage.sqlite import fork
 from athena.storage.sqlite.connection import BUSY_TIMEOUT_S, IN_MEMORY_PATH, SqliteTransaction, translate_errors
 from athena.storage.sqlite.fulltext import SqliteFullText
 from athena.storage.sqlite.log import WriteAheadLog
-from athena.storage.sqlite.schema import migrate
+from athena.storage.sqlite.schema import find_unreadable_texts, migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
 from athena.storage.sqlite.vectors import SqliteVectorIndex
 
@@ -130,9 +130,12 @@ class Sqlite:
         return self.path
 
     async def find_problems(self, tx: Transaction) -> list[str]:
-        """Run SQLite's own check of the file."""
+        """Run SQLite's own check of the file, and read all texts."""
+        await self.fulltext.refresh(tx)
         rows = await tx.fetch("PRAGMA integrity_check(20)")
-        return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+        problems = [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+        assert isinstance(tx, SqliteTransaction)
+        return problems or find_unreadable_texts(tx.connection)
 
     async def measure_size(self, tx: Transaction) -> int:
         return sum(os.path.getsize(f) for end in ("", "-wal") if os.path.exists(f := self.path + end))  # noqa: ASYNC240  # on a thread of its own
