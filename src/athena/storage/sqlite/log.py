@@ -44,6 +44,8 @@ class WriteAheadLog:
         self._connect = connect
         self._marker = path.removesuffix("-wal") + MARKER_SUFFIX
         self._file: apsw.VFSFile | None = None
+        self._unsynced_commits = 0  # how many commits did not sync
+        self._synced_commits = 0  # how many of those are durable by now, at least
         self._pages = 0  # in the log after the last commit
         self.has_failed = False  # whether a sync of this process has failed, and nothing was repaired since
         self._must_rewrite_file = False
@@ -58,9 +60,40 @@ class WriteAheadLog:
         """Learn from a connection's commits how long the log is."""
         connection.set_wal_hook(self._note_pages)
 
+    @property
+    def has_unsynced_commits(self) -> bool:
+        return self._synced_commits < self._unsynced_commits
+
+    def prepare_commit(self, connection: apsw.Connection, deferred_sync: bool) -> None:
+        """Refuse a commit behind a hole in the log, and open the log before a commit that does not sync it."""
+        if self.is_suspect:
+            self.repair(connection)
+        if deferred_sync:
+            self.open()
+
+    def count_commit(self, connection: apsw.Connection, deferred_sync: bool, *, has_written: bool) -> None:
+        if deferred_sync:
+            self._unsynced_commits += 1
+        elif has_written:
+            self._synced_commits = self._unsynced_commits
+        else:  # a commit without pages syncs nothing by itself
+            self.make_durable(connection)
+
+    def make_durable(self, connection: apsw.Connection) -> None:
+        """Sync all commits."""
+        if self.is_suspect:
+            self.repair(connection)
+        elif self.has_unsynced_commits and self.path:
+            try:
+                self.sync()
+            except apsw.Error:
+                self.mark_failed()
+                self.repair(connection)
+        self._synced_commits = self._unsynced_commits
+
     def open(self) -> None:
         """Open the log before a commit that is not synced: the kernel reports lost pages only to who has it open."""
-        if self._file is None:
+        if self._file is None and self.path:
             # with CREATE, the first sync includes the folder
             self._file = apsw.VFSFile("", self.path, [_OPEN_FLAGS, 0])
 
@@ -123,6 +156,7 @@ class WriteAheadLog:
                 hint="check the disk; Athena tries again with every write",
             ) from error
         self.has_failed = self._must_rewrite_file = False
+        self._synced_commits = self._unsynced_commits
         with contextlib.suppress(OSError):
             os.unlink(self._marker)
 

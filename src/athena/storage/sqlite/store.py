@@ -11,9 +11,7 @@ commits durable too, and if the machine fails, an unsynced commit is lost only t
 import contextlib
 import os
 import threading
-import time
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
 import apsw
@@ -34,54 +32,17 @@ from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite import fork
 from athena.storage.sqlite.connection import BUSY_TIMEOUT_S, IN_MEMORY_PATH, SqliteTransaction, translate_errors
 from athena.storage.sqlite.fulltext import SqliteFullText
+from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, WriteJob, commit_only
 from athena.storage.sqlite.log import WriteAheadLog
 from athena.storage.sqlite.schema import find_unreadable_texts, migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
 from athena.storage.sqlite.vectors import SqliteVectorIndex
 
 T = TypeVar("T")
-MAX_JOBS_PER_COMMIT = 256
 LOCK_PROBE_TIMEOUT_S = 0.2  # how long `can_write_now` waits for the write lock
 DEFERRED_WRITE_DELAY_S = 2.0  # how long a deferred write waits for others to commit with
 CLOSE_TIMEOUT_S = 1.0
 NO_WAIT_REASON = "a transaction's work may wait only for its transaction"
-
-
-class WriteJob:
-    """One caller's write: work in a transaction, or statements that must run outside of one."""
-
-    __slots__ = ("deferred_sync", "error", "outcome", "statements", "value", "work")
-
-    def __init__(
-        self,
-        work: Work[Any],
-        outcome: ThreadFuture[Any] | None = None,
-        statements: tuple[str, ...] = (),
-        *,
-        deferred_sync: bool = False,
-    ) -> None:
-        self.work = work
-        self.outcome = outcome
-        self.statements = statements
-        self.deferred_sync = deferred_sync
-        self.value: Any = None
-        self.error: BaseException | None = None
-
-    def deliver_result(self) -> None:
-        outcome, self.outcome = self.outcome, None
-        if outcome is None:
-            return
-        if self.error is not None:
-            outcome.set_exception(self.error)
-        else:
-            outcome.set_result(self.value)
-
-
-async def commit_only(_: Transaction) -> None:
-    """Do nothing: a job whose only purpose is its commit."""
-
-
-STOP_JOB = WriteJob(commit_only)
 
 
 class Sqlite:
@@ -95,22 +56,16 @@ class Sqlite:
         self, path: str | Path, *, copying: CopyRole = "", defer_delay_s: float = DEFERRED_WRITE_DELAY_S
     ) -> None:
         self.path = str(path)
-        self._defer_delay_s = defer_delay_s
         self.fulltext = SqliteFullText()
         self.vectors = SqliteVectorIndex()
         self.table_copy = SqliteTableCopy(self.path)
         self._idle_connections: list[apsw.Connection] = []
-        self._jobs: SimpleQueue[WriteJob | None] = SimpleQueue()
-        self._deferred_jobs: list[WriteJob] = []
-        self._dedupe_keys: set[str] = set()  # of the deferred jobs
-        self._deferred_due_at = 0.0  # when the oldest deferred job must be committed
+        self._jobs = JobQueue(defer_delay_s)
         self._state_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._writer: threading.Thread | None = None
         self._write_connection: apsw.Connection | None = None
         self._unsynced_connection: apsw.Connection | None = None  # the one that does not sync on commit now
-        self._unsynced_commits = 0  # how many commits did not sync
-        self._synced_commits = 0  # how many of those are durable by now, at least
         self._fork_lock = SharedLock()
         self._closed = False
         sqlite_connection.check_exists(self.path, copying)
@@ -172,7 +127,7 @@ class Sqlite:
 
     async def write(self, work: Work[T], *, deferred_sync: bool = False) -> T:
         check_stopped()
-        if get_running_loop() is None and self._jobs.empty() and self._write_lock.acquire(blocking=False):
+        if get_running_loop() is None and self._jobs.is_empty() and self._write_lock.acquire(blocking=False):
             # On the caller's own thread: changing threads would take as long as the disk.
             job = WriteJob(work, deferred_sync=deferred_sync)
             try:
@@ -195,22 +150,16 @@ class Sqlite:
         return cast(Database, DeferredSyncSqlite(self))
 
     async def sync(self) -> None:
-        if self._synced_commits < self._unsynced_commits:
+        if self._log.has_unsynced_commits:
             await run_in_thread(self._sync_pending)
 
     async def can_write_now(self) -> bool:
         return self._memory_connection is not None or await run_in_thread(self._try_write_lock)
 
     def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
-        with self._state_lock:
-            if self._closed or dedupe_key in self._dedupe_keys:
-                return
-            if dedupe_key:
-                self._dedupe_keys.add(dedupe_key)
-            if not self._deferred_jobs:
-                self._deferred_due_at = time.monotonic() + self._defer_delay_s
-            self._deferred_jobs.append(WriteJob(work))
-            deferred_count = len(self._deferred_jobs)
+        if self._closed:
+            return
+        deferred_count = self._jobs.defer(work, dedupe_key)
         if deferred_count >= MAX_JOBS_PER_COMMIT:
             self._submit_job(WriteJob(commit_only))
         elif deferred_count == 1:
@@ -277,39 +226,13 @@ class Sqlite:
 
     def _run_writer(self) -> None:
         while True:
-            jobs, stop = self._take_jobs()
+            jobs, stop = self._jobs.take()
             with self._fork_lock, self._write_lock:
                 if jobs:
                     self._run_jobs(jobs)
                 if stop:
                     self._close_writer()
                     return
-
-    def _take_jobs(self) -> tuple[list[WriteJob], bool]:
-        """Wait for jobs and take all that are queued; deferred ones only when they are due."""
-        queued: list[WriteJob] = []
-        try:
-            while not queued:
-                timeout = max(0.0, self._deferred_due_at - time.monotonic()) if self._deferred_jobs else None
-                if job := self._jobs.get(timeout=timeout):
-                    queued.append(job)
-            while len(queued) < MAX_JOBS_PER_COMMIT:
-                if job := self._jobs.get_nowait():
-                    queued.append(job)
-        except Empty:
-            pass
-        jobs = [job for job in queued if job is not STOP_JOB]
-        stop = len(jobs) < len(queued)
-        return jobs + self._take_deferred(stop), stop
-
-    def _take_deferred(self, stop: bool) -> list[WriteJob]:
-        """Return the deferred jobs once they are due or MAX_JOBS_PER_COMMIT, so that a caller seldom waits for them."""
-        with self._state_lock:
-            if not stop and len(self._deferred_jobs) < MAX_JOBS_PER_COMMIT and time.monotonic() < self._deferred_due_at:
-                return []
-            deferred, self._deferred_jobs = self._deferred_jobs, []
-            self._dedupe_keys.clear()
-            return deferred
 
     def _run_jobs(self, jobs: list[WriteJob]) -> None:
         try:
@@ -326,8 +249,8 @@ class Sqlite:
                 job.error = job.error or error
                 job.deliver_result()
         if self._log.has_failed and self._write_connection is not None:
-            with contextlib.suppress(AthenaError):  # the next write tries again, and gets the error
-                self._repair_log(self._write_connection)
+            with contextlib.suppress(AthenaError), translate_errors(self.path):  # the next write gets the error
+                self._log.repair(self._write_connection)
 
     def _get_write_connection(self) -> apsw.Connection:
         if self._write_connection is None:
@@ -342,7 +265,8 @@ class Sqlite:
             return
         if self._memory_connection is None:
             try:
-                self._sync_log(connection)
+                with translate_errors(self.path):
+                    self._log.make_durable(connection)
             except AthenaError:  # a checkpoint must not copy what may not be on the disk
                 for other in (connection, *self._idle_connections):
                     other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -381,7 +305,7 @@ class Sqlite:
             with translate_errors(self.path):
                 if connection.in_transaction:  # left by a job that an interrupt ended
                     connection.execute("ROLLBACK").fetchall()
-                self._prepare_log(connection, deferred_sync)
+                self._log.prepare_commit(connection, deferred_sync)
                 self._set_deferred_sync(connection, deferred_sync)
                 connection.execute("BEGIN IMMEDIATE").fetchall()
                 pages_before = _count_pages_written(connection)
@@ -391,7 +315,7 @@ class Sqlite:
                     for job in jobs:
                         self._run_in_savepoint(tx, job)
                 connection.execute("COMMIT").fetchall()
-                self._count_commit(
+                self._log.count_commit(
                     connection, deferred_sync, has_written=_count_pages_written(connection) > pages_before
                 )
         except BaseException as error:  # noqa: BLE001  # delivered to the callers below
@@ -430,46 +354,10 @@ class Sqlite:
         if not deferred_sync:
             self._unsynced_connection = None
 
-    def _count_commit(self, connection: apsw.Connection, deferred_sync: bool, *, has_written: bool) -> None:
-        if deferred_sync:
-            self._unsynced_commits += 1
-        elif has_written:
-            self._synced_commits = self._unsynced_commits
-        else:  # a commit without pages syncs nothing by itself
-            self._sync_log(connection)
-
     def _sync_pending(self) -> None:
         with self._fork_lock, self._write_lock, translate_errors(self.path):
             if self._write_connection is not None:
-                self._sync_log(self._write_connection)
-
-    def _sync_log(self, connection: apsw.Connection) -> None:
-        """Make all commits durable; callers hold the write lock."""
-        if self._memory_connection is None:
-            if self._log.is_suspect:
-                return self._repair_log(connection)
-            if self._synced_commits < self._unsynced_commits:
-                try:
-                    self._log.sync()
-                except apsw.Error:
-                    self._log.mark_failed()
-                    return self._repair_log(connection)
-        self._synced_commits = self._unsynced_commits
-        return None
-
-    def _prepare_log(self, connection: apsw.Connection, deferred_sync: bool) -> None:
-        """Refuse a commit behind a hole in the log, and open the log before a commit that does not sync it."""
-        if self._memory_connection is not None:
-            return
-        if self._log.is_suspect:
-            self._repair_log(connection)
-        if deferred_sync:
-            self._log.open()
-
-    def _repair_log(self, connection: apsw.Connection) -> None:
-        with translate_errors(self.path):
-            self._log.repair(connection)
-        self._synced_commits = self._unsynced_commits
+                self._log.make_durable(self._write_connection)
 
     def _try_write_lock(self) -> bool:
         """Take and release the file's write lock; False where that takes longer than LOCK_PROBE_TIMEOUT_S."""
