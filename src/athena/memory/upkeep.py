@@ -64,6 +64,13 @@ async def check_health(store: Store, scope: Scope) -> Health:
     except AthenaError as error:
         problems.append(str(error))
         status = "error"
+    try:
+        if warning := await store.database.check_writable():
+            problems.append(warning)
+            status = "degraded" if status == "healthy" else status
+    except AthenaError as error:
+        problems.append(f"nothing can be stored: {error}" + (f" ({error.hint})" if error.hint else ""))
+        status = "error"
     # Only memories count, since events are encoded when there is time; a running encoder needs no help.
     if pending_memories and status == "healthy" and not store.encoder.backlog_lock.locked():
         problems.append(f"{pending_memories:,} passages are found by words only until `athena reembed` has run")

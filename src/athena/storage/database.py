@@ -318,6 +318,13 @@ class Database(Protocol):
         """Return whether a write could begin almost at once: no other process holds the store for long."""
         ...
 
+    async def check_writable(self) -> str:
+        """Raise the error that a write would get now; return a warning where it soon would get one, else nothing.
+
+        Cheap, unless the last write failed.
+        """
+        ...
+
     def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
         """Commit soon, together with other writes, without a result. Of those with the same key only one is queued."""
         ...

@@ -21,6 +21,10 @@ BUSY_TIMEOUT_S = 15.0  # how long to wait while another process writes
 SYNCHRONOUS_NORMAL, SYNCHRONOUS_FULL = 1, 2
 
 
+class StoreBusyError(Unavailable):
+    """Another process writes for longer than a caller waits."""
+
+
 class SqliteTransaction:
     """A transaction on one connection. Each statement is read to its end, because apsw runs them lazily."""
 
@@ -50,7 +54,8 @@ def connect(path: str, *, create: bool) -> apsw.Connection:
     """Open a connection; `create` makes the file if it is missing, and checks whose it is."""
     if create and path != IN_MEMORY_PATH:
         _create_private_file(path)
-    connection = apsw.Connection(path, statementcachesize=200)
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(path, flags=flags, statementcachesize=200)
     connection.set_busy_handler(_create_busy_handler())
     if create:
         _check_application(connection, path)
@@ -122,7 +127,7 @@ def translate_errors(path: str) -> Generator[None]:
     except apsw.FullError:
         raise Unavailable("the disk is full; nothing was stored", hint="free some space and try again") from None
     except apsw.BusyError:
-        raise Unavailable("another process holds the store", hint="try again; is a long job running?") from None
+        raise StoreBusyError("another process holds the store", hint="try again; is a long job running?") from None
     except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError):
         raise Unavailable(f"{path} is read-only here", hint="check the file's rights", retry=False) from None
     except apsw.CantOpenError:

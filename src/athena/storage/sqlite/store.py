@@ -30,7 +30,14 @@ from athena.errors import AthenaError, Unavailable
 from athena.storage.database import CopyRole, Database, Transaction, Work
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite import fork
-from athena.storage.sqlite.connection import BUSY_TIMEOUT_S, IN_MEMORY_PATH, SqliteTransaction, translate_errors
+from athena.storage.sqlite.connection import (
+    BUSY_TIMEOUT_S,
+    IN_MEMORY_PATH,
+    SqliteTransaction,
+    StoreBusyError,
+    translate_errors,
+)
+from athena.storage.sqlite.files import StoreFiles
 from athena.storage.sqlite.fulltext import SqliteFullText
 from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, WriteJob, commit_only
 from athena.storage.sqlite.log import WriteAheadLog
@@ -68,18 +75,26 @@ class Sqlite:
         self._unsynced_connection: apsw.Connection | None = None  # the one that does not sync on commit now
         self._fork_lock = SharedLock()
         self._closed = False
-        sqlite_connection.check_exists(self.path, copying)
-        first = self._open_connection(create=True)
-        with translate_errors(self.path):
-            migrate(first, self.fulltext.schema)
-            sqlite_connection.check_copy_complete(first, self.path, copying)
+        self._copying: CopyRole = copying
+        self._reopen_lock = threading.Lock()
+        self._last_write_failed = False
+        first = self._open_store()
         self._memory_connection = first if self.path == IN_MEMORY_PATH else None
         # where the path is a symbolic link, the log is beside its target
         self._log = WriteAheadLog(str(first.filename_wal), self._open_connection)
-        self._inode = 0 if self._memory_connection else os.stat(self.path).st_ino
         if self._memory_connection is None:
+            self._files = StoreFiles(self.path, self._log.path)
             self._idle_connections.append(first)
         fork.fork_aware_stores.add(self)
+
+    def _open_store(self) -> apsw.Connection:
+        """Open the first connection: create or migrate the file if needed, and check that it can be used."""
+        sqlite_connection.check_exists(self.path, self._copying)
+        first = self._open_connection(create=True)
+        with translate_errors(self.path):
+            migrate(first, self.fulltext.schema)
+            sqlite_connection.check_copy_complete(first, self.path, self._copying)
+        return first
 
     def describe_location(self) -> str:
         return self.path
@@ -106,6 +121,7 @@ class Sqlite:
         return await start_in_thread(self._run_read, work)
 
     def _run_read(self, work: Work[T]) -> T:
+        self._reopen_if_replaced()
         with self._fork_lock, translate_errors(self.path):
             with self._state_lock:
                 connection = self._idle_connections.pop() if self._idle_connections else None
@@ -127,6 +143,8 @@ class Sqlite:
 
     async def write(self, work: Work[T], *, deferred_sync: bool = False) -> T:
         check_stopped()
+        if get_running_loop() is None and self._jobs.is_empty():
+            self._reopen_if_replaced()
         if get_running_loop() is None and self._jobs.is_empty() and self._write_lock.acquire(blocking=False):
             # On the caller's own thread: changing threads would take as long as the disk.
             job = WriteJob(work, deferred_sync=deferred_sync)
@@ -155,6 +173,14 @@ class Sqlite:
 
     async def can_write_now(self) -> bool:
         return self._memory_connection is not None or await run_in_thread(self._try_write_lock)
+
+    async def check_writable(self) -> str:
+        if self._memory_connection is not None:
+            return ""
+        await run_in_thread(self._reopen_if_replaced)
+        if self._last_write_failed or self._log.is_suspect:
+            await self.write(_write_and_remove)
+        return self._files.describe_low_space()
 
     def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
         if self._closed:
@@ -194,20 +220,64 @@ class Sqlite:
         """Wait until no thread uses the file, and close all connections to it."""
         if self._memory_connection is not None:
             return
+        self._reopen_lock.acquire()
         self._fork_lock.acquire_exclusive(BUSY_TIMEOUT_S)
         self._close_writer()
         for connection in self._idle_connections:
             connection.close()
         self._idle_connections.clear()
+        self._files.forget_log()
 
     def after_fork_in_parent(self) -> None:
-        self._fork_lock.release_exclusive()
+        if self._memory_connection is None:
+            self._fork_lock.release_exclusive()
+            self._reopen_lock.release()
 
     def after_fork_in_child(self) -> None:
         """Close the store: the child has none of the threads, and no copy of a store in memory."""
         self._closed = True
         self._fork_lock = SharedLock()
-        self._state_lock, self._write_lock = threading.Lock(), threading.Lock()
+        self._state_lock, self._write_lock, self._reopen_lock = threading.Lock(), threading.Lock(), threading.Lock()
+
+    # --- files that were deleted or replaced --------------------------------------------------------------------------
+
+    def _reopen_if_replaced(self) -> None:
+        """Open the files anew where somebody has deleted or replaced one of them; raise where the store is gone."""
+        if self._memory_connection is not None or self._closed or self._files.are_same():
+            return
+        with self._reopen_lock:
+            if self._files.are_same():
+                return
+            try:
+                if not self._fork_lock.acquire_exclusive(BUSY_TIMEOUT_S):
+                    raise Unavailable(f"{self.path} was replaced, and is still in use", hint="try again")
+                with translate_errors(self.path):
+                    self._reopen()
+            finally:
+                self._fork_lock.release_exclusive()
+
+    def _reopen(self) -> None:
+        connections = [*self._idle_connections, *([self._write_connection] if self._write_connection else [])]
+        if connections:
+            # What is in the log goes into the file that we have open. If that is the one with this name, it is saved;
+            # and no other file gets the log of this one.
+            connections[-1].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        for connection in connections:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # it would delete another file's log
+            connection.close()
+        self._idle_connections.clear()
+        self._write_connection = None
+        self._log.close()
+        if not os.path.exists(self.path):
+            raise Unavailable(
+                f"{self.path} was removed while it was open",
+                hint="put it back, or restore a backup with `athena restore`; a new start would begin with nothing",
+                retry=False,
+            )
+        if self._files.is_other_file():
+            self.vectors = SqliteVectorIndex()  # its caches are of the other file
+        self._idle_connections.append(self._open_store())
+        self._files.remember()
 
     # --- the writer thread and commits --------------------------------------------------------------------------------
 
@@ -227,6 +297,11 @@ class Sqlite:
     def _run_writer(self) -> None:
         while True:
             jobs, stop = self._jobs.take()
+            try:
+                self._reopen_if_replaced()
+            except AthenaError as error:
+                _fail_jobs(jobs, error)
+                jobs = []
             with self._fork_lock, self._write_lock:
                 if jobs:
                     self._run_jobs(jobs)
@@ -238,16 +313,13 @@ class Sqlite:
         try:
             with translate_errors(self.path):
                 connection = self._get_write_connection()
-                self._check_not_replaced()
                 self._commit_jobs(connection, [job for job in jobs if not job.statements])
                 for job in jobs:
                     if job.statements:
                         self._run_statements(connection, job)
                 self._log.checkpoint_if_due(connection)
         except Exception as error:  # noqa: BLE001  # the writer thread must survive any error; each caller gets it
-            for job in jobs:
-                job.error = job.error or error
-                job.deliver_result()
+            _fail_jobs(jobs, error)
         if self._log.has_failed and self._write_connection is not None:
             with contextlib.suppress(AthenaError), translate_errors(self.path):  # the next write gets the error
                 self._log.repair(self._write_connection)
@@ -272,17 +344,6 @@ class Sqlite:
                     other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._log.close()
         connection.close()
-
-    def _check_not_replaced(self) -> None:
-        """Refuse to write to a file that was deleted or replaced while open: the data would be lost at close."""
-        if self._memory_connection is not None:
-            return
-        try:
-            inode = os.stat(self.path).st_ino
-        except FileNotFoundError:
-            inode = -1
-        if inode != self._inode:
-            raise Unavailable(f"{self.path} was removed or replaced while it was open", hint="start again", retry=False)
 
     def _run_statements(self, connection: apsw.Connection, job: WriteJob) -> None:
         try:
@@ -329,6 +390,7 @@ class Sqlite:
                     self._commit_jobs(connection, [job])
                 return
             jobs[0].error = jobs[0].error or error
+            self._last_write_failed = isinstance(error, Unavailable) and not isinstance(error, StoreBusyError)
         for job in jobs:
             job.deliver_result()
 
@@ -361,6 +423,7 @@ class Sqlite:
 
     def _try_write_lock(self) -> bool:
         """Take and release the file's write lock; False where that takes longer than LOCK_PROBE_TIMEOUT_S."""
+        self._reopen_if_replaced()
         if not self._write_lock.acquire(timeout=LOCK_PROBE_TIMEOUT_S):
             return False
         try:
@@ -374,6 +437,18 @@ class Sqlite:
     def _open_connection(self, *, create: bool = False) -> apsw.Connection:
         with translate_errors(self.path):
             return sqlite_connection.connect(self.path, create=create)
+
+
+def _fail_jobs(jobs: list[WriteJob], error: BaseException) -> None:
+    for job in jobs:
+        job.error = job.error or error
+        job.deliver_result()
+
+
+async def _write_and_remove(tx: Transaction) -> None:
+    """Write something, to learn whether that is possible."""
+    await tx.execute("INSERT INTO counters VALUES ('write check', 1)")
+    await tx.execute("DELETE FROM counters WHERE name = 'write check'")
 
 
 def _count_pages_written(connection: apsw.Connection) -> int:
