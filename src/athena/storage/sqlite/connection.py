@@ -111,6 +111,25 @@ def check_copy_complete(connection: apsw.Connection, path: str, copying: CopyRol
     check_usable(copying, path, exists=True, complete=unfinished is None)
 
 
+def check_log_fits(path: str) -> None:
+    """Refuse a file that is damaged as soon as its log is applied; the log may be of another file."""
+    try:
+        connection = connect(path, create=False)
+        try:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # nothing may be written into the file
+            is_sound = connection.execute("PRAGMA integrity_check(1)").get == "ok"
+        finally:
+            connection.close()
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
+        is_sound = False
+    if not is_sound:
+        raise Misconfigured(
+            f"{path} and its log {path}-wal do not belong together",
+            hint="if you have copied a backup there, run `athena restore BACKUP`, which moves both away; "
+            "else move the log away",
+        )
+
+
 @contextmanager
 def translate_errors(path: str) -> Generator[None]:
     """Turn the driver's errors into ours."""

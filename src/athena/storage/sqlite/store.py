@@ -37,7 +37,7 @@ from athena.storage.sqlite.connection import (
     StoreBusyError,
     translate_errors,
 )
-from athena.storage.sqlite.files import StoreFiles
+from athena.storage.sqlite.files import StoreFiles, is_log_doubtful
 from athena.storage.sqlite.fulltext import SqliteFullText
 from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, WriteJob, commit_only
 from athena.storage.sqlite.log import WriteAheadLog
@@ -90,6 +90,8 @@ class Sqlite:
     def _open_store(self) -> apsw.Connection:
         """Open the first connection: create or migrate the file if needed, and check that it can be used."""
         sqlite_connection.check_exists(self.path, self._copying)
+        if self.path != IN_MEMORY_PATH and is_log_doubtful(self.path):
+            sqlite_connection.check_log_fits(self.path)
         first = self._open_connection(create=True)
         with translate_errors(self.path):
             migrate(first, self.fulltext.schema)
