@@ -41,7 +41,7 @@ from athena.storage.sqlite.files import StoreFiles, is_log_doubtful
 from athena.storage.sqlite.fulltext import SqliteFullText
 from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, WriteJob, commit_only
 from athena.storage.sqlite.log import WriteAheadLog
-from athena.storage.sqlite.schema import find_unreadable_texts, migrate
+from athena.storage.sqlite.schema import find_schema_differences, find_unreadable_texts, migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
 from athena.storage.sqlite.vectors import SqliteVectorIndex
 
@@ -94,7 +94,7 @@ class Sqlite:
             sqlite_connection.check_log_fits(self.path)
         first = self._open_connection(create=True)
         with translate_errors(self.path):
-            migrate(first, self.fulltext.schema)
+            migrate(first, self.path, self.fulltext.schema)
             sqlite_connection.check_copy_complete(first, self.path, self._copying)
         return first
 
@@ -103,10 +103,12 @@ class Sqlite:
 
     async def find_problems(self, tx: Transaction) -> list[str]:
         """Run SQLite's own check of the file, and read all texts."""
+        assert isinstance(tx, SqliteTransaction)
+        if changed := find_schema_differences(tx.connection, self.fulltext.schema):
+            return [f"{name} is not as Athena creates it" for name in changed]
         await self.fulltext.refresh(tx)
         rows = await tx.fetch("PRAGMA integrity_check(20)")
         problems = [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
-        assert isinstance(tx, SqliteTransaction)
         return problems or find_unreadable_texts(tx.connection)
 
     async def measure_size(self, tx: Transaction) -> int:
