@@ -287,8 +287,8 @@ def compute_fingerprint(dialect: Mapping[str, str], indexes: tuple[str, ...]) ->
 def create_schema_error(location: str, differences: list[str]) -> Misconfigured:
     return Misconfigured(
         f"{location} has format {len(STEPS)}, but other tables than this version: {', '.join(differences[:5])}",
-        hint="an unreleased version wrote it, or somebody changed it: open it with the Athena that wrote it, or move it "
-        "away and restore a backup",
+        hint="an unreleased version wrote it, or somebody changed it: open it with the Athena that wrote it, or move "
+        "it away and restore a backup",
     )
 
 

@@ -89,6 +89,12 @@ def is_disk_error(error: BaseException) -> bool:
     return isinstance(error, apsw.IOError) or isinstance(error.__cause__, apsw.IOError)
 
 
+def leaves_bad_state(error: BaseException) -> bool:
+    """Return whether a connection must not be used after an error: what it has cached may be wrong."""
+    kinds = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
+    return any(isinstance(one, kinds) for one in (error, error.__cause__, error.__context__))
+
+
 def can_begin_write(connection: apsw.Connection, timeout_s: float) -> bool:
     """Return whether the file's write lock can be had within the timeout."""
     connection.set_busy_handler(_create_busy_handler(timeout_s))
@@ -136,10 +142,16 @@ def translate_errors(path: str) -> Generator[None]:
     try:
         yield
     except apsw.NotADBError:
+        if _has_own_header(path):
+            raise _create_lost_log_error(path) from None
         raise Misconfigured(
             f"{path} is not an Athena database", hint="move it away, or set ATHENA_DB_PATH elsewhere"
         ) from None
     except apsw.CorruptError as error:
+        if error.extendedresult == apsw.SQLITE_CORRUPT_VTAB:  # FTS5 reports so, too, that the disk failed to read
+            raise Unavailable(
+                f"the full-text index of {path} could not be read", hint="try again; else run `athena call verify`"
+            ) from error
         raise Unavailable(
             f"{path} is damaged: {error}", hint="run `athena call verify`; restore a backup", retry=False
         ) from error
@@ -154,7 +166,35 @@ def translate_errors(path: str) -> Generator[None]:
     except (apsw.ProtocolError, apsw.LockedError, apsw.InterruptError, apsw.NoMemError) as error:
         raise Unavailable(f"{path} cannot be used now: {error}", hint="try again") from error
     except apsw.IOError as error:
+        if error.extendedresult == apsw.SQLITE_IOERR_SHORT_READ:
+            raise _create_lost_log_error(path) from error
         raise Unavailable(f"{path} cannot be read or written: {error}", hint="check the disk") from error
+
+
+def _create_lost_log_error(path: str) -> Unavailable:
+    return Unavailable(
+        f"{path} cannot be read: its log was cut off or overwritten by something else",
+        hint="stop every Athena process and start again; if that does not help, `athena restore` a backup",
+        retry=False,
+    )
+
+
+def _has_own_header(path: str) -> bool:
+    """Return whether the file begins as ours do, also before the first checkpoint.
+
+    It is read through SQLite, so that this process keeps its locks on it.
+    """
+    try:
+        file = apsw.VFSFile("", os.path.realpath(path), [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
+        try:
+            header = file.xRead(100, 0)
+        finally:
+            file.xClose()
+    except apsw.Error:
+        return False
+    application = int.from_bytes(header[68:72])
+    has_log = header[18:20] == b"\x02\x02" and os.path.exists(f"{os.path.realpath(path)}-wal")
+    return header.startswith(b"SQLite format 3\0") and has_log and application in (0, APPLICATION_ID)
 
 
 def _create_private_file(path: str) -> None:

@@ -130,14 +130,18 @@ class Sqlite:
             with self._state_lock:
                 connection = self._idle_connections.pop() if self._idle_connections else None
             connection = connection or self._open_connection()
+            is_usable = True
             try:
                 connection.execute("BEGIN").fetchall()
                 return run_sync(work(SqliteTransaction(connection)), closed_to=NO_WAIT_REASON)
+            except apsw.Error as error:
+                is_usable = not sqlite_connection.leaves_bad_state(error)
+                raise
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
                 with self._state_lock:
-                    keep = not self._closed
+                    keep = is_usable and not self._closed
                     if keep:
                         self._idle_connections.append(connection)
                 if not keep:
@@ -320,8 +324,8 @@ class Sqlite:
                 self._commit_jobs(connection, [job for job in jobs if not job.statements])
                 for job in jobs:
                     if job.statements:
-                        self._run_statements(connection, job)
-                self._log.checkpoint_if_due(connection)
+                        self._run_statements(self._get_write_connection(), job)
+                self._log.checkpoint_if_due(self._get_write_connection())
         except Exception as error:  # noqa: BLE001  # the writer thread must survive any error; each caller gets it
             _fail_jobs(jobs, error)
         if self._log.has_failed and self._write_connection is not None:
@@ -333,6 +337,14 @@ class Sqlite:
             self._write_connection = self._memory_connection or self._open_connection()
             self._log.watch(self._write_connection)
         return self._write_connection
+
+    def _renew_write_connection(self) -> apsw.Connection:
+        """Replace the write connection: after a failed read FTS5 keeps wrong totals, and would write them."""
+        bad, self._write_connection = self._write_connection, None
+        if bad is not None and bad is not self._memory_connection:
+            bad.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            bad.close()
+        return self._get_write_connection()
 
     def _close_writer(self) -> None:
         """Make all commits durable and close the write connection; callers hold the write lock."""
@@ -388,6 +400,8 @@ class Sqlite:
                 connection.execute("ROLLBACK").fetchall()
             if sqlite_connection.is_disk_error(error):
                 self._log.mark_failed()
+            if sqlite_connection.leaves_bad_state(error):
+                connection = self._renew_write_connection()
             if len(jobs) > 1:  # e.g. a full disk fails the whole group: each job may still fit alone
                 for job in jobs:
                     job.error = None
