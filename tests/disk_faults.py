@@ -170,7 +170,7 @@ class _File(apsw.VFSFile):
         super().__init__("unix", name, flags)
         self._disk, self._path = disk, path
 
-    def excepthook(self, *error: Any) -> None:
+    def excepthook(self, etype: Any, evalue: Any, etraceback: Any) -> None:
         """Ignore a fault that SQLite tells nobody about, e.g. while it closes a file."""
 
     def read_raw(self, amount: int, offset: int) -> bytes:
@@ -200,7 +200,7 @@ class _Vfs(apsw.VFS):
         self._disk = disk
         super().__init__(next(_names), "unix", makedefault=True)
 
-    def excepthook(self, *error: Any) -> None:
+    def excepthook(self, etype: Any, evalue: Any, etraceback: Any) -> None:
         """Ignore a fault that SQLite tells nobody about."""
 
     def xFullPathname(self, name: str) -> str:  # noqa: N802

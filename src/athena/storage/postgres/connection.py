@@ -13,6 +13,7 @@ from psycopg import conninfo, errors
 from athena.errors import InvalidInput, Misconfigured, Unavailable
 from athena.storage import migrations
 from athena.storage.database import UNFINISHED_COPY_COUNTER, CopyRole, Row, check_usable, require_row
+from athena.storage.sqlite.schema import list_columns
 
 MIN_SERVER_VERSION = 140_000  # PostgreSQL 14
 MIN_PGVECTOR_VERSION = (0, 8)  # the first with iterative index scans
@@ -203,8 +204,6 @@ def _store_fingerprint(connection: psycopg.Connection[Any], fingerprint: int) ->
 
 def _find_schema_differences(connection: psycopg.Connection[Any]) -> list[str]:
     """Return the columns that are missing."""
-    from athena.storage.sqlite.schema import list_columns  # needed only once for each database
-
     rows = connection.execute(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s", [SCHEMA]
     ).fetchall()

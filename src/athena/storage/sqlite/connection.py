@@ -148,7 +148,7 @@ def translate_errors(path: str) -> Generator[None]:
             f"{path} is not an Athena database", hint="move it away, or set ATHENA_DB_PATH elsewhere"
         ) from None
     except apsw.CorruptError as error:
-        if error.extendedresult == apsw.SQLITE_CORRUPT_VTAB:  # FTS5 reports so, too, that the disk failed to read
+        if _get_extended_code(error) == apsw.SQLITE_CORRUPT_VTAB:  # FTS5 reports so, too, that the disk failed to read
             raise Unavailable(
                 f"the full-text index of {path} could not be read", hint="try again; else run `athena call verify`"
             ) from error
@@ -166,9 +166,13 @@ def translate_errors(path: str) -> Generator[None]:
     except (apsw.ProtocolError, apsw.LockedError, apsw.InterruptError, apsw.NoMemError) as error:
         raise Unavailable(f"{path} cannot be used now: {error}", hint="try again") from error
     except apsw.IOError as error:
-        if error.extendedresult == apsw.SQLITE_IOERR_SHORT_READ:
+        if _get_extended_code(error) == apsw.SQLITE_IOERR_SHORT_READ:
             raise _create_lost_log_error(path) from error
         raise Unavailable(f"{path} cannot be read or written: {error}", hint="check the disk") from error
+
+
+def _get_extended_code(error: apsw.Error) -> int:
+    return int(getattr(error, "extendedresult", 0))
 
 
 def _create_lost_log_error(path: str) -> Unavailable:

@@ -151,7 +151,7 @@ class WriteAheadLog:
         except (apsw.Error, OSError) as error:
             self.close()
             raise Unavailable(
-                f"the disk does not confirm what is written to {self.path} ({error or type(error).__name__}); "
+                f"the disk does not confirm what is written to {self.path} ({str(error) or type(error).__name__}); "
                 "nothing more is stored until it does",
                 hint="check the disk; Athena tries again with every write",
             ) from error
@@ -205,7 +205,8 @@ def _rewrite_frames(file: apsw.VFSFile, frames: int) -> int:
     header = file.xRead(HEADER_BYTES, 0)
     if len(header) < HEADER_BYTES:
         raise LogLostError
-    magic, _, page_bytes, *_ = struct.unpack(">8I", header)
+    header_words: tuple[int, ...] = struct.unpack(">8I", header)
+    magic, page_bytes = header_words[0], header_words[2]
     order = MAGIC_NUMBERS.get(magic)
     if order is None or _sum_blocks(header[:24], 24, order, (0, 0))[-1] != struct.unpack(">2I", header[24:]):
         raise LogLostError

@@ -8,7 +8,7 @@ files of one that cannot be opened are moved away, together with its log.
 import contextlib
 import os
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import apsw
@@ -127,7 +127,7 @@ def _write_into(prepared: str, path: str) -> None:
         source = sqlite_connection.connect(prepared, create=False)
         target = sqlite_connection.connect(path, create=False)
         try:
-            counters = dict(target.execute("SELECT name, value FROM counters").fetchall())
+            counters: dict[Any, Any] = dict(target.execute("SELECT name, value FROM counters"))
             for name in ("purges", "stamp"):  # higher than before, so that other processes read their caches anew
                 source.execute(
                     "UPDATE counters SET value = max(value, ?) + 1 WHERE name = ?", (counters.get(name, 0), name)

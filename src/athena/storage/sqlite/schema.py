@@ -126,14 +126,17 @@ def list_columns() -> dict[str, set[str]]:
             "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c "
             "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%'"
         ).fetchall()
-        return {table: {column for name, column in rows if name == table} for table, _ in rows}
+        columns: dict[str, set[str]] = {}
+        for table, column in rows:
+            columns.setdefault(str(table), set()).add(str(column))
+        return columns
     finally:
         connection.close()
 
 
 def _read_definitions(connection: apsw.Connection) -> dict[str, str]:
     rows = connection.execute(DEFINITIONS_SQL).fetchall()
-    return {name: " ".join(sql.split()) for name, sql in rows}
+    return {str(name): " ".join(str(sql).split()) for name, sql in rows}
 
 
 def find_unreadable_texts(connection: apsw.Connection) -> list[str]:
