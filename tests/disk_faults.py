@@ -170,8 +170,9 @@ class _File(apsw.VFSFile):
         super().__init__("unix", name, flags)
         self._disk, self._path = disk, path
 
-    def excepthook(self, etype: Any, evalue: Any, etraceback: Any) -> None:
+    def excepthook(self, etype: Any, evalue: Any, etraceback: Any) -> bool:
         """Ignore a fault that SQLite tells nobody about, e.g. while it closes a file."""
+        return True
 
     def read_raw(self, amount: int, offset: int) -> bytes:
         return super().xRead(amount, offset)
@@ -200,8 +201,9 @@ class _Vfs(apsw.VFS):
         self._disk = disk
         super().__init__(next(_names), "unix", makedefault=True)
 
-    def excepthook(self, etype: Any, evalue: Any, etraceback: Any) -> None:
+    def excepthook(self, etype: Any, evalue: Any, etraceback: Any) -> bool:
         """Ignore a fault that SQLite tells nobody about."""
+        return True
 
     def xFullPathname(self, name: str) -> str:  # noqa: N802
         return os.path.realpath(name)  # apsw takes a symbolic link for an error

@@ -100,7 +100,7 @@ class Filters(TypedDict, total=False):
     memory_type: str | None
     since: When
     until: When
-    min_score: float
+    min_score: float | None
     project: str | None
 
 
@@ -135,11 +135,15 @@ class MemoryApi:
         memory_type: str | None = None,
         since: When = None,
         until: When = None,
-        min_score: float = 0.0,
+        min_score: float | None = None,
         *,
         project: str | None = None,
     ) -> CompactSearchResult:
-        """Find memories by words and by meaning."""
+        """Find memories by words and by meaning.
+
+        A score is the probability that the memory answers. If even the best is improbable there are none;
+        `min_score=0` shows everything.
+        """
         filters = {"tags": tags, "memory_type": memory_type, "since": since, "until": until, "min_score": min_score}
         return _compact_result(await self._call("recall", project, query=query, k=limit, **filters), query)
 
@@ -181,7 +185,7 @@ class MemoryApi:
     ) -> list[CompactMemory]:
         """Return one part of a search over the whole store; from a page of this size on, all of it is ranked."""
         size = max(batch_size, SEARCH_PAGE_SIZE) if type(batch_size) is int and batch_size > 0 else batch_size
-        arguments, project = _merge_filters(filters, query=query, k=size, offset=offset)
+        arguments, project = _merge_filters({"min_score": 0.0} | filters, query=query, k=size, offset=offset)
         page = await self._call("recall", project, {"k": "batch_size"}, **arguments)
         return [_compact_memory(hit) for hit in page.data]
 

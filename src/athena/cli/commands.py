@@ -110,6 +110,12 @@ SUBCOMMANDS = {
     "init": LazyCommand(
         "init", "init", "Set up a coding agent's client: hooks, MCP server, skill, as far as it has them."
     ),
+    "learn": LazyCommand(
+        "learned", "learn", "Learn from past sessions of Claude Code and Codex; can be stopped and run again."
+    ),
+    "learned": LazyCommand(
+        "learned", "learned", "List what was learned from sessions, and why; confirm, correct, drop or rule it out."
+    ),
     "list": LazyCommand("memory", "list_memories", "List memories, the newest first."),
     "mcp": LazyCommand("mcp", "mcp", "Serve an MCP client over standard input and output."),
     "migrate": LazyCommand(

@@ -17,6 +17,7 @@ A memory that a newer one contradicts comes right after that one if both are fou
 """
 
 import math
+import unicodedata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.embedding.embedder import QuestionEncoding
@@ -29,22 +30,30 @@ if TYPE_CHECKING:
 
 class Weights(NamedTuple):
     words: float = 1.0
-    meaning: float = 0.2
-    tokens: float = 2.5
+    meaning: float = 0.4
+    tokens: float = 6.0
     length: float = 0.15
     role: float = 0.6
     personal: float = 0.1
-    session: float = 0.2
+    session: float = 0.3
     feedback: float = 0.1
     recency: float = 0.05
     strength: float = 0.05
 
+    def limit_model(self, unknown_share: float) -> "Weights":
+        """Return the weights for a question of which the model does not know a share."""
+        factor = 1 - (1 - UNKNOWN_WORD_FACTOR) * unknown_share
+        return self._replace(meaning=self.meaning * factor, tokens=self.tokens * factor)
 
+
+# Weight of the model's terms for a question of identifiers or of another script, where only the exact words can tell.
+UNKNOWN_WORD_FACTOR = 0.4
 MAX_RERANKED = 50  # memories that are compared token by token
 MIN_LONG_QUERY_TERMS = 8  # without stop words
 FEEDBACK_COUNT = 5  # first hits whose mean the feedback term uses
 CONTRADICTION_GAP = 0.001  # between the totals of a contradicted memory and the one that contradicts it
 NEIGHBOR_DISCOUNTS = (0.85, 0.85, 0.7, 0.7)  # for a token one passage before or after, and two before or after
+LAST_LATIN_LETTER = "\u024f"
 HALF_LIFE_S = 30 * 86_400.0  # of recency and strength
 # Maps deviations from the mean to the meaning term. Nearly flat at both ends: a memory found by its exact words alone
 # (an identifier, whose meaning the model cannot know) stays ahead of mere similarity, and yet no two memories tie.
@@ -54,10 +63,13 @@ CLOSENESS_CURVE = ((-40.0, -0.5, 4.0, 40.0), (-0.75, -0.5, 4.0, 4.25))
 class Ranking:
     """The candidates of one question, with the terms of each."""
 
-    def __init__(self, matches: TextMatches, nearest: VectorMatches | None, weights: Weights) -> None:
+    def __init__(
+        self, matches: TextMatches, nearest: VectorMatches | None, weights: Weights, unknown_share: float = 0.0
+    ) -> None:
         import numpy as np  # slow to load; only searches need it
 
-        self.weights = weights
+        self.weights, self.unknown_share = weights.limit_model(unknown_share), unknown_share
+        self.token_scores: Floats | None = None
         self.memories: Ids = (
             merge_unique(matches.memories, nearest.memories) if nearest else sort_unique(matches.memories)
         )
@@ -66,12 +78,15 @@ class Ranking:
         positions = np.searchsorted(self.memories, matches.memories)
         np.maximum.at(lexical, positions, matches.scores)
         np.maximum.at(coverage, positions, matches.coverage)
-        self.add_term("words", lexical / max(float(lexical.max(initial=0.0)), 1e-6))
+        self.lexical: Floats = lexical / max(float(lexical.max(initial=0.0)), 1e-6)
+        self.add_term("words", self.lexical)
         if nearest is not None:
             best = np.full(len(self.memories), -1, np.float32)
             np.maximum.at(best, np.searchsorted(self.memories, nearest.memories), nearest.cosines)
-            cosine = np.where(best > -1, best, nearest.mean)  # a memory without a vector yet counts as average
-            self.add_term("meaning", np.interp((cosine - nearest.mean) / nearest.deviation, *CLOSENESS_CURVE))
+            cosine = np.where(best > -1, best, nearest.mean)
+            closeness = np.interp((cosine - nearest.mean) / nearest.deviation, *CLOSENESS_CURVE)
+            self.add_term("meaning", np.where(best > -1, closeness, guess_missing(closeness, self.lexical)))
+        self.coverage, self.cosine = coverage, cosine
         self.evidence = 1 - (1 - np.clip(coverage, 0, 1)) * (1 - np.clip(cosine, 0, 1))
 
     def add_term(self, term: str, values: Any) -> None:
@@ -136,15 +151,41 @@ class Ranking:
     def take(self, positions: "Ids") -> "Ranking":
         """Return a ranking of some of the candidates."""
         part = Ranking.__new__(Ranking)
-        part.weights, part.memories = self.weights, self.memories[positions]
+        part.weights, part.unknown_share = self.weights, self.unknown_share
+        part.memories = self.memories[positions]
+        part.token_scores = None if self.token_scores is None else self.token_scores[positions]
         part.terms = {name: values[positions] for name, values in self.terms.items()}
+        part.lexical = self.lexical[positions]
+        part.coverage, part.cosine = self.coverage[positions], self.cosine[positions]
         part.evidence, part.sessions = self.evidence[positions], self.sessions[positions]
         return part
+
+    def add_tokens(self, similarity: "Floats") -> None:
+        self.token_scores = similarity
+        self.add_term("tokens", similarity)
 
     def explain(self, position: int) -> dict[str, float]:
         """Return what each term added."""
         added = {name: round(float(values[position]), 4) for name, values in self.terms.items()}
         return {name: value for name, value in added.items() if value or name != "contradicted"}
+
+
+def measure_unknown_share(question: str, weights: list[tuple[int, int, float]]) -> float:
+    """Return the share of a question's weight that lies on words the model cannot know: with digits, or not Latin."""
+    total = sum(weight for _, _, weight in weights)
+    unknown = sum(weight for start, end, weight in weights if not _is_known_word(question[start:end]))
+    return unknown / total if total else 0.0
+
+
+def _is_known_word(word: str) -> bool:
+    letters = unicodedata.normalize("NFKD", word)
+    return not any(char.isdigit() or (char.isalpha() and char > LAST_LATIN_LETTER) for char in letters)
+
+
+def guess_missing(scores: "Floats", lexical: "Floats") -> Any:
+    """Return scores for memories that the model has not read yet: from average to best, as their words match."""
+    mean = scores.mean() if len(scores) else 0.0
+    return mean + lexical * (scores.max(initial=mean) - mean)
 
 
 def decay_weights(moments: "Floats", now: float) -> Any:
@@ -155,9 +196,9 @@ def decay_weights(moments: "Floats", now: float) -> Any:
 
 
 def score_by_tokens(
-    question: QuestionEncoding, weights: list[tuple[int, int, float]], sets: TokenSets, count: int
+    question: QuestionEncoding, weights: list[tuple[int, int, float]], sets: TokenSets, lexical: "Floats"
 ) -> "Floats | None":
-    """Return how well each of `count` memories matches the question's tokens, about 0 to 1; None if none has tokens."""
+    """Return how well each memory matches the question's tokens, about 0 to 1; None if none has tokens."""
     import numpy as np  # slow to load; only searches need it
 
     token_weights = _weigh_tokens(question, weights)
@@ -170,13 +211,15 @@ def score_by_tokens(
     matched = best[sets.neighbours[:, 0]]  # index -1 is the last row, which stands for passages without tokens
     for column, discount in enumerate(NEIGHBOR_DISCOUNTS, 1):
         matched = np.maximum(matched, discount * best[sets.neighbours[:, column]])
-    scores = np.full(count, -1, np.float32)
+    scores = np.full(len(lexical), -1, np.float32)
     known = sets.neighbours[:, 0] >= 0
     passage_scores = multiply_on_one_thread(matched, token_weights / token_weights.sum())
     np.maximum.at(scores, sets.owners[known], passage_scores[known])
-    if (scores == -1).all():
+    has_tokens = scores > -1
+    if not has_tokens.any():
         return None
-    return np.where(scores == -1, scores[scores > -1].mean(), scores)
+    scores[~has_tokens] = scores[has_tokens].mean()
+    return np.where(has_tokens, scores, guess_missing(scores, lexical))
 
 
 def _weigh_tokens(question: QuestionEncoding, weights: list[tuple[int, int, float]]) -> Any:

@@ -17,8 +17,10 @@ from athena.memory.ranking import (
     MIN_LONG_QUERY_TERMS,
     Ranking,
     decay_weights,
+    measure_unknown_share,
     score_by_tokens,
 )
+from athena.memory.scores import DEFAULT_MIN_SCORE, compute_probabilities
 from athena.memory.store import Store
 from athena.memory.values import Hit, Memory, extend_memory, strip_reserved_keys
 from athena.storage import privacy, scopes
@@ -43,10 +45,11 @@ class Query(NamedTuple):
     criteria: Filter
     limit: int
     offset: int = 0
-    min_score: float = 0.0
+    min_score: float | None = 0.0  # None for the default: no hits if even the best is improbable
     understand_time: bool = False
     explain: bool = False
     longest: int | None = None  # how much of each text is read
+    as_probability: bool = False  # else scores say how well words and vectors match
 
 
 async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
@@ -90,7 +93,7 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     candidates = await vectors.select_candidates(tx, query.criteria, scope_ids, store.encoder.models, dimensions)
     if not candidates.total:
         return Page([], 0)
-    rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or query.min_score > 0
+    rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or bool(query.min_score)
     limit = candidates.total if rank_all else MAX_CANDIDATES
     matches = await store.database.fulltext.search_text(tx, candidates, query.text, limit)
     if privacy.is_watched():
@@ -98,15 +101,15 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     nearest = (
         None if question is None else await vectors.search_nearest(tx, candidates, question.vector, limit, matches)
     )
-    ranking = Ranking(matches, nearest, store.weights)
+    ranking = Ranking(matches, nearest, store.weights, measure_unknown_share(query.text, matches.weights))
     ranking.add_facts(await vectors.load_features(tx, candidates, ranking.memories))
     order = ranking.sort_positions()
     top = await _rerank(store, tx, ranking.take(order[:MAX_RERANKED]), matches, candidates, question)
     contradicted = await _find_contradicted(tx, query, candidates.scopes, top.memories.tolist())
     top = top.demote_contradicted(contradicted) if contradicted else top
     rest = ranking.take(order[MAX_RERANKED:])
-    scores = _cap_scores(top, rest)
-    good_count = int((scores >= round(query.min_score, 4)).sum())  # scores never rise, so the good ones come first
+    scores = _compute_scores(query, top, rest)
+    good_count = _count_good(query, top, scores)
     positions = range(query.offset, min(query.offset + query.limit, good_count))
     page = [(top, i) if i < len(top.memories) else (rest, i - len(top.memories)) for i in positions]
     ids = [int(part.memories[i]) for part, i in page]
@@ -125,7 +128,7 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
         for position, memory_id, (part, i) in zip(positions, ids, page, strict=True)
         if memory_id in memories
     ]
-    return Page(hits, candidates.total if query.min_score <= 0 else good_count)
+    return Page(hits, good_count if query.min_score or not good_count else candidates.total)
 
 
 async def _note_weighing_memories(
@@ -147,12 +150,12 @@ async def _rerank(
     question: QuestionEncoding | None,
 ) -> Ranking:
     """Order the best candidates by the terms that are too slow for all: tokens, sessions, feedback, age and use."""
-    vectors, weights = store.database.vectors, store.weights
+    vectors, weights = store.database.vectors, ranking.weights
     if question is not None and len(question.token_vectors) and weights.tokens:
         token_sets = await vectors.load_tokens(tx, candidates, ranking.memories, question.vector, matches)
-        similarity = score_by_tokens(question, matches.weights, token_sets, len(ranking.memories))
+        similarity = score_by_tokens(question, matches.weights, token_sets, ranking.lexical)
         if similarity is not None:
-            ranking.add_term("tokens", similarity)
+            ranking.add_tokens(similarity)
     if weights.session:
         ranking.add_sessions()
     if weights.feedback and question is not None and _is_long_query(matches):
@@ -179,11 +182,27 @@ async def _find_contradicted(
     return await topic_rows.fetch_contradictions(tx, scope_ids, ids)
 
 
-def _cap_scores(*parts: Ranking) -> Any:
+def _compute_scores(query: Query, top: Ranking, rest: Ranking) -> Any:
     """Return the scores that hits show, none above the one before it."""
     import numpy as np  # slow to load; only searches need it
 
-    return np.minimum.accumulate(np.concatenate([part.evidence for part in parts])).round(4)
+    scores = [part.evidence for part in (top, rest)]
+    if query.as_probability and _is_calibrated(top):
+        scores[0] = compute_probabilities(top, query.text)
+        scores[1] = np.full(len(rest.memories), scores[0].min(initial=1.0), np.float32)
+    return np.minimum.accumulate(np.concatenate(scores)).round(4)
+
+
+def _is_calibrated(top: Ranking) -> bool:
+    return top.token_scores is not None and len(top.memories) > 0
+
+
+def _count_good(query: Query, top: Ranking, scores: Any) -> int:
+    """Return how many hits may be shown; scores never rise, so these come first."""
+    if query.min_score is not None:
+        return int((scores >= round(query.min_score, 4)).sum())
+    has_floor = query.as_probability and _is_calibrated(top) and query.criteria.is_unrestricted
+    return 0 if has_floor and scores[0] < DEFAULT_MIN_SCORE else len(scores)
 
 
 def create_hit(

@@ -75,7 +75,7 @@ async def recall(
     memory_type: params.MemoryType = None,
     since: params.When = None,
     until: params.When = None,
-    min_score: params.Score = 0.0,
+    min_score: params.Score = None,
     offset: params.Offset = 0,
     understand_time: Annotated[bool, Param("Take time in the question ('last week') as a filter.")] = False,
     explain: Annotated[bool, Param("Say of each hit why it was chosen.")] = False,
@@ -83,10 +83,14 @@ async def recall(
 ) -> list[Hit]:
     """Find the memories that fit a question best, by words and by meaning.
 
+    A hit's score is the probability that it answers. If even the best hit is improbable, there are none.
+
     >>> memory.recall(query="how do we deploy", k=3)
     """
     criteria = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    parsed = Query(inputs.clean_query(query), criteria, k, offset, min_score, understand_time, explain)
+    parsed = Query(
+        inputs.clean_query(query), criteria, k, offset, min_score, understand_time, explain, as_probability=True
+    )
     if kinds is None:
         return await recalling.recall(ctx.store, parsed)
     return await recalling.recall_kinds(ctx.store, parsed, kinds)

@@ -18,7 +18,10 @@ Metadata = Annotated[
 ]
 Importance = Annotated[float, Param("From 0 to 1.", least=0, most=1)]
 NewImportance = Annotated[float | None, Param("From 0 to 1.", least=0, most=1)]
-Score = Annotated[float, Param("Leave out what fits less well than this, from 0 to 1.", least=0, most=1)]
+Score = Annotated[
+    float | None,
+    Param("Leave out what answers with a lower probability; 0 shows everything, also chance hits.", least=0, most=1),
+]
 When = Annotated[
     str | float | None,
     Param("A time in plain words ('last week', 'Q3 2025', '2026-03-01') or in seconds since 1970."),

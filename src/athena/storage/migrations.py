@@ -32,7 +32,8 @@ from athena.errors import Misconfigured
 #   consolidations.newest  the last event that a consolidation has read
 #   runs.claimed           when a run went on after it had waited for approval
 #   injections             the memories that hooks gave to a session; `over`: 1 where the session has begun afresh since
-#   counters               `stamp` grows with every write, `purges` with every purge
+#   counters               `stamp` grows with every write, `purges` with every purge; `announced N`: the last memory
+#                          of scope N that learning stored and a session start has announced
 STEPS: tuple[str, ...] = (
     """
     CREATE TABLE scopes (
