@@ -37,6 +37,7 @@ ONE_ENGINE = (
     "memory/consolidation/test_patterns.py",
     "memory/documents/test_file_access.py",
     "memory/sessions/test_extract.py",
+    "memory/sessions/test_statements.py",
     "memory/test_durability.py",
     "memory/test_passages.py",
     "memory/test_ranking.py",
