@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from athena.core import redaction
 from athena.core.private import remove_private_clauses
 from athena.memory.sessions import orders
-from athena.memory.sessions.classifier import Prediction, classify_fragments
+from athena.memory.sessions.classifier import KINDS, Prediction, classify_fragments
 from athena.memory.sessions.fragments import Fragment, split_fragments
 from athena.memory.sessions.select import extract_words
 from athena.memory.sessions.values import Utterance
@@ -299,8 +299,6 @@ def _is_vague(content: str, keep: float) -> bool:
 
 def _choose_kind(predictions: Sequence[Prediction]) -> str:
     """Return the most probable of the kinds that may be kept."""
-    from athena.memory.sessions.classifier import KINDS
-
     sums = [sum(prediction.kinds[i] for prediction in predictions) for i in range(6)]
     return KINDS[max(range(6), key=lambda i: sums[i])]
 
