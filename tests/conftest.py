@@ -184,7 +184,7 @@ class PostgresEngine(Engine):
         statements = f"""{drop} {truncate} {delete}
             SELECT setval(format('athena.%I', sequencename)::regclass, start_value, false)
             FROM pg_sequences WHERE schemaname = 'athena' AND last_value IS NOT NULL;
-            DELETE FROM athena.counters WHERE name <> 'version';
+            DELETE FROM athena.counters WHERE name NOT IN ('version', 'schema');
             INSERT INTO athena.counters VALUES ('purges', 0), ('stamp', 0)"""
         self._connection.execute(statements.encode())
 

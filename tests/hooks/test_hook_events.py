@@ -112,6 +112,23 @@ def test_next_session_knows_last_one(app: App, repo: Path, tmp_path: Path, hurry
     assert (event.content, event.outcome, event.duration_ms) == ("Bash: pytest -q", "success", 12)
 
 
+def test_next_session_tells_how_many_were_kept(app: App, repo: Path, tmp_path: Path) -> None:
+    talk = write_transcript(
+        tmp_path / "talk.jsonl",
+        transcript_entry("user", "We decided to keep the retries of card charges in the client only."),
+        transcript_entry("user", "We decided to use Redis for the queue of orders."),
+    )
+    hook(app, "session-end", repo, transcript_path=talk)
+    start = hook(app, "session-start", repo, HookRules(), session_id="s2", source="startup")
+    assert start["systemMessage"] == "Athena kept 2 things from earlier sessions: athena learned"
+    assert "systemMessage" not in hook(app, "session-start", repo, HookRules(), session_id="s3", source="startup")
+    both = write_transcript(tmp_path / "more.jsonl", transcript_entry("user", "We decided to use Kafka for events."))
+    hook(app, "session-end", repo, session_id="s4", transcript_path=both)
+    start = hook(app, "session-start", repo, LOUD, session_id="s5", source="startup")
+    assert start["systemMessage"].splitlines()[1] == "Athena kept 1 thing from earlier sessions: athena learned"
+    assert "Kafka" not in start["systemMessage"]
+
+
 def test_malformed_fields_lose_no_event(app: App, repo: Path) -> None:
     for took in (float("inf"), float("nan"), 10**400, -1, True, "12"):
         hook(app, "post-tool-use", repo, tool_name="Bash", tool_input={"command": f"ls {took!r:.9}"}, duration_ms=took)

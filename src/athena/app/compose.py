@@ -24,6 +24,7 @@ from athena.gateway.gateway import Gateway
 from athena.memory.consolidation.edit_hooks import ConsolidationEditHooks
 from athena.memory.graph.edit_hooks import GraphEditHooks
 from athena.memory.ranking import Weights
+from athena.memory.sessions.learning import LearningEditHooks
 from athena.memory.store import Store
 from athena.operations import CATALOG
 from athena.operations.context import Context
@@ -55,7 +56,7 @@ class App:
         servers: str | None = None,
         document_roots: tuple[str, ...] = (),
     ) -> None:
-        edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), ProgramEditHooks())
+        edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), LearningEditHooks(), ProgramEditHooks())
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
         self.call_log = CallLog(database)
         self._programs: ProgramRunner | None = None

@@ -110,6 +110,12 @@ SUBCOMMANDS = {
     "init": LazyCommand(
         "init", "init", "Set up a coding agent's client: hooks, MCP server, skill, as far as it has them."
     ),
+    "learn": LazyCommand(
+        "learned", "learn", "Learn from past sessions of Claude Code and Codex; can be stopped and run again."
+    ),
+    "learned": LazyCommand(
+        "learned", "learned", "List what was learned from sessions, and why; confirm, correct, drop or rule it out."
+    ),
     "list": LazyCommand("memory", "list_memories", "List memories, the newest first."),
     "mcp": LazyCommand("mcp", "mcp", "Serve an MCP client over standard input and output."),
     "migrate": LazyCommand(
@@ -127,6 +133,9 @@ SUBCOMMANDS = {
         "memory", "reembed", "Give every memory a vector of the model in use; can be stopped and run again."
     ),
     "remember": LazyCommand("memory", "remember", "Keep a text; '-' reads it from standard input."),
+    "restore": LazyCommand(
+        "restore", "restore", "Put a backup in place of the store; the store as it was stays beside it."
+    ),
     "run": LazyCommand("programs", "run", "Run a program in the sandbox; '-' reads it from standard input."),
     "savings": LazyCommand(
         "memory", "savings", "Report tokens spent and saved by models; with --users, what that is in a year."

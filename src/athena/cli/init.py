@@ -14,6 +14,7 @@ from athena.cli.invoke import json_option
 from athena.core.home.paths import find_git_root, home_folder
 from athena.errors import AthenaError, InvalidInput
 from athena.hooks import launcher
+from athena.hooks.transcript import CLIENT_FOLDERS
 
 # o200k tokens, about
 TOOLS_TOKENS = 500  # the definitions of the four tools
@@ -153,6 +154,8 @@ def _print_changes(
             warning = f"the paths there are of this machine: do not share {' and '.join(in_project)}"
             click.echo(output.escape_control_chars(warning))
     _print_notes(notes)
+    if client.name in CLIENT_FOLDERS and target.project is None:
+        click.echo(f"learn from its past sessions: athena learn --from-transcripts --client {client.name} --dry-run")
     click.echo(f"see: {'athena call list_injections; ' * client.hooks}athena savings   limit: {_limit_hint(client)}")
     return click.echo(f"remove: athena init {client.name}{' --project' if target.project else ''} --remove")
 

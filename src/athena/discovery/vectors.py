@@ -165,7 +165,9 @@ class ToolVectors:
         owners = np.arange(len(keys))
         alone = np.full((len(keys), 1 + len(NEIGHBOR_DISCOUNTS)), -1)  # a tool has no neighbours
         alone[:, 0] = owners
-        scores = score_by_tokens(question, word_weights, build_token_sets(signs, alone, owners), np.zeros(len(keys)))
+        scores = score_by_tokens(
+            question, word_weights, build_token_sets(signs, alone, owners), np.zeros(len(keys), np.float32)
+        )
         return None if scores is None else to_z_scores(scores)
 
     def _get_matrix(self, texts: Mapping[str, str]) -> tuple[list[int], Any]:

@@ -21,6 +21,7 @@ from athena.core.types import has_too_many_values
 from athena.core.values import HOOK_SURFACE, Scope
 from athena.hooks import git, transcript
 from athena.memory.sessions.events import get_session_project
+from athena.memory.sessions.learning import take_notice
 from athena.memory.sessions.values import WORK_EVENT_TYPE, Briefing, GitContext
 from athena.memory.sessions.voice import BriefingText
 from athena.operations.context import Context
@@ -97,7 +98,7 @@ async def answer_event(
     )
     named_folder = get_named_folder(fields)
     folder = await _run_folder_check(find_folder, fields)
-    name = project or await _find_project(ctx, fields, named_folder, is_gone=folder is None)
+    name = project or await find_project(ctx, fields, named_folder, is_gone=folder is None)
     if event not in EVENT_HANDLERS or not fields or name is None or not rules.allows_event(event, name, named_folder):
         return b""
     if event not in ANSWERED_EVENTS and project is None and name == DEFAULT_PROJECT:
@@ -124,7 +125,7 @@ def parse_payload(payload: bytes) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-async def _find_project(ctx: Context, fields: dict[str, Any], folder: str | None, *, is_gone: bool) -> str | None:
+async def find_project(ctx: Context, fields: dict[str, Any], folder: str | None, *, is_gone: bool) -> str | None:
     """Return the project of a folder; of a deleted one, that of its session's last event or of its parent folders.
 
     Return None if neither is known: the default project, which all folders outside of git share, would be wrong.
@@ -188,12 +189,15 @@ async def brief_session(event: HookEvent) -> HookOutput:
         again=event.payload.get("source") in RESET_SOURCES,
     )
     output = build_answer("SessionStart", briefing.text)
+    notices = []
     if output and event.rules.enable_metrics:
-        output["systemMessage"] = (
+        notices.append(
             f"Athena: {len(briefing.told)} things from memory in {briefing.tokens} tokens"
             f" (as tool results: {briefing.direct})"
         )
-    return output
+    if count := await take_notice(event.ctx.store, event.ctx.scope):
+        notices.append(f"Athena kept {count} thing{'s' * (count > 1)} from earlier sessions: athena learned")
+    return {**(output or {}), "systemMessage": "\n".join(notices)} if notices else output
 
 
 async def remind_of_prompt(event: HookEvent) -> HookOutput:
@@ -309,13 +313,13 @@ async def record_turn(event: HookEvent) -> HookOutput:
 async def learn_session(event: HookEvent) -> HookOutput:
     if event.session_id is None:
         return None
-    messages = await run_in_thread(_read_talk, event.payload.get("transcript_path"))
+    messages = await run_in_thread(read_talk, event.payload.get("transcript_path"))
     if messages:
         await event.call_operation("learn", session_id=event.session_id, messages=messages)
     return None
 
 
-def _read_talk(path: object) -> list[dict[str, str]]:
+def read_talk(path: object) -> list[dict[str, str]]:
     """Return the messages of a session; the last answers without what they repeat of commands and of clients' texts."""
     from athena.memory.sessions.extract import clean_answer  # slow to import
 

@@ -4,8 +4,14 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
 
+ClientName = Literal["claude-code", "codex"]
+CLIENT_FOLDERS: dict[ClientName, tuple[str, str, str]] = {  # the client's own variable, its folder, the part with talk
+    "claude-code": ("CLAUDE_CONFIG_DIR", "~/.claude", "projects"),
+    "codex": ("CODEX_HOME", "~/.codex", "sessions"),
+}
 MAX_READ_BYTES = 4_000_000  # from the end
 READ_CHUNK_BYTES = 1 << 20
 MAX_MESSAGE_CHARS = 20_000
@@ -40,29 +46,46 @@ def read_transcript(
     if not isinstance(path, str) or not path.endswith(".jsonl"):
         return []
     try:
-        text = _read_tail(os.path.expanduser(path), max_bytes)
+        text = read_tail(os.path.expanduser(path), max_bytes)
     except (OSError, ValueError):  # no such file, or no valid path
         return []
     return list(_parse_transcript(text, with_noise))[-MAX_MESSAGES:]
 
 
-def _read_tail(path: str, max_bytes: int) -> str:
+def read_tail(path: str, max_bytes: int) -> str:
     """Read the end of a regular file that belongs to this user."""
+    with open_own_file(path) as file:
+        start = max(0, os.fstat(file).st_size - max_bytes)
+        os.lseek(file, start, os.SEEK_SET)
+        text = _read_bytes(file, max_bytes).decode("utf-8", "replace")
+    return text if not start else text.partition("\n")[2]  # the first line is incomplete
+
+
+def read_head(path: str, max_bytes: int) -> str:
+    """Read the beginning of a regular file that belongs to this user."""
+    with open_own_file(path) as file:
+        return _read_bytes(file, max_bytes).decode("utf-8", "replace")
+
+
+@contextmanager
+def open_own_file(path: str) -> Iterator[int]:
+    """Open a regular file that belongs to this user and is no link; else raise OSError."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         facts = os.fstat(file)
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
-            return ""
-        start = max(0, facts.st_size - max_bytes)
-        pieces, bytes_left = [], max_bytes
-        os.lseek(file, start, os.SEEK_SET)
-        while bytes_left > 0 and (piece := os.read(file, min(bytes_left, READ_CHUNK_BYTES))):
-            pieces.append(piece)
-            bytes_left -= len(piece)
+            raise PermissionError(f"{path} is no regular file of this user")
+        yield file
     finally:
         os.close(file)
-    text = b"".join(pieces).decode("utf-8", "replace")
-    return text if not start else text.partition("\n")[2]  # the first line is incomplete
+
+
+def _read_bytes(file: int, max_bytes: int) -> bytes:
+    pieces, bytes_left = [], max_bytes
+    while bytes_left > 0 and (piece := os.read(file, min(bytes_left, READ_CHUNK_BYTES))):
+        pieces.append(piece)
+        bytes_left -= len(piece)
+    return b"".join(pieces)
 
 
 def read_prompts(path: object, max_bytes: int = MAX_READ_BYTES) -> list[str]:

@@ -88,6 +88,14 @@ def _to_change_row(row: Row) -> ChangeRow:
     return ChangeRow(change_id, scope, memory, action, json.loads(before) if before else None)
 
 
+async def fetch_last_call_id(tx: Transaction, scope: int, memory: int) -> int:
+    """Return the id of the call that last changed a memory."""
+    row = await tx.fetch_required(
+        "SELECT max(call) FROM history WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory
+    )
+    return int(row[0])
+
+
 async def has_later_change(tx: Transaction, change: ChangeRow) -> bool:
     """Return whether the same memory has a later change that is not undone."""
     row = await tx.fetch_one(

@@ -5,10 +5,13 @@ from typing import Annotated, Any, Literal, TypedDict
 from athena.core.operation import EVERYONE, EVERYONE_AND_HOOKS, PEOPLE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
 from athena.core.values import Author
+from athena.memory import inputs
 from athena.memory.sessions import briefing as briefings
 from athena.memory.sessions import events as recording
-from athena.memory.sessions import prompts
+from athena.memory.sessions import learning, learning_rules, prompts
 from athena.memory.sessions import timeline as sessions_timeline
+from athena.memory.sessions.learning import LearnedItem
+from athena.memory.sessions.learning_rules import LearningRule
 from athena.memory.sessions.values import (
     WORK_EVENT_TYPE,
     Briefing,
@@ -22,6 +25,7 @@ from athena.memory.sessions.values import (
     Summary,
     Utterance,
 )
+from athena.memory.values import Stored
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -282,6 +286,8 @@ async def learn(
     messages: Annotated[list[Message] | None, Param("What was said, in order.", most=10_000)] = None,
     summary: Annotated[str | None, Param("A summary of it, where there is one.")] = None,
     keep: Annotated[bool, Param("Whether to keep memories, beside the episode.")] = True,
+    happened: Annotated[float | None, Param("When the session ended, in seconds since 1970; now by default.")] = None,
+    dry_run: Annotated[bool, Param("Only say what would be kept.")] = False,
 ) -> Lesson:
     """Keep what a session did and decided.
 
@@ -293,6 +299,119 @@ async def learn(
     utterances = [Utterance(message["role"], message["text"]) for message in messages or ()]
     from athena.memory.sessions import lessons  # compiling its patterns takes long
 
-    return await lessons.learn_from_session(
-        ctx.store, recording.clean_session_id(session_id), utterances, summary, ctx.call, keep
-    )
+    store, moment = ctx.store, inputs.check_time_range(happened, "happened")
+    store = store if moment is None else store._replace(clock=lambda: moment)
+    session = recording.clean_session_id(session_id)
+    return await lessons.learn_from_session(store, session, utterances, summary, ctx.call, keep, dry_run)
+
+
+@operation(
+    Effect.READ,
+    callers=PEOPLE,
+    asks="what did you keep by yourself; what have you learned from my sessions and why",
+)
+async def list_learned(
+    ctx: Context,
+    session_id: Annotated[str | None, Param("Only of this session, by its id or how that begins.", most=1_000)] = None,
+    limit: params.Limit = 20,
+    offset: params.Offset = 0,
+) -> list[LearnedItem]:
+    """List what was learned from sessions without a request, and why, the newest first.
+
+    >>> events.list_learned(limit=5)
+    """
+    return await learning.list_learned(ctx.store, ctx.scope, session_id, limit, offset)
+
+
+@operation(
+    Effect.WRITE,
+    callers=PEOPLE,
+    reach=[Reach.VOICE],
+    asks="yes, what you learned there is right; confirm what you kept by yourself",
+)
+async def keep_learned(ctx: Context, memory_id: params.Ref) -> Stored:
+    """Confirm something learned: it no longer counts as automatic, and for more.
+
+    >>> events.keep_learned(memory_id=1)
+    """
+    ctx.require_reach(Reach.VOICE)
+    return await learning.keep_learned(ctx.store, memory_id, ctx.call)
+
+
+@operation(
+    Effect.WRITE,
+    callers=PEOPLE,
+    reach=[Reach.VOICE],
+    asks="correct what you learned by yourself; what you kept from my session is not quite right",
+)
+async def edit_learned(ctx: Context, memory_id: params.Ref, content: params.Content) -> Stored:
+    """Correct something learned, which also confirms it; the old statement is not learned again.
+
+    >>> events.edit_learned(memory_id=1, content="Tabs are for Makefiles only")
+    """
+    ctx.require_reach(Reach.VOICE)
+    return await learning.edit_learned(ctx.store, memory_id, content, ctx.call)
+
+
+@operation(
+    Effect.WRITE,
+    callers=PEOPLE,
+    reach=[Reach.SETTINGS],
+    asks="forget what you learned by yourself and do not learn it again; that should never have been kept",
+)
+async def drop_learned(ctx: Context, memory_ids: params.Refs) -> list[LearnedItem]:
+    """Forget things learned, and do not learn the same statements again; `undo` takes both back.
+
+    >>> events.drop_learned(memory_ids=[1])
+    """
+    return await learning.drop_learned(ctx.store, memory_ids, ctx.call)
+
+
+@operation(
+    Effect.WRITE,
+    callers=PEOPLE,
+    reach=[Reach.SETTINGS, Reach.PROJECTS],
+    asks="never keep anything like this again; do not learn things of this sort from my sessions",
+)
+async def refuse_learned(
+    ctx: Context,
+    memory_id: params.Ref,
+    topic: Annotated[str | None, Param("Also refuse what has all of these words.", least=1, most=100)] = None,
+    everywhere: Annotated[bool, Param("In every project, not only in this one.")] = False,
+) -> LearningRule:
+    """Forget something learned, and learn nothing like it from now on: the same kind, alike in meaning.
+
+    >>> events.refuse_learned(memory_id=1, topic="lunch")
+    """
+    return await learning.refuse_alike(ctx.store, memory_id, ctx.call, topic, everywhere=everywhere)
+
+
+@operation(
+    Effect.READ,
+    callers=PEOPLE,
+    asks="what may not be learned from my sessions; list the rules about what you never keep",
+)
+async def list_learning_rules(
+    ctx: Context, with_dropped: Annotated[bool, Param("Also single statements that were dropped.")] = False
+) -> list[LearningRule]:
+    """List the rules of what is not learned from sessions, in this project and everywhere.
+
+    >>> events.list_learning_rules()
+    """
+    return await learning_rules.list_rules(ctx.store, ctx.scope, with_dropped=with_dropped)
+
+
+@operation(
+    Effect.WRITE,
+    callers=PEOPLE,
+    reach=[Reach.SETTINGS, Reach.PROJECTS],
+    asks="you may learn such things again; remove the rule about what is never kept",
+)
+async def remove_learning_rule(
+    ctx: Context, number: Annotated[int, Param("The rule's number, as list_learning_rules shows it.", least=1)]
+) -> bool:
+    """Remove a rule of what is not learned; `undo` brings it back.
+
+    >>> events.remove_learning_rule(number=1)
+    """
+    return await learning.remove_rule(ctx.store, number, ctx.call) == 1

@@ -65,7 +65,21 @@ MIN_FILE_NAME_CHARS = 6  # a shorter name in a text may mean anything
 MIN_SHARED_FRACTION = 0.4  # of a phrase's specific words that a memory must have
 MAX_DUE, MAX_SESSIONS, MAX_WORK_HITS, MAX_TAGGED, MAX_NEWEST = 500, 3, 30, 25, 6
 EPISODE_PAGE_SIZE, MAX_EPISODE_PAGES = 40, 5
+MAX_LAST_SESSION_CHARS, MAX_EARLIER_SESSION_CHARS = 700, 320
 SHOWN_OUTCOMES = (FAILURE_OUTCOMES[0], SUCCESS_OUTCOMES[0])
+CONVENTION_TAGS = ("convention", "preference")
+SETTLED_TAGS = ("decision", "fact", "fix", "todo")
+MAX_CONVENTIONS, MAX_SETTLED = 60, 60
+# kind: worth of a new one, and days until it is worth half
+STANDING_WORTH = {
+    "convention": (0.8, 360.0),
+    "preference": (0.8, 360.0),
+    "decision": (0.7, 120.0),
+    "fact": (0.65, 120.0),
+    "fix": (0.55, 45.0),
+    "todo": (0.6, 14.0),
+}
+USE_BONUS, MAX_COUNTED_USES = 0.15, 5.0
 SETTLED_TYPES = ("decision", "fix")  # the next session needs these most
 ROUTINE_WORD_PATTERN = re.compile(
     r"\b(main|master|trunk|develop(ment)?|dev|head|merge[ds]?|branch|pull request|wip|of|into|from)\b|#\d+",
@@ -77,6 +91,14 @@ ROUTINE_WORD_PATTERN = re.compile(
 OLD_PROMPT_PATTERN = re.compile(r"\AAsked: (?:.*(?=Ended: )|.*)", re.DOTALL)
 
 
+class StandingMemory(NamedTuple):
+    """A memory of what holds in the project, and how much it was used."""
+
+    memory: Memory
+    strength: float
+    last_used: float
+
+
 class BriefingSources(NamedTuple):
     """Everything that a briefing reads from the store in one transaction."""
 
@@ -85,6 +107,7 @@ class BriefingSources(NamedTuple):
     due: list[tuple[memory_values.Task, Author]]
     episodes: list[tuple[float, Memory]]
     tagged: list[Memory]
+    standing: list[StandingMemory]
     newest: list[tuple[float, Memory]]
 
 
@@ -123,6 +146,7 @@ def _create_items(sources: BriefingSources, session: str | None, now: float) -> 
         *_items_from_tasks(sources.due, now),
         *_items_from_episodes(sources.episodes, session, now),
         *_items_from_tagged(sources.tagged, now),
+        *_items_from_standing(sources.standing, now),
         *_items_from_newest(sources.newest, now),
     ]
 
@@ -171,6 +195,7 @@ async def _read_sources(
         [(memory_values.task_from_memory(row, unfinished, now), row.author) for row in rows],
         await _fetch_episodes(tx, scope, session),
         await sessions_rows.list_tagged_memories(tx, memory_scope, IMPORTANT_TAGS, MAX_TAGGED, MAX_ANALYSED_CHARS),
+        await _list_standing(tx, memory_scope),
         await memory_rows.list_memories_by_time(
             tx, Filter(memory_scope, excluded_type=ingest.DOCUMENT_TYPE), 3 * MAX_NEWEST, longest=MAX_ANALYSED_CHARS
         ),
@@ -239,7 +264,9 @@ def _items_from_episodes(
         worth = (0.95, 0.6, 0.45)[i] * _decay_weight(at, now, 30)
         outcome = list_outcome_synonyms(str(episode.metadata.get(OUTCOME_KEY)))[0]
         note = _format_age(at, now) + (f", {outcome}" if outcome in SHOWN_OUTCOMES else "")
-        items.append(_create_item(Heading.SESSIONS, "event", episode, note, "what the last sessions did", worth, 400))
+        max_chars = MAX_LAST_SESSION_CHARS if i == 0 else MAX_EARLIER_SESSION_CHARS
+        reason = "what the last sessions did"
+        items.append(_create_item(Heading.SESSIONS, "event", episode, note, reason, worth, max_chars))
     return items
 
 
@@ -255,6 +282,38 @@ def _items_from_tagged(memories: Iterable[Memory], now: float) -> list[BriefingI
         items.append(
             _create_item(section, "memory", memory, age, f"tagged {tag}", worth if is_persons else AGENT_FACTOR * worth)
         )
+    return items
+
+
+async def _list_standing(tx: Transaction, scope: Scope) -> list[StandingMemory]:
+    """Return the newest conventions and preferences, and the newest decisions and facts."""
+    scope_ids = await scopes.fetch_visible_ids(tx, scope)
+    memories: dict[int, Memory] = {}
+    for tags, limit in ((CONVENTION_TAGS, MAX_CONVENTIONS), (SETTLED_TAGS, MAX_SETTLED)):
+        rows = await sessions_rows.list_tagged_memories(tx, scope, tags, limit, MAX_ANALYSED_CHARS)
+        memories |= {memory.id: memory for memory in rows}
+    ages = await memory_rows.fetch_memory_ages(tx, scope_ids, list(memories))
+    return [
+        StandingMemory(memory, float(strength), float(last_used))
+        for memory, (_, strength, last_used) in zip(memories.values(), ages, strict=True)
+    ]
+
+
+def _items_from_standing(standing: Iterable[StandingMemory], now: float) -> list[BriefingItem]:
+    """Return items for what holds in the project; what was used is worth more, what never was fades."""
+    items = []
+    for memory, strength, last_used in standing:
+        kind = memory.memory_type if memory.memory_type in STANDING_WORTH else "fact"
+        worth, half_life = STANDING_WORTH[kind]
+        use = min(strength, MAX_COUNTED_USES) * _decay_weight(last_used, now, half_life) / MAX_COUNTED_USES
+        worth *= max(_decay_weight(memory.created, now, half_life), 0.6 * use)
+        worth += USE_BONUS * use
+        if memory.author != "person":
+            worth *= AGENT_FACTOR
+        section = Heading.CONVENTIONS if kind in CONVENTION_TAGS else Heading.SETTLED
+        age = _format_age(memory.created, now)
+        item = _create_item(section, "memory", memory, age, f"{kind} that holds here", min(1.0, worth))
+        items.append(replace(item, steady=True))
     return items
 
 

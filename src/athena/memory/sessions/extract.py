@@ -224,6 +224,18 @@ VAGUE_SUBJECT_PATTERN = re.compile(
     r"props?) \w+|\bline \d+\b",
     re.IGNORECASE,
 )
+MIN_RESULT_WORDS = 2
+COURTESY_PATTERN = _compile_any(
+    r"(sorry|my apologies|apologies|thanks?|thank you|you're (right|welcome)|good (luck|night|morning|idea|point|question)|"
+    r"great (work|question)|see you|have a|i hope|understood|noted|got it|sure|ok(ay)?|will do|glad|happy|anything else|"
+    r"let me know|later then|enjoy|welcome|hello|hi)\b[^.]{0,40}[.!]*$",
+)
+RESULT_PATTERN = _compile_any(
+    r"^((i|it|we|both|all|they)('ve|'s| have| has| is| are)? (just |now |also )?)?\w+(ed|ten|ne|de|ilt|nt)\b",
+    r"\b(added|wrote|written|switched|changed|fixed|done|implemented|built|moved|created|removed|renamed|committed|pushed|"
+    r"deployed|updated|set up|works?|working|pass(es|ed)?|green|gone|in place|ready|finished|merged|tests?|built|"
+    r"reads?|shows?|returns?|holds|measured|finds?|found|takes?|has been|is there|are there|validates?|runs?)\b",
+)
 BUG_REPORT_PATTERN = _compile_any(
     r"\breturns? (an? )?(error|[45]\d\d)\b",
     r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
@@ -335,13 +347,33 @@ def _is_fact(sentence: str) -> bool:
     )
 
 
-def strip_chatter(text: str) -> str:
-    """Remove plans, questions and courtesies from a text; return it unchanged if nothing else is left."""
+def strip_chatter(text: str, *, or_all: bool = True) -> str:
+    """Remove plans, questions and courtesies from a text; with `or_all`, return it unchanged if nothing is left."""
     patterns = (PLAN_PATTERN, QUESTION_PATTERN, CHATTER_PATTERN)
     sentences = [
         sentence for sentence in split_sentences(text) if not any(pattern.search(sentence) for pattern in patterns)
     ]
-    return " ".join(sentences) or text
+    return " ".join(sentences) or (text if or_all else "")
+
+
+def find_results(text: str) -> list[str]:
+    """Return the sentences of an agent's answers that say what was done: no plans, questions, opinions, courtesies."""
+    return [
+        sentence
+        for sentence in find_closing(text)
+        if RESULT_PATTERN.search(sentence) and not PLAN_PATTERN.search(sentence)
+    ]
+
+
+def find_closing(text: str) -> list[str]:
+    """Return the sentences of an agent's last answers, without questions and courtesies."""
+    return [
+        sentence
+        for sentence in split_sentences(text)
+        if len(WORD_PATTERN.findall(sentence)) >= MIN_RESULT_WORDS
+        and not QUESTION_PATTERN.search(sentence)
+        and not COURTESY_PATTERN.match(sentence)
+    ]
 
 
 def trim_sentence(sentence: str, kind: str, role: str) -> str:

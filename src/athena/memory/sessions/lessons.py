@@ -7,17 +7,20 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast
+from functools import cache, partial
+from typing import Any, NamedTuple, cast
 
 from athena.core import redaction
 from athena.core.hashing import hash_text
 from athena.core.threads import run_in_thread
-from athena.core.values import Author, Call, Page, Scope
+from athena.core.values import Author, Call, Scope
+from athena.embedding.minilm import MiniLM
 from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
-from athena.memory.sessions import events, extract, rows
+from athena.memory.sessions import events, extract, rows, statements, supersede
+from athena.memory.sessions.learning_rows import AUTO_TAG
+from athena.memory.sessions.learning_rules import remove_refused
 from athena.memory.sessions.select import (
     extract_words,
     find_specific_words,
@@ -27,6 +30,7 @@ from athena.memory.sessions.select import (
 from athena.memory.sessions.values import (
     FAILURE_OUTCOMES,
     IDLE_KEY,
+    IDLE_TEXT,
     OUTCOME_KEY,
     Candidate,
     Learned,
@@ -35,47 +39,130 @@ from athena.memory.sessions.values import (
 )
 from athena.memory.sessions.voice import shorten_text
 from athena.memory.store import Store
-from athena.memory.values import Draft
+from athena.memory.values import Draft, Hit
 from athena.storage.database import Database, Transaction
 from athena.storage.privacy import PrivateReads, WatchedDatabase
 
-AUTO_TAG = "auto"  # marks memories that Athena stored without a request
 IMPORTANCE_BY_ROLE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
 KNOWN_OVERLAP = 0.6  # of the words of both texts
 KNOWN_COVERAGE = 0.85  # of the candidate's words
 MAX_REDACTED_CHARS = 20_000
-MAX_DECIDED_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 160, 360, 1_500
-MAX_DECISIONS = 2
+MAX_NEXT_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 200, 400, 1_500
 MAX_WORK_EVENTS = 500
+MAX_COMPARED_HITS, MAX_KNOWN_HITS, MAX_REPLACED = 8, 3, 2
 MAX_LISTED_FILES = 4
-MAX_ENDING_MESSAGES = 20
-MIN_ENDING_CHARS = 40
+MAX_ENDING_MESSAGES, MAX_ANSWER_CHARS = 60, 1_500
+LAST_ANSWERS = 3  # that are told whole but for courtesies
+FAILURE_PATTERN = re.compile(
+    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|red|broken|missing|cannot|can't|doesn't|crash\w*|overflow\w*|timed? ?out|no such)\b",
+    re.IGNORECASE,
+)
+MAX_NEXT_STEPS = 2
+MAX_OBJECTION_CHARS = 200
+OBJECTION_PATTERN = re.compile(
+    r"(?:(?:hm+|uh+|oh|er|ah|well|sorry|but|and|ok(?:ay)?|god|um)[,. ]+)*(?:no|nope|nah|not|wrong|i said|we said|don'?t|do not|wait|"
+    r"stop|never|why|that'?s (?:not|wrong)|please (?:not|don'?t)|undo|revert|actually|correction|change it|again)\b",
+    re.IGNORECASE,
+)
+NEGATION_PATTERN = re.compile(
+    r"\b(?:no|not|never|wrong|don'?t|doesn'?t|isn'?t|didn'?t|instead|rather|hate|gone|remove|drop|without)\b",
+    re.IGNORECASE,
+)
+COMMIT_PATTERN = re.compile(r"\bgit\b.*\bcommit\b.*?\s-\w*m\s*([\"'])(.+?)\1", re.DOTALL)
+MAX_COMMIT_CHARS, MAX_LISTED_COMMITS = 80, 2
 WORK_EVENT_TYPES = ("command", "edit", "tool")
 WORK_KINDS = (
     ("test run", re.compile(r"\b(pytest|jest|vitest|mocha|tox|nox|ctest|rspec|phpunit|unittest|check|tests?)\b")),
     ("commit", re.compile(r"\bgit\b.*\bcommit\b")),
     ("build", re.compile(r"\b(build|make|cmake|compile|bundle|webpack|tsc|gradle|mvn)\b")),
 )
-IDLE_TEXT = "nothing was done"
 
 
 async def learn_from_session(
-    store: Store, session: str, messages: Sequence[Utterance], summary: str | None, call: Call, keep: bool = True
+    store: Store,
+    session: str,
+    messages: Sequence[Utterance],
+    summary: str | None,
+    call: Call,
+    keep: bool = True,
+    dry_run: bool = False,
 ) -> Lesson:
-    """Record an episode for the session and store what was decided in it; without `keep`, only the episode."""
+    """Store what was decided in a session, then its episode; without `keep`, only the episode."""
     summary = extract.strip_summary_tags(summary or "").strip() or None
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
-    candidates = await run_in_thread(extract.find_candidates, texts) if keep else []
-    episode_call = _derive_call(call, "episode")
-    episode = await _record_episode(store, session, messages, summary, candidates, episode_call)
-    fresh = [candidate for candidate in candidates if not await _is_known(store, candidate, call)]
-    if not fresh:
-        return Lesson(episode, (), len(candidates))
+    proposed = await run_in_thread(_find_candidates, store, texts) if keep else []
+    requested = [candidate for candidate in proposed if candidate.is_request]
+    candidates = requested + await remove_refused(
+        store, call.scope, [candidate for candidate in proposed if not candidate.is_request]
+    )
+    candidates.sort(key=proposed.index)
+    fresh: list[Candidate] = []
+    replaced: list[list[int]] = []  # for each fresh one, the memories that it replaces
+    restored: list[int] = []
+    for candidate in candidates:
+        relation = await _relate_to_memories(store, candidate, call)
+        if relation.known is not None:
+            restored.append(relation.known)
+            continue
+        if candidate.is_weak and not (relation.replaced or candidate.replaced):
+            continue
+        if relation.replaced:
+            candidate = supersede.add_replaced(candidate, relation.replaced[0].content)
+        fresh.append(candidate)
+        replaced.append([hit.id for hit in relation.replaced])
+    known, refused = len(restored), len(proposed) - len(candidates)
     drafts = [_create_candidate_draft(candidate, session) for candidate in fresh]
+    if dry_run:
+        return Lesson(None, tuple(_to_learned(0, "", draft, "new") for draft in drafts), known, refused)
     memories_call = _derive_call(call, hash_text("\n".join(draft.content for draft in drafts)))
-    stored = await remember(store, drafts, memories_call, read_first=False)
-    learned = tuple(Learned(m.id, m.hash, m.content, m.memory_type, m.outcome) for m in stored)
-    return Lesson(episode, learned, len(candidates) - len(fresh))
+    stored = await remember(store, drafts, memories_call, read_first=False) if drafts else []
+    links = [(old, memory.id) for memory, old_ids in zip(stored, replaced, strict=True) for old in old_ids]
+    if links or restored:
+        await store.database.write(partial(rows.record_changes, call.scope, links, restored, store.clock()))
+    learned = tuple(_to_learned(m.id, m.hash, Draft.from_memory(m), m.outcome) for m in stored)
+    # last: a session with an episode has been learned from
+    episode = await _record_episode(store, session, messages, summary, candidates, _derive_call(call, "episode"))
+    return Lesson(episode, learned, known, refused)
+
+
+def _to_learned(memory_id: int, short_hash: str, draft: Draft, outcome: str) -> Learned:
+    evidence = (draft.metadata.get(key) for key in ("role", "turn", "confidence"))
+    return Learned(memory_id, short_hash, draft.content, draft.memory_type, outcome, *evidence)
+
+
+def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candidate]:
+    """Return what users stated, and causes and fixes that agents found."""
+    model = _get_model(store)
+    found = statements.find_statements(messages, model)
+    by_users = [
+        Candidate(
+            one.text,
+            one.memory_type,
+            one.role,
+            one.turn,
+            one.confidence,
+            one.kind == "correction",
+            one.is_request,
+            one.is_weak,
+            one.context,
+        )
+        for one in found.statements
+    ]
+    by_users = supersede.settle_changes(by_users, model)
+    by_agents = [message for message in messages if message.role != "user"]
+    fixes = [candidate for candidate in extract.find_candidates(by_agents) if candidate.kind == "fix"]
+    return by_users + fixes
+
+
+def _get_model(store: Store) -> MiniLM:
+    """Return the bundled model, on which the classifier was trained."""
+    embedder = store.encoder.embedder
+    return embedder if isinstance(embedder, MiniLM) else _load_bundled_model()
+
+
+@cache
+def _load_bundled_model() -> MiniLM:
+    return MiniLM()
 
 
 def _derive_call(call: Call, part: str) -> Call:
@@ -92,7 +179,6 @@ async def _record_episode(
     call: Call,
 ) -> int | None:
     """Record what was decided and done and how it ended; nothing of a prompt that is no statement."""
-    decided = [candidate.text for candidate in candidates if candidate.role == "user" and candidate.kind == "decision"]
     # a program may have left a private text in an event, which the episode tells of
     store = store._replace(database=cast("Database", WatchedDatabase(store.database, PrivateReads())))
     work = await store.database.read(partial(_describe_work, call.scope, session))
@@ -100,31 +186,62 @@ async def _record_episode(
         told = await run_in_thread(_find_gist, summary)
     else:
         told = await run_in_thread(_find_ending, messages, [candidate.text for candidate in candidates])
-    parts = [] if summary else [shorten_text(text, MAX_DECIDED_CHARS) for text in decided[-MAX_DECISIONS:]]
-    parts = [f"Decided: {' '.join(parts)}"] if parts else []
-    parts += [work] if work else []
-    parts += [told if summary else f"Ended: {told}"] if told else []
+    next_steps = [candidate.text for candidate in candidates if candidate.kind == "todo"]
+    parts = [f"Next: {shorten_text(' '.join(next_steps[-MAX_NEXT_STEPS:]), MAX_NEXT_CHARS)}"] if next_steps else []
+    if summary:
+        parts += [told, work]
+    elif told or work:
+        parts.append(" ".join(filter(None, ("Ended:", work, told))))
+    parts = [part for part in parts if part]
     is_idle = not (parts or candidates)
     if is_idle and not messages:
         return None
     item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts) or IDLE_TEXT, "session_id": session}
     if is_idle:
         item["metadata"] = {IDLE_KEY: True}
-    author: Author = "agent" if told or decided else "tool"
+    author: Author = "agent" if told or next_steps else "tool"
     return (await events.record_events(store, [item], call, author))[0].id
 
 
 def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> str:
-    """Return how the last long answer ends the session, without what it repeats of prompts or tells of private life."""
+    """Return what the answers say of results, the last ones if there are many.
+
+    Left out is what they repeat of prompts or tell of private life, and failures that were not the end.
+    """
     prompts = [message.text for message in messages if message.role == "user"]
     rest = [extract.remove_echoes(prompt, statements) for prompt in prompts]  # statements may be repeated
-    for message in reversed(messages[-MAX_ENDING_MESSAGES:]):
-        if message.role != "assistant" or not message.text.strip():
+    answers = [answer[:MAX_ANSWER_CHARS] for answer in _list_uncorrected(messages[-MAX_ENDING_MESSAGES:])]
+    earlier, last = answers[:-LAST_ANSWERS], answers[-LAST_ANSWERS:]
+    sentences = extract.find_results(extract.clean_answer("\n".join(earlier), rest))
+    sentences += extract.find_closing(extract.clean_answer("\n".join(last), rest))
+    results: list[str] = []
+    chars_left = MAX_ENDED_CHARS
+    for sentence in reversed(sentences):
+        if FAILURE_PATTERN.search(sentence) and results:
             continue
-        text = extract.strip_chatter(extract.clean_answer(message.text[:MAX_REDACTED_CHARS], rest))
-        if len(text) >= MIN_ENDING_CHARS:
-            return shorten_text(text, MAX_ENDED_CHARS)
-    return ""
+        chars_left -= len(sentence) + 1
+        if chars_left < 0 and results:
+            break
+        results.insert(0, shorten_text(sentence, MAX_ENDED_CHARS))
+    return " ".join(results)
+
+
+def _list_uncorrected(messages: Sequence[Utterance]) -> list[str]:
+    """Return the answers that the user did not object to."""
+    following = [*messages[1:], Utterance("assistant", "")]
+    return [
+        message.text
+        for message, after in zip(messages, following, strict=True)
+        if message.role == "assistant" and not (after.role == "user" and _objects(after.text, message.text))
+    ]
+
+
+def _objects(prompt: str, answer: str) -> bool:
+    """Return whether a prompt says that the answer before it was wrong."""
+    if OBJECTION_PATTERN.match(prompt.strip()):
+        return True
+    shared = find_specific_words(prompt[:MAX_OBJECTION_CHARS]) & find_specific_words(answer)
+    return bool(shared) and NEGATION_PATTERN.search(prompt[:MAX_OBJECTION_CHARS]) is not None
 
 
 def _find_gist(summary: str) -> str:
@@ -138,6 +255,7 @@ async def _describe_work(scope: Scope, session: str, tx: Transaction) -> str:
     paths: dict[str, None] = {}
     counts: Counter[str] = Counter()
     failures: Counter[str] = Counter()
+    commits: dict[str, None] = {}
     for event in await rows.list_work_events(tx, scope.with_kind("event"), session, WORK_EVENT_TYPES, MAX_WORK_EVENTS):
         if event.memory_type == "edit":
             paths[event.content.partition(" ")[2]] = None
@@ -145,12 +263,15 @@ async def _describe_work(scope: Scope, session: str, tx: Transaction) -> str:
             kind = next((name for name, pattern in WORK_KINDS if pattern.search(event.content)), "command")
             counts[kind] += 1
             failures[kind] += event.metadata.get(OUTCOME_KEY) in FAILURE_OUTCOMES
+            if subject := COMMIT_PATTERN.search(event.content):
+                commits[shorten_text(subject[2], MAX_COMMIT_CHARS)] = None
         else:
             counts["tool call"] += 1
     parts = [_list_names([path for path in paths if path])] if any(paths) else []
     for kind, count in counts.items():
         failed = f", {failures[kind]} failed" if failures[kind] else ""
         parts.append(f"{count} {kind}{'s' if count > 1 else ''}{failed}")
+    parts += [f"committed {', '.join(list(commits)[-MAX_LISTED_COMMITS:])}"] if commits else []
     return f"Work: {'; '.join(parts)}." if parts else ""
 
 
@@ -159,15 +280,41 @@ def _list_names(paths: Sequence[str]) -> str:
     return f"edited {', '.join(paths[-MAX_LISTED_FILES:])}{more}"
 
 
-async def _is_known(store: Store, candidate: Candidate, call: Call) -> bool:
-    """Return whether a memory says the same; a user who says it differently has changed their mind."""
+class _Relation(NamedTuple):
+    """How a statement relates to what is stored."""
+
+    known: int | None  # the memory that says the same
+    replaced: list[Hit]
+
+
+async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) -> _Relation:
+    """Find the memory that says the same, or those that do not hold any more."""
     text = redaction.redact(candidate.text).text
-    hits = await recall_without_use(store, call.scope, text, 3)
+    hits = list(await recall_without_use(store, call.scope, text, MAX_COMPARED_HITS))
+    if candidate.context and candidate.role == "user":
+        question = redaction.redact(candidate.context).text
+        known_ids = {hit.id for hit in hits}
+        more = await recall_without_use(store, call.scope, question, MAX_COMPARED_HITS)
+        hits += [hit for hit in more if hit.id not in known_ids]
     if candidate.role == "user":  # what only others said is new from a person
-        hits = Page([hit for hit in hits if hit.author == "person"], hits.total)
-    parts = [part for hit in hits for part in (hit.content, *extract.split_sentences(hit.content))]
-    similar = [part for part in parts if _is_similar(text, part)]
-    return any(candidate.role != "user" or not _is_different(text, part) for part in similar)
+        hits = [hit for hit in hits if hit.author == "person"]
+    for hit in hits[:MAX_KNOWN_HITS]:
+        parts = [hit.content, *extract.split_sentences(hit.content)]
+        similar = [part for part in parts if _is_similar(text, part)]
+        if any(candidate.role != "user" or not _is_different(text, part) for part in similar):
+            return _Relation(hit.id, [])
+    if candidate.role != "user" or not hits:
+        return _Relation(None, [])
+    return _Relation(None, await run_in_thread(_find_replaced, store, candidate, hits))
+
+
+def _find_replaced(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> list[Hit]:
+    chances = supersede.compare_statements(candidate, [hit.content for hit in hits], _get_model(store))
+    return [
+        hit
+        for hit, chance in zip(hits, chances, strict=True)
+        if chance >= supersede.MIN_REPLACEMENT and AUTO_TAG in hit.tags
+    ][:MAX_REPLACED]
 
 
 def _is_similar(text: str, other: str) -> bool:
@@ -185,7 +332,16 @@ def _is_different(text: str, other: str) -> bool:
 
 def _create_candidate_draft(candidate: Candidate, session: str) -> Draft:
     # The session goes to `source`, not to `session_id`: the same text in two sessions must be one memory.
-    facts = {"source": f"session {session}", "role": candidate.role}
+    facts: dict[str, Any] = {"source": f"session {session}", "role": candidate.role}
+    facts |= {
+        name: value
+        for name, value in (
+            ("turn", candidate.turn),
+            ("confidence", candidate.confidence),
+            ("replaces", candidate.replaced),
+        )
+        if value is not None
+    }
     kind, role = candidate.kind, candidate.role
     draft = inputs.create_draft(candidate.text, [AUTO_TAG, kind], kind, facts, IMPORTANCE_BY_ROLE[role])
     return replace(draft, author="person" if role == "user" else "agent")

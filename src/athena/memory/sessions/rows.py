@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from athena.core.values import Scope
+from athena.memory import link_rows, topic_rows
 from athena.memory import rows as memory_rows
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMN_COUNT, MEMORY_COLUMNS, memory_from_row
 from athena.memory.sessions.values import WORK_EVENT_TYPE, BriefingTurn, Told
@@ -284,3 +285,30 @@ async def count_briefing_log(tx: Transaction, scope: Scope, session: str | None)
 
 def _build_session_condition(session: str | None) -> tuple[str, dict[str, str]]:
     return ("", {}) if session is None else ("AND session = :session", {"session": session})
+
+
+async def record_changes(
+    scope: Scope, links: Sequence[tuple[int, int]], restored: Sequence[int], at: float, tx: Transaction
+) -> None:
+    """Link memories to those that replace them: all stay, and only the last is briefed.
+
+    A memory that was replaced and is said again (`restored`) replaces in turn those that replaced it.
+    """
+    scope_ids = await scopes.fetch_visible_ids(tx, scope)
+    for memory_id, newer in (await topic_rows.fetch_contradictions(tx, scope_ids, list(restored))).items():
+        scope_id = await _fetch_scope_id(tx, scope_ids, memory_id)
+        for other in newer:
+            await link_rows.delete_link(tx, scope_id, memory_id, other, memory_rows.CONTRADICTED_BY)
+            await link_rows.insert_link(tx, scope_id, other, memory_id, memory_rows.CONTRADICTED_BY, at)
+    memories = await memory_rows.fetch_memories(tx, scope_ids, {memory_id for link in links for memory_id in link})
+    for old, new in links:
+        if old in memories and new in memories and old != new:
+            scope_id = await _fetch_scope_id(tx, scope_ids, new)
+            await link_rows.insert_link(tx, scope_id, old, new, memory_rows.CONTRADICTED_BY, at)
+
+
+async def _fetch_scope_id(tx: Transaction, scope_ids: list[int], memory_id: int) -> int:
+    rows = await tx.fetch(
+        f"SELECT scope FROM memories WHERE scope IN ({memory_rows.join_ids(scope_ids)}) AND id = :id", id=memory_id
+    )
+    return int(rows[0][0])

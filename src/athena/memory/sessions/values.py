@@ -8,6 +8,8 @@ from athena.memory.values import MOMENT_KEY, Memory, strip_reserved_keys
 
 OUTCOME_KEY, SESSION_KEY, DURATION_KEY = "outcome", "session_id", "duration_ms"  # keys of an event's metadata
 IDLE_KEY = "idle"  # key of an episode's metadata: the session had no result
+IDLE_TEXT = "nothing was done"  # the text of such an episode
+MAX_DECIDED_CHARS = 160  # of a decision in an episode
 # Outcomes that mean the same; the first one is canonical.
 FAILURE_OUTCOMES = (
     "failure", "failed", "fail", "fails", "failing", "error", "errors", "errored", "exception", "timeout", "timed out",
@@ -150,8 +152,15 @@ class Candidate(NamedTuple):
     """A sentence that may be worth storing."""
 
     text: str
-    kind: str  # decision, preference, convention, fact, fix
+    kind: str  # decision, preference, convention, fact, fix, todo
     role: str
+    turn: int | None = None  # number of the user's turn in which it was said
+    confidence: float | None = None  # probability that it is worth keeping
+    is_correction: bool = False
+    is_request: bool = False  # the person asked to remember it
+    is_weak: bool = False  # worth keeping only if it replaces something
+    context: str = ""  # what was said around it; not stored
+    replaced: str | None = None  # what the same person said before and does not hold any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +212,9 @@ class Learned:
     content: str
     memory_type: str
     outcome: str  # new, known, revived
+    role: str | None = None  # who said it: user or assistant
+    turn: int | None = None  # the number of the user's turn
+    confidence: float | None = None  # from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +224,4 @@ class Lesson:
     episode: int | None  # id of the event that summarizes it
     learned: tuple[Learned, ...]
     known: int  # candidates that a memory says already
+    refused: int = 0  # candidates that the person has ruled out

@@ -52,9 +52,11 @@ class Heading(StrEnum):
 
     DUE = "Due"
     SESSIONS = "Last sessions"
+    CONVENTIONS = "Conventions and preferences"
     CURRENT_WORK = "For what is being worked on"
     IMPORTANT = "Important"
     AGENTS = "Important to agents"
+    SETTLED = "Decided and known"
     NEW = "New"
     NONE = ""
 

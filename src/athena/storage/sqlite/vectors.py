@@ -316,7 +316,10 @@ class SqliteVectorIndex:
     async def _load_cache(self, tx: Transaction, scope: int, models: ModelNames, dimensions: int) -> VectorCache:
         """Return the scope's vector cache as of this transaction, or later."""
         key = scope, models, dimensions
-        purges, stamp = [row[0] for row in await tx.fetch("SELECT value FROM counters ORDER BY name")]
+        purges, stamp = [
+            row[0]
+            for row in await tx.fetch("SELECT value FROM counters WHERE name IN ('purges', 'stamp') ORDER BY name")
+        ]
         cache = self._caches.get(key)
         if cache is None or cache.purges != purges:
             cache = VectorCache(scope, dimensions, purges)

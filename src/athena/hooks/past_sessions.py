@@ -1,0 +1,162 @@
+"""Find the transcripts of past sessions of Claude Code and Codex, and say whose project each belongs to."""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from athena.app.compose import App
+from athena.app.settings import HookRules
+from athena.core.catalog import invoke
+from athena.core.home.paths import DEFAULT_PROJECT
+from athena.core.text import make_storable
+from athena.core.threads import run_in_thread
+from athena.hooks import transcript
+from athena.hooks.events import find_folder, find_project, get_named_folder, read_talk
+from athena.hooks.transcript import CLIENT_FOLDERS, ClientName
+from athena.memory.sessions.learning import get_last_episode_time
+from athena.memory.sessions.values import Lesson
+from athena.operations.context import Context
+
+SURFACE = "cli"  # a person asks for it
+MAX_FOLDER_DEPTH = 6
+MAX_HEAD_BYTES = 512 << 10  # of a file, in which its session and folder are looked for
+MAX_TAIL_BYTES = 256 << 10  # in which the time of its last entry is
+MAX_SESSION_ID_CHARS = 200
+SUFFIX = ".jsonl"
+CODEX_CWD_PATTERN = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: (\S+)")
+CODEX_NAME_PATTERN = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f-]{27})$")
+
+
+class PastSession(NamedTuple):
+    """A transcript file: its session, the folder where it took place, and when it ended."""
+
+    path: str
+    client: ClientName
+    session_id: str
+    folder: str | None
+    ended: float
+
+
+class PastLesson(NamedTuple):
+    """What became of a past session."""
+
+    session: PastSession
+    outcome: Literal["learned", "known", "outside", "empty"]  # outside: in no project of which hooks record sessions
+    project: str | None = None
+    lesson: Lesson | None = None
+
+
+def list_default_folders(clients: Iterable[ClientName]) -> list[str]:
+    """Return the folders of this user's transcripts that exist."""
+    folders = []
+    for client in clients:
+        variable, folder, part = CLIENT_FOLDERS[client]
+        folders.append(os.path.join(os.path.expanduser(os.environ.get(variable) or folder), part))
+    return [folder for folder in folders if os.path.isdir(folder)]
+
+
+def find_past_sessions(folders: Iterable[str], clients: Iterable[ClientName]) -> list[PastSession]:
+    """Return the sessions whose transcripts lie below these folders, in order of time."""
+    wanted = set(clients)
+    sessions = [session for folder in folders for path in _iter_files(folder) if (session := _read_session(path))]
+    return sorted((s for s in sessions if s.client in wanted), key=lambda s: (s.ended, s.path))
+
+
+def _iter_files(folder: str, depth: int = 0) -> Iterator[str]:
+    """Yield the transcript files below a folder; no link is followed."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:  # not readable, or gone since
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            if depth < MAX_FOLDER_DEPTH:
+                yield from _iter_files(entry.path, depth + 1)
+        elif entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
+            yield entry.path
+
+
+def _read_session(path: str) -> PastSession | None:
+    """Return the session of a transcript; None if the file is not readable, not this user's or no transcript."""
+    try:
+        head, tail = transcript.read_head(path, MAX_HEAD_BYTES), transcript.read_tail(path, MAX_TAIL_BYTES)
+        ended = os.lstat(path).st_mtime
+    except (OSError, ValueError):
+        return None
+    entries = list(_parse_lines(head.split("\n")))
+    if not entries or all(entry.get("isSidechain") for entry in entries):  # the talk of a subagent
+        return None
+    times = (_parse_time(entry.get("timestamp")) for entry in _parse_lines(reversed(tail.split("\n"))))
+    ended = next((moment for moment in times if moment is not None), ended)
+    name = Path(path).name.removesuffix(SUFFIX)
+    payloads = [entry.get("payload") for entry in entries]
+    details = next((p for p in payloads if isinstance(p, dict) and "cwd" in p), {})
+    is_codex = name.startswith("rollout-") or any(isinstance(payload, dict) for payload in payloads)
+    if is_codex:
+        match = CODEX_NAME_PATTERN.search(name)
+        session_id = details.get("id") or entries[0].get("id") or (match[1] if match else name)
+        folder = details.get("cwd") or _find_codex_folder(head)
+    else:
+        session_id = next((e["sessionId"] for e in entries if isinstance(e.get("sessionId"), str)), name)
+        folder = next((e["cwd"] for e in entries if isinstance(e.get("cwd"), str)), None)
+    if not isinstance(session_id, str) or not (session_id := make_storable(session_id[:MAX_SESSION_ID_CHARS]).strip()):
+        return None
+    return PastSession(
+        path, "codex" if is_codex else "claude-code", session_id, get_named_folder({"cwd": folder}), ended
+    )
+
+
+def _find_codex_folder(head: str) -> str | None:
+    """Return the folder that an early version of Codex tells the model in its first message."""
+    match = CODEX_CWD_PATTERN.search(head)
+    return match and (match[1] or match[2])
+
+
+def _parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if line.startswith("{"):
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+
+def _parse_time(value: object) -> float | None:
+    try:
+        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+async def learn_past_session(app: App, session: PastSession, rules: HookRules, *, dry_run: bool = False) -> PastLesson:
+    """Learn from a session as if it ended now, but with its own time; skip what hooks would skip."""
+    project = await _find_session_project(app.create_context(DEFAULT_PROJECT, SURFACE), session, rules)
+    if project is None:
+        return PastLesson(session, "outside")
+    context = app.create_context(project, SURFACE)
+    last = await get_last_episode_time(context.store, context.scope, session.session_id)
+    if last is not None and last >= session.ended:  # a hook or an earlier run has learned from all of it
+        return PastLesson(session, "known", project)
+    messages = await run_in_thread(read_talk, session.path)
+    if not messages:
+        return PastLesson(session, "empty", project)
+    arguments = {"session_id": session.session_id, "messages": messages, "happened": session.ended, "dry_run": dry_run}
+    lesson: Lesson = await invoke(context.catalog, "learn", arguments, context)
+    return PastLesson(session, "learned", project, lesson)
+
+
+async def _find_session_project(ctx: Context, session: PastSession, rules: HookRules) -> str | None:
+    """Return the project that a session belongs to, as hooks find it; None where hooks would record nothing."""
+    if session.folder is None:
+        return None
+    fields = {"cwd": session.folder, "session_id": session.session_id}
+    project = await find_project(ctx, fields, session.folder, is_gone=find_folder(fields) is None)
+    if project is None or project == DEFAULT_PROJECT:
+        return None
+    return project if rules.allows_event("session-end", project, session.folder) else None

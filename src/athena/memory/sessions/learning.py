@@ -1,0 +1,237 @@
+"""Review what learning stored: list, confirm, drop and correct it, and rule out more like it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from athena.core.home.paths import USER_PROJECT
+from athena.core.values import Call, Page, Scope
+from athena.errors import InvalidInput, NotFound
+from athena.memory import history_rows, inputs, link_rows, rows, write
+from athena.memory.edit import forget_rows, update_memory
+from athena.memory.edit_hooks import EditHooks
+from athena.memory.lookup import Ref, locate
+from athena.memory.prepare import prepare_memory
+from athena.memory.rows import QUOTED_BEFORE_RELATION, MemoryRow
+from athena.memory.sessions import learning_rows
+from athena.memory.sessions.events import clean_session_id
+from athena.memory.sessions.learning_rows import AUTO_TAG, EXAMPLE_KEY, RULE_KIND
+from athena.memory.sessions.learning_rules import LearningRule, Mode, list_rules, save_rule
+from athena.memory.sessions.values import IDLE_KEY, IDLE_TEXT, MAX_DECIDED_CHARS
+from athena.memory.sessions.voice import shorten_text
+from athena.memory.store import Store
+from athena.memory.values import Draft, Memory, Stored
+from athena.storage import calls, scopes
+from athena.storage.database import Transaction
+from athena.storage.filters import tag_key
+
+CONFIRMED_IMPORTANCE = 0.7  # of a memory that a person confirmed; a memory that a person stores has 0.5
+CONFIRMED_KEY = "confirmed"
+SOURCE_PREFIX = "session "  # of the source that learning writes
+EMPTY_PART_PATTERN = re.compile(r"\b(Decided|Ended):(?=\s*(?:(?:Work|Ended|Decided):|$))")
+MAX_LISTED = 10_000
+MAX_TOPIC_CHARS = 100
+NOTICE_MAX_AGE_S = 7 * 86_400.0  # older memories come from an import of past sessions, or were never announced
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedItem:
+    """A memory that Athena stored without a request, and why."""
+
+    id: int
+    hash: str
+    content: str
+    kind: str  # decision, convention, preference, fact, fix, todo
+    role: str | None  # who said it: user or assistant
+    confidence: float | None  # from 0 to 1
+    session_id: str | None
+    turn: int | None  # the number of the user's turn in the session
+    words: str | None  # what it was taken from, where that differs from the memory
+    created: float
+    importance: float
+
+
+def _to_item(memory: Memory) -> LearnedItem:
+    facts = memory.metadata
+    source, turn, confidence, words = (facts.get(key) for key in ("source", "turn", "confidence", "words"))
+    is_session = isinstance(source, str) and source.startswith(SOURCE_PREFIX)
+    return LearnedItem(
+        memory.id,
+        memory.hash,
+        memory.content,
+        memory.memory_type,
+        facts.get("role"),
+        float(confidence) if isinstance(confidence, int | float) else None,
+        str(source).removeprefix(SOURCE_PREFIX) if is_session else None,
+        turn if isinstance(turn, int) else None,
+        words if isinstance(words, str) and words != memory.content else None,
+        memory.created,
+        memory.importance,
+    )
+
+
+async def list_learned(
+    store: Store, scope: Scope, session_id: str | None, limit: int, offset: int
+) -> Page[LearnedItem]:
+    """Return what learning stored in a project, the newest first; of one session, by how its id begins."""
+
+    async def read_items(tx: Transaction) -> list[LearnedItem]:
+        return [_to_item(memory) for memory in await learning_rows.list_learned_memories(tx, scope, MAX_LISTED, 0)]
+
+    items = await store.database.read(read_items)
+    if session_id is not None:
+        items = [item for item in items if (item.session_id or "").startswith(session_id)]
+    return Page(items[offset : offset + limit], len(items))
+
+
+async def keep_learned(store: Store, ref: Ref, call: Call) -> Stored:
+    """Confirm a memory: it counts as a person's from now on, and for more."""
+    memory = (await store.database.read(partial(_locate_learned, scope=call.scope, ref=ref))).memory
+    return await update_memory(store, memory.id, _confirm(memory, call), call)
+
+
+async def edit_learned(store: Store, ref: Ref, content: str, call: Call) -> Stored:
+    """Correct a memory, which also confirms it; learning does not store again what it said before."""
+    cleaned, redacted = inputs.clean_changes(content, None, None, None, None)
+    row = await store.database.read(partial(_locate_learned, scope=call.scope, ref=ref))
+    if cleaned["content"] == row.memory.content:
+        raise InvalidInput("this is what it says already", hint=f"to confirm it: athena learned keep {ref}")
+    stored = await update_memory(store, row.memory.id, _confirm(row.memory, call) | cleaned, call, redacted)
+
+    async def write_rule(tx: Transaction) -> None:
+        call_id = await history_rows.fetch_last_call_id(tx, row.scope, row.memory.id)
+        await save_rule(store, tx, call.scope, row, "same", None, call_id)
+
+    await store.database.write(write_rule)
+    return stored
+
+
+def _confirm(memory: Memory, call: Call) -> dict[str, Any]:
+    """Return the changes that turn a learned memory into one that a person vouches for."""
+    return {
+        "tags": tuple(tag for tag in memory.tags if tag_key(tag) != tag_key(AUTO_TAG)),
+        "importance": max(memory.importance, CONFIRMED_IMPORTANCE),
+        "metadata": {CONFIRMED_KEY: True},
+        "author": "person" if call.author == "person" else memory.author,
+    }
+
+
+async def drop_learned(store: Store, refs: Sequence[Ref], call: Call) -> list[LearnedItem]:
+    """Forget memories that learning stored; it does not store the same statements again."""
+    return await _refuse_memories(store, refs, call, "same", call.scope, None)
+
+
+async def refuse_alike(store: Store, ref: Ref, call: Call, topic: str | None, *, everywhere: bool) -> LearningRule:
+    """Forget a memory that learning stored, and refuse statements like it from now on."""
+    words = None if topic is None else inputs.clean_field("topic", topic, MAX_TOPIC_CHARS)[0]
+    scope = Scope(USER_PROJECT) if everywhere else call.scope
+    [item] = await _refuse_memories(store, [ref], call, "like", scope, words)
+    rules = await list_rules(store, call.scope, with_dropped=False)
+    return next(rule for rule in reversed(rules) if rule.example == item.content and rule.kind == item.kind)
+
+
+async def _refuse_memories(
+    store: Store, refs: Sequence[Ref], call: Call, mode: Mode, rule_scope: Scope, topic: str | None
+) -> list[LearnedItem]:
+    now = store.clock()
+
+    async def write_refused(tx: Transaction) -> list[LearnedItem]:
+        async def hide_rows(call_id: int) -> list[int]:
+            located = {(row := await _locate_learned(tx, call.scope, ref)).memory.id: row for ref in refs}
+            for row in located.values():
+                await history_rows.insert_row_change(tx, row, call_id, now, "forgotten")
+                await write.hide_memory(store, tx, row, now)
+                await save_rule(store, tx, rule_scope, row, mode, topic, call_id)
+                await _clean_episodes(store, tx, call.scope, row, call_id)
+            return list(located)
+
+        ids = await calls.run_once(tx, call, hide_rows)
+        scope_ids = await scopes.fetch_visible_ids(tx, call.scope)
+        memories = await rows.fetch_memories(tx, scope_ids, ids, include_deleted=True)
+        return [_to_item(memories[memory_id]) for memory_id in ids if memory_id in memories]
+
+    return await store.database.write(write_refused)
+
+
+async def _clean_episodes(store: Store, tx: Transaction, scope: Scope, row: MemoryRow, call_id: int) -> None:
+    """Take a refused statement out of the episodes of its session, which briefings tell."""
+    session = _to_item(row.memory).session_id
+    scope_ids = await scopes.fetch_own_ids(tx, scope.with_kind("event"))
+    if session is None or not scope_ids:
+        return
+    text, now = row.memory.content, store.clock()
+    for episode in await rows.list_session_memories(tx, scope_ids, session, "episode"):
+        rest = episode.memory.content
+        for quotation in (text, shorten_text(text, MAX_DECIDED_CHARS), shorten_text(text)):
+            rest = rest.replace(quotation, "")
+        if rest == episode.memory.content:
+            continue
+        rest = " ".join(EMPTY_PART_PATTERN.sub("", rest).split())
+        facts = episode.memory.metadata | ({} if rest else {IDLE_KEY: True})
+        draft = Draft.from_memory(episode.memory, content=rest or IDLE_TEXT, metadata=facts)
+        prepared = prepare_memory(draft, episode.memory.created)._replace(happened=episode.happened)
+        await history_rows.insert_row_change(tx, episode, call_id, now, "updated")
+        await write.rewrite_memory(store, tx, episode, prepared, now)
+        await link_rows.insert_link(tx, episode.scope, episode.memory.id, row.memory.id, QUOTED_BEFORE_RELATION, now)
+
+
+class LearningEditHooks(EditHooks):
+    """Purge a memory together with the rules that a person made of it."""
+
+    async def list_dependent_ids(self, tx: Transaction, row: MemoryRow) -> list[int]:
+        """Return the rules whose example is this memory: they repeat its text.
+
+        A purge of all that was forgotten does not ask: a rule holds until a person removes it.
+        """
+        rules = await learning_rows.list_rule_memories(tx, Scope(row.memory.project), include_deleted=True)
+        return [rule.id for rule in rules if rule.metadata.get(EXAMPLE_KEY) == row.memory.id]
+
+
+async def remove_rule(store: Store, number: int, call: Call) -> int:
+    """Remove a rule of the project or of the user; `undo` brings it back."""
+
+    async def find_rule(tx: Transaction) -> list[MemoryRow]:
+        visible = await scopes.fetch_visible_ids(tx, call.scope.with_kind(RULE_KIND))
+        matches = [row for row in await rows.find_rows_by_id(tx, visible, number) if row.deleted is None]
+        if not matches:
+            raise NotFound(f"there is no rule {number}", hint="athena learned rules lists them")
+        return matches
+
+    return await forget_rows(store, find_rule, call)
+
+
+async def _locate_learned(tx: Transaction, scope: Scope, ref: Ref) -> MemoryRow:
+    """Return the memory that `ref` names; raise InvalidInput if it is not one that learning stored."""
+    row = await locate(tx, scope, ref)
+    if tag_key(AUTO_TAG) not in map(tag_key, row.memory.tags):
+        raise InvalidInput(
+            f"memory {row.memory.hash} was stored or confirmed by somebody, not by learning alone",
+            hint=f"athena forget {row.memory.hash} or athena edit {row.memory.hash}",
+        )
+    return row
+
+
+async def get_last_episode_time(store: Store, scope: Scope, session_id: str) -> float | None:
+    """Return until when a session was learned from, or None."""
+    return await store.database.read(
+        partial(learning_rows.fetch_last_episode_time, scope=scope, session=clean_session_id(session_id))
+    )
+
+
+async def take_notice(store: Store, scope: Scope) -> int:
+    """Return how many memories learning stored since the last notice in this project, and count them as announced."""
+    since = store.clock() - NOTICE_MAX_AGE_S
+
+    async def count_new(tx: Transaction) -> tuple[int, int, int]:
+        scope_ids = await scopes.fetch_own_ids(tx, scope.with_kind("memory"))
+        if not scope_ids:
+            return 0, 0, 0
+        announced = await learning_rows.fetch_announced_id(tx, scope_ids[0])
+        return scope_ids[0], *await learning_rows.count_learned_memories(tx, scope_ids[0], announced, since)
+
+    scope_id, count, last_id = await store.database.read(count_new)
+    if count:
+        await store.database.write(partial(learning_rows.save_announced_id, scope_id=scope_id, memory_id=last_id))
+    return count

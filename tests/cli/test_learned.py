@@ -1,0 +1,270 @@
+"""`athena learned` and `athena learn`: the review of what was learned, and past sessions of both clients."""
+
+import json
+import os
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena import api
+from athena.app.compose import App
+from athena.app.settings import HookRules
+from athena.cli.commands import athena
+from athena.core.threads import run_sync
+from athena.hooks import past_sessions
+from athena.hooks.past_sessions import find_past_sessions
+
+CHARGES = "We decided to keep the retries of card charges in the client only."
+QUEUE = "We decided to use Redis for the queue of orders."
+LUNCH = "We decided to have lunch at the Italian place."
+NOON = 1_760_000_000.0  # 9 October 2025
+
+
+class Transcripts:
+    """Write the transcripts of both clients below a home folder."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.claude_folder, self.codex_folder = home / ".claude/projects", home / ".codex/sessions"
+
+    def create_repository(self, name: str) -> str:
+        folder = self.home / name
+        (folder / ".git").mkdir(parents=True)
+        return str(folder)
+
+    def write_claude(self, session: str, folder: str | None, *texts: str, at: float = NOON, **more: Any) -> Path:
+        path = self.claude_folder / (folder or "-").replace("/", "-") / f"{session}.jsonl"
+        entries: list[dict[str, Any]] = [{"type": "summary", "summary": "about things", "leafUuid": "u"}]
+        for i, text in enumerate(texts):
+            entry = {"type": "user", "sessionId": session, "cwd": folder, "timestamp": to_iso(at + i)}
+            entries.append({**entry, "message": {"role": "user", "content": text}, **more})
+        return write_lines(path, entries)
+
+    def write_codex(self, session: str, folder: str | None, *texts: str, at: float = NOON) -> Path:
+        path = self.codex_folder / f"2025/10/09/rollout-2025-10-09T12-00-00-{session}.jsonl"
+        details = {"id": session, "timestamp": to_iso(at), "originator": "codex_cli_rs"}
+        details |= {} if folder is None else {"cwd": folder}
+        entries: list[dict[str, Any]] = [{"timestamp": to_iso(at), "type": "session_meta", "payload": details}]
+        for i, text in enumerate(texts):
+            message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+            entries.append({"timestamp": to_iso(at + i), "type": "response_item", "payload": message})
+        return write_lines(path, entries)
+
+
+def to_iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
+
+
+def write_lines(path: Path, entries: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, entries)) + "\n")
+    return path
+
+
+@pytest.fixture
+def transcripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Transcripts:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "ATHENA_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    return Transcripts(tmp_path)
+
+
+class Shell:
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        self._capture.readouterr()
+        assert athena(args=list(words), prog_name="athena", standalone_mode=False) == code
+        out, err = self._capture.readouterr()
+        return out + err
+
+
+@pytest.fixture
+def run(isolated: App, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def list_learned(project: str) -> list[dict[str, Any]]:
+    return list(api.call("list_learned", project=project))
+
+
+def test_past_sessions_go_to_their_projects(run: Shell, transcripts: Transcripts) -> None:
+    shop, blog = transcripts.create_repository("shop"), transcripts.create_repository("blog")
+    transcripts.write_claude("11111111-a", shop, "please fix it", CHARGES)
+    os.makedirs(f"{blog}/src")
+    transcripts.write_codex("22222222-b", f"{blog}/src", QUEUE, at=NOON + 100)
+    assert "kept 2 things of 2 sessions in 2 projects" in run("learn", "--from-transcripts")
+    [item] = list_learned(shop)
+    assert (item["content"], item["session_id"], item["created"]) == (CHARGES, "11111111-a", NOON + 1)
+    [item] = list_learned(blog)
+    assert (item["content"], item["session_id"], item["created"]) == (QUEUE, "22222222-b", NOON + 100)
+    assert len(api.call("recall_events", project=shop, event_type="episode")) == 1
+
+
+def test_second_run_adds_nothing(run: Shell, transcripts: Transcripts) -> None:
+    shop = transcripts.create_repository("shop")
+    transcripts.write_claude("s1", shop, CHARGES)
+    transcripts.write_codex("s2", shop, QUEUE)
+    run("learn", "--from-transcripts")
+    before = api.call("list_memories", project=shop, k=100), api.call("recall_events", project=shop, limit=100)
+    out = run("learn", "--from-transcripts")
+    assert "kept 0 things of 0 sessions" in out
+    assert "2 sessions learned from before" in out
+    assert (
+        api.call("list_memories", project=shop, k=100),
+        api.call("recall_events", project=shop, limit=100),
+    ) == before
+    transcripts.write_claude("s1", shop, CHARGES, "We decided to use Kafka for the events.")  # the session went on
+    assert "kept 1 thing of 1 session" in run("learn", "--from-transcripts", "--client", "claude-code")
+
+
+def test_session_that_a_hook_learned_is_left_out(run: Shell, transcripts: Transcripts) -> None:
+    shop = transcripts.create_repository("shop")
+    transcripts.write_claude("s1", shop, CHARGES)
+    api.call("learn", session_id="s1", messages=[{"role": "user", "text": CHARGES}], project=shop)
+    assert "1 session learned from before" in run("learn", "--from-transcripts")
+
+
+def test_later_session_is_learned_later(run: Shell, transcripts: Transcripts) -> None:
+    shop = transcripts.create_repository("shop")
+    transcripts.write_claude("a", shop, "We decided to use PostgreSQL 16 for billing.", at=NOON + 500)
+    transcripts.write_codex("z", shop, "We decided to use PostgreSQL 15 for billing.", at=NOON)
+    assert [past.session_id for past in find_past_sessions([str(transcripts.home)], ["claude-code", "codex"])] == [
+        "z", "a",
+    ]  # fmt: skip
+    run("learn", "--from-transcripts")
+    assert [item["content"][-12:] for item in list_learned(shop)] == ["for billing."] * 2
+    assert list_learned(shop)[0]["content"] == "We decided to use PostgreSQL 16 for billing."
+
+
+def test_dry_run_tells_and_stores_nothing(run: Shell, transcripts: Transcripts) -> None:
+    shop = transcripts.create_repository("shop")
+    transcripts.write_claude("11111111-a", shop, CHARGES)
+    out = run("learn", "--from-transcripts", str(transcripts.claude_folder), "--dry-run")
+    assert f"claude-code 11111111  {shop}" in out
+    assert f"decision   user: {CHARGES}" in out
+    assert "would keep 1 thing of 1 session in 1 project" in out
+    assert list_learned(shop) == []
+    assert api.call("recall_events", project=shop) == []
+    result = json.loads(run("learn", "--from-transcripts", "--dry-run", "--json"))
+    assert [item["content"] for session in result["sessions"] for item in session["learned"]] == [CHARGES]
+
+
+def test_folders_without_project_are_left_out(run: Shell, transcripts: Transcripts) -> None:
+    (transcripts.home / "plain").mkdir()
+    transcripts.write_claude("s1", str(transcripts.home / "plain"), CHARGES)
+    transcripts.write_claude("s2", "/gone/long/ago", CHARGES)
+    transcripts.write_codex("s3", None, CHARGES)
+    out = run("learn", "--from-transcripts")
+    assert "kept 0 things of 0 sessions" in out
+    assert "3 sessions outside of every repository" in out
+    assert api.call("list_projects") == []
+
+
+def test_project_without_hooks_is_left_out(
+    run: Shell, transcripts: Transcripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = transcripts.create_repository("shop")
+    transcripts.write_claude("s1", shop, CHARGES)
+    monkeypatch.setenv("ATHENA_HOOKS_PROJECTS", json.dumps({shop: ["*"]}))
+    assert "1 session outside of every repository, or switched off" in run("learn", "--from-transcripts")
+
+
+def test_deleted_folder_belongs_to_repository_around_it(run: Shell, transcripts: Transcripts) -> None:
+    shop = transcripts.create_repository("shop")
+    transcripts.write_codex("s1", f"{shop}/gone", CHARGES)
+    run("learn", "--from-transcripts")
+    assert len(list_learned(shop)) == 1
+
+
+def test_links_and_subagents_are_not_read(run: Shell, transcripts: Transcripts) -> None:
+    shop = transcripts.create_repository("shop")
+    secret = transcripts.home / "elsewhere"
+    real = transcripts.write_claude("real", shop, QUEUE)
+    moved = secret / "moved.jsonl"
+    secret.mkdir()
+    real.rename(moved)
+    (transcripts.claude_folder / "link.jsonl").symlink_to(moved)
+    (transcripts.claude_folder / "linked").symlink_to(secret)
+    os.mkfifo(transcripts.claude_folder / "pipe.jsonl")
+    transcripts.write_claude("agent-1", shop, CHARGES, isSidechain=True)
+    (transcripts.claude_folder / "broken.jsonl").write_text("{\n[1]\nnot json\n" + "[" * 5000)
+    assert "kept 0 things of 0 sessions" in run("learn", "--from-transcripts")
+    assert list_learned(shop) == []
+
+
+def test_interrupt_finishes_session_and_next_run_goes_on(
+    run: Shell, transcripts: Transcripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = transcripts.create_repository("shop")
+    for i, text in enumerate((CHARGES, QUEUE, LUNCH)):
+        transcripts.write_claude(f"s{i}", shop, text, at=NOON + 100 * i)
+    learn_past_session = past_sessions.learn_past_session
+
+    async def interrupt_second(app: App, session: Any, *args: Any, **kwargs: Any) -> Any:
+        if session.session_id == "s1":
+            os.kill(os.getpid(), signal.SIGINT)  # Ctrl-C
+        return await learn_past_session(app, session, *args, **kwargs)
+
+    monkeypatch.setattr(past_sessions, "learn_past_session", interrupt_second)
+    assert "run it again to go on" in run("learn", "--from-transcripts", code=130)
+    assert {item["content"] for item in list_learned(shop)} == {CHARGES, QUEUE}
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(transcripts.home))
+    assert "kept 1 thing of 1 session" in run("learn", "--from-transcripts", str(transcripts.claude_folder))
+    assert len(list_learned(shop)) == 3
+
+
+def test_learn_needs_transcripts(run: Shell, transcripts: Transcripts) -> None:
+    assert "athena learn --from-transcripts" in run("learn", code=2)
+    assert "there are no transcripts in" in run("learn", "--from-transcripts", code=3)
+    assert "there are no transcripts in" in run("learn", "--from-transcripts", "/nowhere", code=3)
+
+
+def test_review_by_hash(run: Shell) -> None:
+    messages = [{"role": "user", "text": text} for text in (CHARGES, QUEUE, LUNCH)]
+    api.call("learn", session_id="abcdef012345", messages=messages)
+    hashes = {item["content"]: item["hash"] for item in list_learned("test")}
+    out = run("learned")
+    assert out.count("you said it, session abcdef01, today") == 3
+    assert f"{hashes[QUEUE]} decision   {QUEUE}" in out
+    assert CHARGES in run("learned", "--session", "abcd", "--all")
+    assert "nothing was learned there" in run("learned", "--session", "zz")
+    assert "confirmed:" in run("learned", "keep", hashes[CHARGES])
+    assert "athena undo" in run("learned", "drop", hashes[QUEUE])
+    out = run("learned", "never", hashes[LUNCH], "--about", "pizza")
+    assert f"no decision like \"{LUNCH}\", none about 'pizza'" in out
+    assert "nothing was learned here yet" in run("learned")
+    rules = run("learned", "rules")
+    assert "decision like" in rules
+    assert len(run("learned", "rules", "--all").splitlines()) == 2
+    number = rules.split()[0]
+    run("learned", "rules", "--remove", number)
+    assert "there are no rules" in run("learned", "rules")
+    run("undo")
+    assert "decision like" in run("learned", "rules")
+    assert "options go after keep" in run("learned", "--json", "keep", hashes[CHARGES], code=2)
+
+
+def test_correction_keeps_secrets_out(run: Shell) -> None:
+    api.call("learn", session_id="s1", messages=[{"role": "user", "text": QUEUE}])
+    key = "AKIA" + "IOSFODNN7" + "EXAMPLQ"
+    out = run("learned", "edit", list_learned("test")[0]["hash"], f"Redis, with the key {key}, holds the queue.")
+    assert "taken out before storing" in out
+    assert key not in out
+    assert list_learned("test") == []
+
+
+def test_transcripts_are_read_at_both_ends(transcripts: Transcripts, isolated: App) -> None:
+    """A long file names its session at the beginning and its time at the end."""
+    shop = transcripts.create_repository("shop")
+    filler = "x" * 3_000
+    transcripts.write_codex("long", shop, QUEUE, *[filler] * 400, CHARGES)
+    [session] = find_past_sessions([str(transcripts.codex_folder)], ["codex"])
+    assert (session.session_id, session.folder, session.ended) == ("long", shop, NOON + 401)
+    rules = HookRules()
+    assert run_sync(past_sessions.learn_past_session(isolated, session, rules)).outcome == "learned"
