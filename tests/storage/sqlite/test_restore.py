@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from athena.app.compose import App
-from athena.cli.restore import restore
+from athena.cli.commands import athena
 from athena.core.threads import run_sync
 from athena.errors import InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage.sqlite import connection as sqlite_connection
@@ -152,9 +152,9 @@ def test_damaged_backup_changes_nothing(app: App, path: str, home: Path) -> None
 
 def test_restore_command(path: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATHENA_DB_PATH", path)
-    refused = CliRunner().invoke(restore, [str(home / "backup.db")], input="n\n")
+    refused = CliRunner().invoke(athena, ["restore", str(home / "backup.db")], input="n\n")
     assert refused.exit_code != 0
     assert read_store(path) == OLD | NEW
-    done = CliRunner().invoke(restore, ["--yes", str(home / "backup.db")])
+    done = CliRunner().invoke(athena, ["restore", "--yes", str(home / "backup.db")])
     assert (done.exit_code, "restored 12 memories" in done.output) == (0, True), done.output
     assert read_store(path) == OLD

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 MIN_REPLACEMENT = 0.18  # probability from which on the older statement does not hold any more
 MIN_VALUE_SIMILARITY, MIN_NAMED_VALUE_SIMILARITY = 0.45, 0.35
+MIN_NEGATED_SIMILARITY = 0.2
+MAX_CHANGE_TURNS = 3
 MAX_DISTANCE = 20  # statements of a session between the two
 MAX_ELLIPTIC_WORDS = 2  # specific words of a statement that says nothing without what it replaces
 CHANGE_PATTERN = re.compile(
     r"\b(?:change[ds]?|instead|no longer|not any ?more|anymore|from now on|back to|actually|make it|switch(?:ed|ing)?|"
-    r"moved?|now|replace[ds]?|scratch|correction|wrong|update|drop(?:ped)?|gone|is out|after all|revert|again|new|rather|"
+    r"moved?|now|replace[ds]?|scratch|correction|wrong|update|drop(?:ped)?|gone|is out|after all|revert|again|new|"
+    r"rather|"
     r"not|no)\b", re.IGNORECASE,
 )  # fmt: skip
 STRONG_CHANGE_PATTERN = re.compile(
@@ -31,6 +34,11 @@ STRONG_CHANGE_PATTERN = re.compile(
     r"goes? down|swap)\b", re.IGNORECASE,
 )  # fmt: skip
 NUMBER_PATTERN = re.compile(r"(?<![\w.])\d[\w:/-]*(?:[.,]\d[\w:/-]*)*")
+SHORT_CHANGE_PATTERN = re.compile(
+    r"(?:(?:actually|ok|okay|so|nah|yeah|um|no|sigh|hm+|then|sorry)[ ,]+)*(?:make (?:it|that)|back to|go back|go (?:for )?(?=\d)|"
+    r"take (?=\w* ?\d)|put (?=\d)|swap to|let'?s (?:say|make it|do) |revert|change (?:it|that) to|say (?=\d)|it'?s (?=\d))",
+    re.IGNORECASE,
+)
 REPEATED_PATTERN = re.compile(r"\b(?:i|we) (?:already )?(?:said|told you|wrote)\b", re.IGNORECASE)
 PRONOUN_PATTERN = re.compile(r"(?:it|they|this|that|these|those|we move)\b", re.IGNORECASE)
 NEGATED_PATTERN = re.compile(r"\bnot (?:the |a |in |at |on )?([\w./-]+)")
@@ -53,6 +61,8 @@ def _has_other_value(old: str, new: str, similarity: float) -> bool:
     """Return whether a statement gives the same thing another value, and says that this is a change."""
     if CHANGE_PATTERN.search(new) is None:
         return False
+    if similarity >= MIN_NEGATED_SIMILARITY and _negates_value(old, new):
+        return True
     numbers, old_numbers = set(NUMBER_PATTERN.findall(new)), set(NUMBER_PATTERN.findall(old))
     names = [word for word in find_specific_words(new) & find_specific_words(old) if not word.isdigit()]
     if not numbers or not old_numbers:
@@ -62,6 +72,23 @@ def _has_other_value(old: str, new: str, similarity: float) -> bool:
     # "4e-4 was unstable, so 2e-4 from now on"
     names_old_value = any(len(number) > 1 for number in numbers & old_numbers) and bool(numbers - old_numbers)
     return names_old_value and similarity >= MIN_NAMED_VALUE_SIMILARITY
+
+
+def _negates_value(old: str, new: str) -> bool:
+    """Return whether a statement names a value of the older one that is wrong: "7 minutes, not 10"."""
+    values = [word for word in NEGATED_PATTERN.findall(new.lower()) if any(map(str.isdigit, word))]
+    return any(re.search(rf"(?<![\w.]){re.escape(value.rstrip('.,'))}(?!\w)", old.lower()) for value in values)
+
+
+def _find_short_change(candidates: Sequence[Candidate], older: Sequence[int], new: int) -> int | None:
+    """Return the statement that a bare change ("make it 13", "back to bc7") is about: the last one that has a value."""
+    text = candidates[new].text
+    if not is_elliptic(text) or SHORT_CHANGE_PATTERN.match(text) is None:
+        return None
+    near = [old for old in older if candidates[new].turn - candidates[old].turn <= MAX_CHANGE_TURNS]  # type: ignore[operator]
+    if NUMBER_PATTERN.search(text):
+        near = [old for old in near if NUMBER_PATTERN.search(candidates[old].text)]
+    return near[-1] if near else None
 
 
 def restates(old: str, new: str) -> bool:
@@ -151,6 +178,8 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
         texts = [candidates[old].text for old in older]
         chances = compare_statements(candidates[new], texts, model, [new - old for old in older])
         best_chance, best = max(zip(chances, older, strict=True))
+        if best_chance < MIN_REPLACEMENT and (change := _find_short_change(candidates, older, new)) is not None:
+            best_chance, best = 1.0, change
         if best_chance >= MIN_REPLACEMENT:
             settled[new] = add_replaced(candidates[new], candidates[best].text)
             settled[best] = None
