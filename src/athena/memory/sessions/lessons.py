@@ -151,9 +151,8 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candid
         for one in found.statements
     ]
     by_users = supersede.settle_changes(by_users, model)
-    by_agents = [message for message in messages if message.role != "user"]
-    fixes = [candidate for candidate in extract.find_candidates(by_agents) if candidate.kind == "fix"]
-    return by_users + fixes
+    fixes = extract.find_fixes([message.text for message in messages if message.role != "user"])
+    return by_users + [Candidate(text, "fix", "assistant") for text in fixes]
 
 
 def _get_model(store: Store) -> MiniLM:

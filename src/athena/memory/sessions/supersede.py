@@ -110,50 +110,50 @@ def compute_features(
     )
 
 
-def compare_statements(
-    new: Candidate, older: Sequence[str], model: "MiniLM", distances: Sequence[int] | None = None
-) -> list[float]:
-    """Return for each older statement the probability that the new one, alone or in its context, replaces it."""
-    in_context = distances is None and new.context and is_elliptic(new.text)
-    forms = [new.text, new.context] if in_context else [new.text]
+def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") -> list[float]:
+    """Return for each statement of earlier sessions the probability that the new one, or its context, replaces it."""
+    forms = [new.text, new.context] if new.context and is_elliptic(new.text) else [new.text]
     vectors: Any = model.embed([*forms, *older])
     similarities = vectors[len(forms) :] @ vectors[: len(forms)].T
     return [
         max(
-            measure_replacement(
-                text,
-                form,
-                float(similarity),
-                is_correction=new.is_correction,
-                distance=distances[i] if distances else None,
-            )
+            measure_replacement(text, form, float(similarity), is_correction=new.is_correction, distance=None)
             for form, similarity in zip(forms, row, strict=True)
         )
-        for i, (text, row) in enumerate(zip(older, similarities, strict=True))
+        for text, row in zip(older, similarities, strict=True)
     ]
 
 
 def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Candidate]:
     """Return the statements that hold at the end of a session, each with the text that it replaced."""
-    settled: list[Candidate | None] = list(candidates)
     if len(candidates) < 2:
         return list(candidates)
-    for new in range(1, len(candidates)):
-        if any(restates(candidates[old].text, candidates[new].text) for old in range(new) if settled[old] is not None):
-            settled[new] = None
+    settled: list[Candidate | None] = list(candidates)
+    vectors: Any = model.embed([candidate.text for candidate in candidates])
+    for i, new in enumerate(candidates):
+        older = [(j, candidates[j]) for j in range(i) if settled[j] is not None]
+        if any(restates(old.text, new.text) for _, old in older):
+            settled[i] = None
             continue
-        older = [
-            old
-            for old in range(max(0, new - MAX_DISTANCE), new)
-            if settled[old] is not None and not candidates[old].is_weak
+        if new.role != "user":
+            continue
+        chances = [
+            (
+                measure_replacement(
+                    old.text,
+                    new.text,
+                    float(vectors[i] @ vectors[j]),
+                    is_correction=new.is_correction,
+                    distance=i - j,
+                ),
+                j,
+            )
+            for j, old in older
+            if i - j <= MAX_DISTANCE and not old.is_weak
         ]
-        if not older or candidates[new].role != "user":
-            continue
-        texts = [candidates[old].text for old in older]
-        chances = compare_statements(candidates[new], texts, model, [new - old for old in older])
-        best_chance, best = max(zip(chances, older, strict=True))
+        best_chance, best = max(chances, default=(0.0, 0))
         if best_chance >= MIN_REPLACEMENT:
-            settled[new] = add_replaced(candidates[new], candidates[best].text)
+            settled[i] = add_replaced(new, candidates[best].text)
             settled[best] = None
     return [candidate for candidate in settled if candidate is not None]
 
