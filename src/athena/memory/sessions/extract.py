@@ -7,7 +7,7 @@ Clauses with a secret or a private detail are left out. What users say, `stateme
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from athena.core import redaction
@@ -223,14 +223,23 @@ def clean_answer(text: str, prompts: Iterable[str]) -> str:
 
 def remove_echoes(text: str, prompts: Iterable[str]) -> str:
     """Return a text without the sentences that repeat what a user said, word for word."""
+    return next(iter(remove_all_echoes([text], prompts)))
+
+
+def remove_all_echoes(texts: Iterable[str], prompts: Iterable[str]) -> Iterator[str]:
+    """Yield each text without the sentences that repeat what a user said, word for word."""
     runs = {run for prompt in prompts for run in _list_echoes(prompt)}
-    if not runs:
-        return text
+    lengths = {len(run) for run in runs}
+    for text in texts:
+        yield _remove_runs(text, runs, lengths) if runs else text
+
+
+def _remove_runs(text: str, runs: set[tuple[str, ...]], lengths: set[int]) -> str:
     matches = list(ECHO_WORD_PATTERN.finditer(text.casefold() if len(text.casefold()) == len(text) else text.lower()))
     words = [match[0] for match in matches]
     starts = [0, *(match.end() for match in ECHO_BREAK_PATTERN.finditer(text)), len(text)]
     repeated: set[int] = set()  # the parts of the text, by number
-    for length in {len(run) for run in runs}:
+    for length in lengths:
         for i in range(len(words) - length + 1):
             if tuple(words[i : i + length]) in runs:
                 first = bisect_right(starts, matches[i].start()) - 1

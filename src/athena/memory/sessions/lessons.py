@@ -210,7 +210,7 @@ def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> st
     Left out is what they repeat of prompts or tell of private life, and failures that were not the end.
     """
     prompts = [message.text for message in messages if message.role == "user"]
-    rest = [extract.remove_echoes(prompt, statements) for prompt in prompts]  # statements may be repeated
+    rest = list(extract.remove_all_echoes(prompts, statements))  # statements may be repeated
     answers = [answer[:MAX_ANSWER_CHARS] for answer in _list_uncorrected(messages[-MAX_ENDING_MESSAGES:])]
     earlier, last = answers[:-LAST_ANSWERS], answers[-LAST_ANSWERS:]
     sentences = extract.find_results(extract.clean_answer("\n".join(earlier), rest))
