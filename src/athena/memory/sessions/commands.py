@@ -108,6 +108,6 @@ def says_nothing(text: str) -> bool:
     return len(WORD_PATTERN.findall(text)) < MIN_WORDS
 
 
-def is_about(text: str, topic: frozenset[str]) -> bool:
-    """Return whether a text has half of the words of a topic."""
-    return bool(topic) and 2 * len(topic & find_specific_words(text)) >= len(topic)
+def is_about(text: str, topic: frozenset[str], min_share: float = 0.5) -> bool:
+    """Return whether a text has such a share of the words of a topic."""
+    return bool(topic) and len(topic & find_specific_words(text)) >= min_share * len(topic)

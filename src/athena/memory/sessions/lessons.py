@@ -19,6 +19,7 @@ from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
 from athena.memory.sessions import events, extract, rows, statements, supersede
+from athena.memory.sessions.learning import forget_topics
 from athena.memory.sessions.learning_rows import AUTO_TAG
 from athena.memory.sessions.learning_rules import remove_refused
 from athena.memory.sessions.select import (
@@ -92,7 +93,9 @@ async def learn_from_session(
     """Store what was decided in a session, then its episode; without `keep`, only the episode."""
     summary = extract.strip_summary_tags(summary or "").strip() or None
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
-    proposed = await run_in_thread(_find_candidates, store, texts) if keep else []
+    proposed, forgotten = await run_in_thread(_find_candidates, store, texts) if keep else ([], [])
+    if forgotten and not dry_run:
+        await forget_topics(store, forgotten, _derive_call(call, "forgotten"))
     requested = [candidate for candidate in proposed if candidate.is_request]
     candidates = requested + await remove_refused(
         store, call.scope, [candidate for candidate in proposed if not candidate.is_request]
@@ -132,8 +135,8 @@ def _to_learned(memory_id: int, short_hash: str, draft: Draft, outcome: str) -> 
     return Learned(memory_id, short_hash, draft.content, draft.memory_type, outcome, *evidence)
 
 
-def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candidate]:
-    """Return what users stated, and causes and fixes that agents found."""
+def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[Candidate], list[frozenset[str]]]:
+    """Return what users stated, causes and fixes that agents found, and the topics that users asked to forget."""
     model = _get_model(store)
     found = statements.find_statements(messages, model)
     by_users = [
@@ -152,7 +155,7 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candid
     ]
     by_users = supersede.settle_changes(by_users, model)
     fixes = extract.find_fixes([message.text for message in messages if message.role != "user"])
-    return by_users + [Candidate(text, "fix", "assistant") for text in fixes]
+    return by_users + [Candidate(text, "fix", "assistant") for text in fixes], found.forgotten
 
 
 def _get_model(store: Store) -> MiniLM:

@@ -63,7 +63,7 @@ ASKED_PATTERN = re.compile(
     r"shall|will|has|"
     r"have|the|our|my|this|that|much|many|long|about|come)|(?:should|shall|does|did|is|are|was) (?:we|i|it|there|"
     r"that|this|you))\b|"
-    r"(?:what|where|who|how)'?s\b",
+    r"(?:what|where|who|how)'?s\b|(?:warum|wieso|wann|pourquoi|por qué|cuándo)\b",
     re.IGNORECASE,
 )
 TAG_QUESTION_PATTERN = re.compile(r"[,\s]+(?:ok(?:ay)?|alright|please|pls)\?+$", re.IGNORECASE)
@@ -93,6 +93,14 @@ CHANGED_VALUE_PATTERN = re.compile(
     r"\b(?:now|again|after all|make it|it is|it'?s going to be|instead|back to|changed?|moved?|from now on|"
     r"let'?s say|lets say|"
     r"not|no longer|new|goes (?:up|down)|bump(?:ed)?|raise[ds]?|lower(?:ed)?|switch(?:ed)?)\b",
+    re.IGNORECASE,
+)
+VALUE_PATTERN = re.compile(r"(?<![\w.])[\d#$€£~]")
+# a step of the work, for now
+ERRAND_PATTERN = re.compile(
+    r"(?:(?:bitte|please|pls|now|then|first|just|can you|could you)[, ]+)*(?:look at|show me|tell me|explain|try|rerun|"
+    r"run it|see (?:if|whether)|go on|schau|zeig|sag|erklär|guck|regarde|montre|explique|revisa|mira)\b"
+    r"(?!.*\b(?:always|never|every|each|only|must|from now on|whenever|immer|nie|jede[nrs]?|tomorrow|later|next)\b)",
     re.IGNORECASE,
 )
 SAID_PATTERN = re.compile(r"what (?:i|we|you) (?:said|told|wrote)\b", re.IGNORECASE)
@@ -266,7 +274,7 @@ def _find_weak(
         members = [i for i, fragment in enumerate(fragments) if fragment.sentence == sentence]
         best = max(predictions[i].keep for i in members)
         content = clean_statement(text[fragments[members[0]].start : fragments[members[-1]].end])
-        has_change = CHANGED_VALUE_PATTERN.search(content) and any(map(str.isdigit, content))
+        has_change = CHANGED_VALUE_PATTERN.search(content) and VALUE_PATTERN.search(content)
         if best < MIN_WEAK_KEEP or any(fragments[i].is_block or fragments[i].before == "quoted" for i in members):
             continue
         is_standing = STANDING_PATTERN.search(content) is not None
@@ -349,7 +357,7 @@ def _create_statement(
             return None
         if content and part[0] == 0 and len(WORD_PATTERN.findall(content)) < 6:
             content = _add_question(content, answer)
-        if content and is_storable(content):
+        if content := _make_storable(content):
             context = _get_context(text, fragments, part[0], part[-1])
             return Statement(content, kind, "user", turn, round(best.keep, 2), context=context, position=start)
     return None
@@ -364,7 +372,7 @@ def _get_context(text: str, fragments: Sequence[Fragment], first: int, last: int
 
 def _is_vague(content: str, keep: float) -> bool:
     """Return whether a text is no statement of its own, or somebody else's."""
-    if any(pattern.match(content) for pattern in (HYPOTHESIS_PATTERN, OPINION_PATTERN, ASKED_PATTERN)):
+    if any(pattern.match(content) for pattern in (HYPOTHESIS_PATTERN, OPINION_PATTERN, ASKED_PATTERN, ERRAND_PATTERN)):
         return True
     starts_vaguely = PRONOUN_PATTERN.match(content) or VAGUE_START_PATTERN.match(content)
     return starts_vaguely is not None and keep < MIN_VAGUE_KEEP
@@ -387,6 +395,14 @@ def clean_statement(text: str) -> str:
         line = line[match.end() :]
     line = TRAILING_PATTERN.sub("", TAG_QUESTION_PATTERN.sub("", line))
     return line[:1].upper() + line[1:]
+
+
+def _make_storable(text: str) -> str:
+    """Return a statement, without its private clauses if it has any; empty if nothing is left to store."""
+    if not text or is_storable(text):
+        return text
+    rest = clean_statement(remove_private_clauses(text)) if len(text) <= MAX_STATEMENT_CHARS else ""
+    return rest if rest != text and is_storable(rest) else ""
 
 
 def is_storable(text: str) -> bool:
@@ -451,7 +467,7 @@ def _read_requests(text: str, fragments: Sequence[Fragment], turn: int) -> Itera
         if BARE_PRONOUN_PATTERN.match(content) or not content:  # "remember that." is about the sentence before
             before = [other for other in fragments if other.sentence == fragment.sentence - 1]
             content = clean_statement(text[before[0].start : before[-1].end]) if before else ""
-        if is_storable(content):
+        if content := _make_storable(content):
             yield Statement(content, "fact", "user", turn, 1.0, is_request=True, position=fragment.start)
 
 
