@@ -111,10 +111,11 @@ async def learn_from_session(
             continue
         if candidate.is_weak and not (relation.replaced or candidate.replaced):
             continue
-        if relation.replaced:
-            candidate = supersede.add_replaced(candidate, relation.replaced[0].content)
+        hidden = [hit for hit in relation.replaced if AUTO_TAG in hit.tags]  # what a person stored is theirs to change
+        if hidden:
+            candidate = supersede.add_replaced(candidate, hidden[0].content)
         fresh.append(candidate)
-        replaced.append([hit.id for hit in relation.replaced])
+        replaced.append([hit.id for hit in hidden])
     known, refused = len(restored), len(proposed) - len(candidates)
     drafts = [_create_candidate_draft(candidate, session) for candidate in fresh]
     if dry_run:
@@ -314,11 +315,9 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
 
 def _find_replaced(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> list[Hit]:
     chances = supersede.compare_statements(candidate, [hit.content for hit in hits], _get_model(store))
-    return [
-        hit
-        for hit, chance in zip(hits, chances, strict=True)
-        if chance >= supersede.MIN_REPLACEMENT and AUTO_TAG in hit.tags
-    ][:MAX_REPLACED]
+    return [hit for hit, chance in zip(hits, chances, strict=True) if chance >= supersede.MIN_REPLACEMENT][
+        :MAX_REPLACED
+    ]
 
 
 def _is_similar(text: str, other: str) -> bool:

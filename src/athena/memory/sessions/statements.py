@@ -194,7 +194,7 @@ def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
     read = _choose_turns(turns)
     for turn, (text, answer) in enumerate(turns, 1):
         new, retractions = _read_turn(text, answer, turn, model if turn in read else None)
-        for topic, is_lasting, is_whole in retractions:
+        for topic, is_lasting, is_whole, _ in retractions:
             if topic:
                 forgotten += [topic] if is_lasting else []
                 statements = [one for one in statements if not is_about(one.text, topic)]
@@ -259,8 +259,11 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tup
     statements += _read_requests(text, fragments, turn)
     used = {fragments[i].sentence for span in spans for i in span}
     statements += _find_weak(text, fragments, predictions, used, turn) if predictions else ()
-    topics = [retraction.topic for retraction in retractions if retraction.topic]
-    statements = [one for one in statements if not any(is_about(one.text, topic) for topic in topics)]
+    statements = [
+        one
+        for one in statements
+        if not any(one.position <= other.position and is_about(one.text, other.topic) for other in retractions)
+    ]
     if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
     return _drop_repeated(statements), retractions
