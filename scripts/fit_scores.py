@@ -130,7 +130,7 @@ def report(name: str, results: list[QuestionResult]) -> None:
         for category in ("near", "other stores", "foreign"):
             part = [result for result in results if not result.gold_count and result.category == category]
             share = summarise_scores(part, floor).hit_share
-            shares.append(f"{category} {share.mean:.0%}" if share else "")
+            shares += [f"{category} {share.mean:.0%}"] if share else []
         print(f"  floor {floor}: {100 * lost.mean if lost else 0:.2f} points of R@10 lost; hits:", ", ".join(shares))
 
 

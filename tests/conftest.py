@@ -39,6 +39,7 @@ ONE_ENGINE = (
     "memory/sessions/test_classifier.py",
     "memory/sessions/test_extract.py",
     "memory/sessions/test_fragments.py",
+    "memory/sessions/test_statements.py",
     "memory/sessions/test_train_statements.py",
     "memory/test_durability.py",
     "memory/test_passages.py",

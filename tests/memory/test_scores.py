@@ -203,6 +203,7 @@ def test_memory_without_vector_is_found_by_its_words(engine: Engine) -> None:
 
 
 def test_missing_scores_are_guessed_from_words() -> None:
-    scores, lexical = np.array([1.0, 3.0, 2.0]), np.array([0.0, 1.0, 0.5])
+    scores, lexical = np.array([1, 3, 2], np.float32), np.array([0, 1, 0.5], np.float32)
     assert guess_missing(scores, lexical).tolist() == [2.0, 3.0, 2.5]
-    assert guess_missing(np.zeros(0), np.zeros(0)).tolist() == []
+    nothing = np.zeros(0, np.float32)
+    assert guess_missing(nothing, nothing).tolist() == []

@@ -19,16 +19,16 @@ MAX_QUESTION_WORDS = 25
 FULL_COVERAGE, FULL_COVERAGE_SCORE = 0.99, 0.25  # of hits that hold every word of the question, a quarter is right
 BIAS = -5.697
 WEIGHTS = {
-    "coverage": -0.093,
-    "cosine": 2.743,
-    "tokens": 0.456,
-    "best_coverage": -0.094,
-    "best_cosine": 0.862,
-    "best_tokens": 3.287,
-    "gap": 1.057,
-    "log_rank": -0.137,
-    "spread": 0.464,
-    "question_length": 0.362,
+    "coverage": -0.097,
+    "cosine": 2.745,
+    "tokens": 0.537,
+    "best_coverage": -0.093,
+    "best_cosine": 0.879,
+    "best_tokens": 3.171,
+    "gap": 1.059,
+    "log_rank": -0.129,
+    "spread": 0.47,
+    "question_length": 0.358,
 }
 
 

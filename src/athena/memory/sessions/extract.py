@@ -153,7 +153,8 @@ RULE_PATTERN = _compile_any(
 )  # fmt: skip
 NO_RULE_PATTERN = _compile_any(  # "No wildcards in IAM actions", but not "no problem"
     r"^(use |with )?\bno (?!(problem|worries|idea|need|thanks?|thx|one|more|longer|wait|way|rush|hurry|clue|we|i|it|"
-    r"that|this|you|they|he|she|not|hard|offense|big|good|but|and|so|just|luck|chance|matter|doubt|the|an?|there|what|why|please)\b)"
+    r"that|this|you|they|he|she|not|hard|offense|big|good|but|and|so|just|luck|chance|matter|doubt|the|an?|there|"
+    r"what|why|please)\b)"
     r"[\w`][\w`./-]+ \S+",
 )  # fmt: skip
 CONSTRAINT_PATTERN = _compile_any(
@@ -226,13 +227,16 @@ VAGUE_SUBJECT_PATTERN = re.compile(
 )
 MIN_RESULT_WORDS = 2
 COURTESY_PATTERN = _compile_any(
-    r"(sorry|my apologies|apologies|thanks?|thank you|you're (right|welcome)|good (luck|night|morning|idea|point|question)|"
-    r"great (work|question)|see you|have a|i hope|understood|noted|got it|sure|ok(ay)?|will do|glad|happy|anything else|"
+    r"(sorry|my apologies|apologies|thanks?|thank you|you're (right|welcome)|good (luck|night|morning|idea|point|"
+    r"question)|"
+    r"great (work|question)|see you|have a|i hope|understood|noted|got it|sure|ok(ay)?|will do|glad|happy|"
+    r"anything else|"
     r"let me know|later then|enjoy|welcome|hello|hi)\b[^.]{0,40}[.!]*$",
 )
 RESULT_PATTERN = _compile_any(
     r"^((i|it|we|both|all|they)('ve|'s| have| has| is| are)? (just |now |also )?)?\w+(ed|ten|ne|de|ilt|nt)\b",
-    r"\b(added|wrote|written|switched|changed|fixed|done|implemented|built|moved|created|removed|renamed|committed|pushed|"
+    r"\b(added|wrote|written|switched|changed|fixed|done|implemented|built|moved|created|removed|renamed|committed|"
+    r"pushed|"
     r"deployed|updated|set up|works?|working|pass(es|ed)?|green|gone|in place|ready|finished|merged|tests?|built|"
     r"reads?|shows?|returns?|holds|measured|finds?|found|takes?|has been|is there|are there|validates?|runs?)\b",
 )

@@ -54,13 +54,15 @@ MAX_LISTED_FILES = 4
 MAX_ENDING_MESSAGES, MAX_ANSWER_CHARS = 60, 1_500
 LAST_ANSWERS = 3  # that are told whole but for courtesies
 FAILURE_PATTERN = re.compile(
-    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|red|broken|missing|cannot|can't|doesn't|crash\w*|overflow\w*|timed? ?out|no such)\b",
+    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|red|broken|missing|cannot|can't|doesn't|crash\w*|overflow\w*|timed? ?out|"
+    r"no such)\b",
     re.IGNORECASE,
 )
 MAX_NEXT_STEPS = 2
 MAX_OBJECTION_CHARS = 200
 OBJECTION_PATTERN = re.compile(
-    r"(?:(?:hm+|uh+|oh|er|ah|well|sorry|but|and|ok(?:ay)?|god|um)[,. ]+)*(?:no|nope|nah|not|wrong|i said|we said|don'?t|do not|wait|"
+    r"(?:(?:hm+|uh+|oh|er|ah|well|sorry|but|and|ok(?:ay)?|god|um)[,. ]+)*(?:no|nope|nah|not|wrong|i said|we said|"
+    r"don'?t|do not|wait|"
     r"stop|never|why|that'?s (?:not|wrong)|please (?:not|don'?t)|undo|revert|actually|correction|change it|again)\b",
     re.IGNORECASE,
 )

@@ -12,6 +12,18 @@ from athena.core import redaction
 from athena.core.private import remove_private_clauses
 from athena.memory.sessions import orders
 from athena.memory.sessions.classifier import KINDS, Prediction, classify_fragments
+from athena.memory.sessions.commands import (
+    MIN_WORDS,
+    NOT_REMEMBER_PATTERN,
+    POLITE_PATTERN,
+    REMEMBER_PATTERN,
+    WORD_PATTERN,
+    Retraction,
+    find_retractions,
+    is_about,
+    is_unrecorded,
+    says_nothing,
+)
 from athena.memory.sessions.fragments import Fragment, split_fragments
 from athena.memory.sessions.select import extract_words
 from athena.memory.sessions.values import Utterance
@@ -23,7 +35,7 @@ MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.42, 0.2  # probability of a fragment, and of one
 MIN_WEAK_KEEP = 0.05  # of a sentence that may change what is known
 MIN_BEGIN = 0.9
 MIN_VAGUE_KEEP = 0.8  # for a statement that begins with a pronoun
-MIN_WORDS, MAX_WORDS, MAX_STATEMENT_CHARS = 3, 60, 400
+MAX_WORDS, MAX_STATEMENT_CHARS = 60, 400
 MAX_TURN_CHARS = 8_000  # what is longer was pasted
 MAX_CHARS_PER_ROLE = 300_000  # counted from the end of the conversation
 MAX_QUESTION_CHARS = 160
@@ -35,54 +47,55 @@ _FILLERS = r"""o+k(?:ay)?|yes|yeah|yep|yup|nope|nah|alright|hm+|and|but|also|oh|
     |haha+|lol|ugh|damn|changed\ my\ mind|on\ second\ thought|reminder|and\ yes"""
 # words that may be a part of the statement ("no tabs", "right margin"): only a mark after them tells
 _MARKED_FILLERS = r"""no+|so|like|just|now|good|right|fine|well|then|please|pls|great|nice|correct|super|wait|look|again
-    |important|rule|decision|god|true|last|first"""
+    |important|rule|decision|god|true|last|first|(?:scratch|strike|forget|ignore|disregard)\ (?:that|this|it)
+    |do\ (?:it|that|this|so)|go\ ahead|sounds\ good|that\ works|works\ for\ me"""
 FILLER_PATTERN = re.compile(
     rf"(?:(?:{_FILLERS})(?:\s*[,.:!;–—-]+\s*|\s+)|(?:{_MARKED_FILLERS})\s*[,.:!;–—-]+\s+|so\s+(?=(?:we|i|the|from)\b))",
     re.IGNORECASE | re.VERBOSE,
 )
-REMEMBER_PATTERN = re.compile(
-    r"\b(?:(?:please |pls )?(?:also )?remember|(?:please |pls )?(?:make a )?note|keep in mind|don'?t forget|bear in mind|"
-    r"for (?:the|your) (?:record|memory|notes)|write (?:this|that|it) down|merk dir)\b[,:]?\s*(?:that\b|this\b)?[:,]?\s*",
+STANDING_PATTERN = re.compile(
+    r"\b(?:from (?:now|here) on|as of (?:now|today)|henceforth|going forward)\b", re.IGNORECASE
+)
+# questions that end without a mark
+ASKED_PATTERN = re.compile(
+    r"(?:(?:what|where|who|when|why|how|which)(?:'?s|'?re)? (?:is|are|was|were|do|does|did|can|could|would|should|"
+    r"shall|will|has|"
+    r"have|the|our|my|this|that|much|many|long|about|come)|(?:should|shall|does|did|is|are|was) (?:we|i|it|there|"
+    r"that|this|you))\b|"
+    r"(?:what|where|who|how)'?s\b",
     re.IGNORECASE,
 )
-NOT_REMEMBER_PATTERN = re.compile(
-    r"(?:do you|don'?t you|can you|can'?t|cannot|i|we|i don'?t|never|not|to|if|as far as) remember\b|"
-    r"remember (?:when|how|me|last|the time|to)\b|\bnote (?:to self|taken)\b|release note", re.IGNORECASE,
-)  # fmt: skip
-_THAT = (
-    r"(?:that|this|it|these|those|any of (?:this|that|it)|what i|the (?:last|previous|number|pin|code|password|key))"
-)
-# the turn is not for the memory
-UNRECORDED_PATTERN = re.compile(
-    rf"\b(?:don'?t|do not|never|no need to|nothing to|please not) (?:ever |actually |even )?(?:keep|store|save|remember|"
-    rf"record|log|note|memori[sz]e|write)\b(?: down)? {_THAT}\b|\b(?:don'?t|do not) (?:write|note) {_THAT} down\b|"
-    r"\boff the record\b|\bnot for (?:the|your) (?:record|notes|memory)\b|\bbetween (?:us|you and me)\b|"
-    r"\bkeep (?:it|that|this) (?:private|secret|to yourself|between us)\b|\btell (?:nobody|no one)\b|\bnot a word\b",
-    re.IGNORECASE,
-)
-# what was said before does not hold
-RETRACTION_PATTERN = re.compile(
-    rf"\b(?:scratch|strike|forget|ignore|disregard) {_THAT}\b|\bforget (?:about )?(?:the|my|what)\b|"
-    r"\bno,? wait\b|\bwait,? no\b|\bactually,? no\b",
+TAG_QUESTION_PATTERN = re.compile(r"[,\s]+(?:ok(?:ay)?|alright|please|pls)\?+$", re.IGNORECASE)
+PERSONAL_PATTERN = re.compile(  # what others can do with is for the person to tell
+    r"\b(?:physio\w*|dentist|divorc(?:e|ed|ing)|custody|mortgage|my (?:\w+ )?(?:salary|pay|rent|raise|debts?|loan|"
+    r"bank|landlord)|"
+    r"(?:(?-i:[A-Z])\w+'s|his|her|their) (?:\w+ )?(?:salary|pay(?:check)?|wages?|rent|raise|debts?)|"
+    r"(?:i|he|she|(?-i:[A-Z])\w+) (?:earns?|(?:gets?|is|am) paid|makes) [^\w\s]?\d[\d.,]*\s?(?:k|€|\$|eur|usd|euros?|"
+    r"dollars?|a|per)?\b|"
+    r"(?:doctor|hospital|therapy|vet)(?:'s)? (?:appointment|visit))\b",
     re.IGNORECASE,
 )
 HYPOTHESIS_PATTERN = re.compile(
-    r"(?:(?:and|but|so|or|well|hm+|ok|also)[, ]+)*(?:if (?:we|i) (?:ever|had|were|could|lost|did)|hypothetically|what if|"
-    r"imagine|suppose|maybe|perhaps|one day|someday|in theory|(?:we|i|you) (?:could|might)|would be nice|wouldn'?t it)\b",
+    r"(?:(?:and|but|so|or|well|hm+|ok|also)[, ]+)*(?:if (?:we|i) (?:ever|had|were|could|lost|did)|hypothetically|"
+    r"what if|"
+    r"imagine|suppose|maybe|perhaps|one day|someday|in theory|(?:we|i|you) (?:could|might)|would be nice|"
+    r"wouldn'?t it)\b",
     re.IGNORECASE,
 )
 OPINION_PATTERN = re.compile(
     r"\b(?:(?-i:[A-Z])\w+|he|she|they|somebody|someone|my \w+) (?:also |even |still |once )?(?:thinks?|believes?|"
-    r"suggest(?:s|ed)|is convinced|claim(?:s|ed)|reckons?|guess(?:es|ed)|swears?|wonders?|would (?:like|prefer|love))\b",
+    r"suggest(?:s|ed)|is convinced|claim(?:s|ed)|reckons?|guess(?:es|ed)|swears?|wonders?|would (?:like|prefer|"
+    r"love))\b",
     re.IGNORECASE,
 )
 CHANGED_VALUE_PATTERN = re.compile(
-    r"\b(?:now|again|after all|make it|it is|it'?s going to be|instead|back to|changed?|moved?|from now on|let'?s say|lets say|"
+    r"\b(?:now|again|after all|make it|it is|it'?s going to be|instead|back to|changed?|moved?|from now on|"
+    r"let'?s say|lets say|"
     r"not|no longer|new|goes (?:up|down)|bump(?:ed)?|raise[ds]?|lower(?:ed)?|switch(?:ed)?)\b",
     re.IGNORECASE,
 )
+SAID_PATTERN = re.compile(r"what (?:i|we|you) (?:said|told|wrote)\b", re.IGNORECASE)
 BARE_PRONOUN_PATTERN = re.compile(r"(?:it|that|this|please|ok|for me|always)?\W*(?:,|\.|!|$)", re.IGNORECASE)
-TOPIC_PATTERN = re.compile(r"\b(?:about|regarding|with|on)\s+(.+)$", re.IGNORECASE)
 ACCEPT_PATTERN = re.compile(
     r"(?:(?:yes|yeah|yep|ok(?:ay)?|sure|agreed|right|perfect|great|good|fine|please|exactly|deal|sounds good|lgtm|"
     r"go (?:with|for) (?:it|that|this|the (?:first|second|third|last) one)|let'?s (?:do|go with) (?:it|that|this)|"
@@ -94,27 +107,50 @@ PROPOSAL_PATTERN = re.compile(
     r"\b(?:i (?:could|can|would|suggest|propose|recommend)|we (?:could|can|should)|shall (?:i|we)|should (?:i|we)|"
     r"want me to|how about|option|instead)\b", re.IGNORECASE,
 )  # fmt: skip
+PROPOSAL_START_PATTERN = re.compile(
+    r"^(?:(?:or )?(?:shall|should) (?:i|we)|want me to|i (?:could|can|would|suggest|propose|recommend)|"
+    r"we (?:could|can|should)|how about)\s+(?:that |to |we )?", re.IGNORECASE,
+)  # fmt: skip
+# a step of the work, nothing that holds later
+ROUTINE_PATTERN = re.compile(
+    r"(?:now |also |then )?(?:(?:re)?run|commit|push|continue|proceed|go on|show|open|check|look|start|test|try|"
+    r"explain|do|"
+    r"(?:fix|build|implement|add|write|make|apply|use|take|change|finish) (?:it|that|this|them|one|"
+    r"both))\b", re.IGNORECASE,
+)  # fmt: skip
+EXPLICIT_ACCEPT_PATTERN = re.compile(
+    r"(?:(?:yes|yeah|yep|ok(?:ay)?|sure|perfect|great|good)[\s,.!]+)*(?:do (?:it|that|this|so)|go (?:with|for) (?:it|"
+    r"that|this)|go ahead|"
+    r"let'?s do (?:it|that|this)|agreed|sounds good|that works|works for me|deal|make it so)\b", re.IGNORECASE,
+)  # fmt: skip
 SENTENCE_PATTERN = re.compile(r"[^.!?\n]+[.!?]*")
 DEPENDENT_PATTERN = re.compile(
-    r"(?:because|cos|cuz|since|which|so that|not|as|when|if|until|unless|except|otherwise|instead|that|who|where|while|or"
+    r"(?:because|cos|cuz|since|which|so that|not|as|when|if|until|unless|except|otherwise|instead|that|who|where|"
+    r"while|or"
     r"|and|but|then|so|though|tho|with|without|for|in|on|at|to|from|by|per|only|max|min|also)\b", re.IGNORECASE,
 )  # fmt: skip
 PRONOUN_PATTERN = re.compile(r"(?:it|its|it's|they|they're|this|that|that's|these|those|he|she|them)\b", re.IGNORECASE)
 VAGUE_START_PATTERN = re.compile(
-    r"(?:not|because|which|that|then|except|otherwise|instead|just so|few facts|you|there'?s no|there is no|here'?s|i know|i always|comes?|goes|leave|they'?re|we'?re)\b",
+    r"(?:not|because|which|that|then|except|otherwise|instead|just so|few facts|you|there'?s no|there is no|here'?s|"
+    r"i know|i always|comes?|goes|leave|they'?re|we'?re)\b",
     re.IGNORECASE,
 )
 SUBJECT_PATTERN = re.compile(
-    r"(?!it\b|this\b|that\b|there\b|we\b|i\b|you\b)(?:(?:the|our|my) )?(?:[\w/.-]+ ){1,3}?(?=(?:is|are|was|has|have|runs?|"
+    r"(?!it\b|this\b|that\b|there\b|we\b|i\b|you\b)(?:(?:the|our|my) )?(?:[\w/.-]+ ){1,3}?(?=(?:is|are|was|has|have|"
+    r"runs?|"
     r"lives?|uses?|goes|go|must|may|can|needs?|stays?|sits?|sends?|writes?|reads?|returns?|comes?|listens?|moved|moves|"
     r"changed|changes|got|gets)\b)",
     re.IGNORECASE,
 )
+PERSON_PATTERN = re.compile(  # "Ines owns the tours. She approves every change."
+    r"(?!(?:The|This|That|These|Those|There|We|You|They|It|He|She|If|When|Our|My|All|Every|Each|No|Not)\b)"
+    r"[A-Z][a-z]+ (?=(?:[a-z]+s|will|can|may|must|has)\b)"
+)
 QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
 MIN_QUOTE_WORDS = 4
-WORD_PATTERN = re.compile(r"[^\W_]+(?:['’.:/_-][^\W_]+)*")
 TRAILING_PATTERN = re.compile(
-    r"(?:[\s,;:–—-]|\b(?:and|but|so|or|because|pls|please|thanks?|thx|ok(?:ay)?|haha+|lol|btw|too|then)\s*[.!]*$)+$", re.IGNORECASE
+    r"(?:[\s,;:–—-]|\b(?:and|but|so|or|because|pls|please|thanks?|thx|ok(?:ay)?|haha+|lol|btw|too|"
+    r"then)\s*[.!]*$)+$", re.IGNORECASE
 )  # fmt: skip
 
 
@@ -129,6 +165,7 @@ class Statement(NamedTuple):
     is_request: bool = False  # "remember that"
     is_weak: bool = False  # worth keeping only if it changes what is known
     context: str = ""  # the sentence before it and its own
+    position: int = 0  # in its turn
 
     @property
     def memory_type(self) -> str:
@@ -137,14 +174,14 @@ class Statement(NamedTuple):
 
 class Findings(NamedTuple):
     statements: list[Statement]
-    forgotten: list[frozenset[str]]  # words of topics that the person asked to forget
+    forgotten: list[frozenset[str]]  # words of topics that the person asked to forget, also of earlier sessions
 
 
 def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
     """Return what to keep of a conversation, in order."""
     statements: list[Statement] = []
     forgotten: list[frozenset[str]] = []
-    answer, turn, chars_left = "", 0, MAX_CHARS_PER_ROLE
+    answer, turn = "", 0
     skipped_chars = max(0, sum(len(text) for role, text in messages if role == "user") - MAX_CHARS_PER_ROLE)
     for role, text in messages:
         if role != "user":
@@ -152,67 +189,72 @@ def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
             continue
         turn += 1
         skipped_chars -= len(text)
-        if skipped_chars > 0 or chars_left <= 0:
+        if skipped_chars > 0:
             continue
-        new, commands = _read_turn(text[:MAX_TURN_CHARS], answer, turn, model)
-        for command in commands:
-            if (topic := _find_topic(command)) is not None:
-                forgotten.append(topic)
-                new = [one for one in new if not _is_about(one, topic)]
-                statements = [one for one in statements if not _is_about(one, topic)]
-            elif statements and statements[-1].turn == turn - 1:  # what was said last
+        new, retractions = _read_turn(text[:MAX_TURN_CHARS], answer, turn, model)
+        for topic, is_lasting, is_whole in retractions:
+            if topic:
+                forgotten += [topic] if is_lasting else []
+                statements = [one for one in statements if not is_about(one.text, topic)]
+            elif is_whole:
+                statements = [one for one in statements if one.turn != turn - 1]
+            elif statements and statements[-1].turn == turn - 1:
                 statements = statements[:-1]
         statements += new
     return Findings(statements, forgotten)
 
 
-def _read_turn(text: str, answer: str, turn: int, model: "MiniLM") -> tuple[list[Statement], list[str]]:
+def _read_turn(text: str, answer: str, turn: int, model: "MiniLM") -> tuple[list[Statement], list[Retraction]]:
     """Return the statements of a turn, and its requests to forget something."""
+    if is_unrecorded(text):
+        return [], find_retractions(text, ())[0]
     fragments = split_fragments(text)
     predictions = classify_fragments(model, text, fragments, answer)
     quotes = [match.span() for match in QUOTED_PATTERN.finditer(text) if len(match[0].split()) >= MIN_QUOTE_WORDS]
     spans = _group_fragments(text, fragments, predictions, quotes)
-    if UNRECORDED_PATTERN.search(text):
-        return [], []
-    commands = [
-        text[match.start() : _find_sentence_end(text, fragments, match.start())]
-        for match in RETRACTION_PATTERN.finditer(text)
-        if not any(start <= match.start() < end for start, end in quotes)
-    ]
-    retracted = max((match.start() for match in RETRACTION_PATTERN.finditer(text)), default=-1)
+    retractions, valid_from = find_retractions(text, quotes)
     statements = [
         statement
         for span in spans
-        if fragments[span[-1]].end > retracted
+        if fragments[span[-1]].end > valid_from
         and (statement := _create_statement(text, fragments, predictions, span, answer, turn))
     ]
     statements += _read_requests(text, fragments, turn)
     used = {fragments[i].sentence for span in spans for i in span}
     statements += _find_weak(text, fragments, predictions, used, turn)
-    if not statements and not commands and (accepted := _accept_proposal(text, answer, turn, predictions)):
+    topics = [retraction.topic for retraction in retractions if retraction.topic]
+    statements = [one for one in statements if not any(is_about(one.text, topic) for topic in topics)]
+    if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
-    return _drop_repeated(statements), commands
+    return _drop_repeated(statements), retractions
 
 
 def _find_weak(
     text: str, fragments: Sequence[Fragment], predictions: Sequence[Prediction], used: set[int], turn: int
 ) -> Iterator[Statement]:
-    """Yield sentences that give a new value: "so 0.11 it is", "store page Jan 27 now"."""
+    """Yield sentences that give a new value ("so 0.11 it is", "store page Jan 27 now"), and rules "from now on"."""
     for sentence in sorted({fragment.sentence for fragment in fragments} - used):
         members = [i for i, fragment in enumerate(fragments) if fragment.sentence == sentence]
         best = max(predictions[i].keep for i in members)
         content = clean_statement(text[fragments[members[0]].start : fragments[members[-1]].end])
         has_change = CHANGED_VALUE_PATTERN.search(content) and any(map(str.isdigit, content))
-        if best < MIN_WEAK_KEEP or not has_change or any(fragments[i].is_block for i in members):
+        if best < MIN_WEAK_KEEP or any(fragments[i].is_block or fragments[i].before == "quoted" for i in members):
             continue
-        if is_storable(content) and not HYPOTHESIS_PATTERN.match(content):
+        is_standing = STANDING_PATTERN.search(content) is not None
+        if (has_change or is_standing) and is_storable(content) and not _is_vague(content, MIN_KEEP):
             context = _get_context(text, fragments, members[0], members[-1])
-            yield Statement(content, "decision", "user", turn, round(best, 2), is_weak=True, context=context)
-
-
-def _find_sentence_end(text: str, fragments: Sequence[Fragment], position: int) -> int:
-    i = next((i for i, fragment in enumerate(fragments) if fragment.end > position), None)
-    return len(text) if i is None else _get_sentence_end(fragments, i)
+            kind = "rule" if is_standing else "decision"
+            yield Statement(
+                content,
+                kind,
+                "user",
+                turn,
+                round(best, 2),
+                False,
+                not is_standing,
+                context,
+                fragments[members[0]].start,
+            )
 
 
 def _get_sentence_end(fragments: Sequence[Fragment], i: int) -> int:
@@ -272,13 +314,13 @@ def _create_statement(
         content = clean_statement(text[start:end])
         if content and PRONOUN_PATTERN.match(content):
             content = _resolve_pronoun(content, text[:start])
+        if content and (ACCEPT_PATTERN.fullmatch(content) or _is_vague(content, best.keep)):
+            return None
         if content and part[0] == 0 and len(WORD_PATTERN.findall(content)) < 6:
             content = _add_question(content, answer)
-        if content and _is_vague(content, best.keep):
-            return None
         if content and is_storable(content):
             context = _get_context(text, fragments, part[0], part[-1])
-            return Statement(content, kind, "user", turn, round(best.keep, 2), context=context)
+            return Statement(content, kind, "user", turn, round(best.keep, 2), context=context, position=start)
     return None
 
 
@@ -291,7 +333,7 @@ def _get_context(text: str, fragments: Sequence[Fragment], first: int, last: int
 
 def _is_vague(content: str, keep: float) -> bool:
     """Return whether a text is no statement of its own, or somebody else's."""
-    if HYPOTHESIS_PATTERN.match(content) or OPINION_PATTERN.match(content):
+    if any(pattern.match(content) for pattern in (HYPOTHESIS_PATTERN, OPINION_PATTERN, ASKED_PATTERN)):
         return True
     starts_vaguely = PRONOUN_PATTERN.match(content) or VAGUE_START_PATTERN.match(content)
     return starts_vaguely is not None and keep < MIN_VAGUE_KEEP
@@ -310,7 +352,7 @@ def clean_statement(text: str) -> str:
         line = line[match.end() :]
     if (match := REMEMBER_PATTERN.match(line)) and not NOT_REMEMBER_PATTERN.match(line):
         line = line[match.end() :]
-    line = TRAILING_PATTERN.sub("", line)
+    line = TRAILING_PATTERN.sub("", TAG_QUESTION_PATTERN.sub("", line))
     return line[:1].upper() + line[1:]
 
 
@@ -319,7 +361,7 @@ def is_storable(text: str) -> bool:
     count = len(WORD_PATTERN.findall(text))
     if not (MIN_WORDS <= count <= MAX_WORDS or (count == MIN_WORDS - 1 and any(map(str.isdigit, text)))):
         return False
-    if len(text) > MAX_STATEMENT_CHARS or text.rstrip().endswith("?"):
+    if len(text) > MAX_STATEMENT_CHARS or text.rstrip().endswith("?") or PERSONAL_PATTERN.search(text):
         return False
     if redaction.redact(text).text != text or remove_private_clauses(text).strip() != text.strip():
         return False
@@ -329,8 +371,10 @@ def is_storable(text: str) -> bool:
 def _resolve_pronoun(content: str, before: str) -> str:
     """Replace "it" at the beginning by the subject of the sentence before, if that is clear; else leave it out."""
     sentences = [sentence.strip() for sentence in SENTENCE_PATTERN.findall(before) if sentence.strip()]
-    subject = SUBJECT_PATTERN.match(clean_statement(sentences[-1])) if sentences else None
-    match = re.match(r"(?:it|they|this|that)(?='s|\s)", content, re.IGNORECASE)
+    last = clean_statement(sentences[-1]) if sentences else ""
+    is_person = re.match(r"(?:he|she)\b", content, re.IGNORECASE)
+    subject = (PERSON_PATTERN if is_person else SUBJECT_PATTERN).match(last)
+    match = re.match(r"(?:it|they|this|that|he|she)(?='s|\s)", content, re.IGNORECASE)
     if subject and match:
         rest = (
             content[match.end() :].replace("'s ", " is ", 1)
@@ -344,9 +388,9 @@ def _resolve_pronoun(content: str, before: str) -> str:
 def _add_question(content: str, answer: str) -> str:
     """Return a short answer with the agent's question before it, without which nobody would understand it."""
     sentences = [sentence.strip() for sentence in SENTENCE_PATTERN.findall(answer) if sentence.strip()]
-    if not sentences or not sentences[-1].endswith("?") or len(sentences[-1]) > MAX_QUESTION_CHARS:
+    question = sentences[-1] if sentences else ""
+    if not question.endswith("?") or len(question) > MAX_QUESTION_CHARS or says_nothing(question):
         return content
-    question = sentences[-1]
     if orders.has_command(question) or orders.has_injection(question) or orders.has_request(question):
         return content
     return f"{question} {content}"
@@ -360,51 +404,49 @@ def _read_requests(text: str, fragments: Sequence[Fragment], turn: int) -> Itera
         match = REMEMBER_PATTERN.search(text, fragment.start, end)
         if match is None or fragment.sentence in seen or match.start() >= fragment.end:
             continue
-        if NOT_REMEMBER_PATTERN.search(text[max(0, match.start() - 15) : end]) or text[end - 1] == "?":
+        if NOT_REMEMBER_PATTERN.search(text[max(0, match.start() - 15) : end]):
+            continue
+        if match[0][:4].lower() == "note" and clean_statement(text[fragment.start : match.start()] + "x") != "X":
+            continue  # "the delivery note"
+        is_polite = POLITE_PATTERN.match(match[0]) is not None  # "can you remember that ...?"
+        if text[end - 1] == "?" and not is_polite:
             continue
         seen.add(fragment.sentence)
-        content = clean_statement(text[match.end() : end])
+        content = clean_statement(text[match.end() : end].rstrip("?" if is_polite else ""))
+        if SAID_PATTERN.match(content):
+            continue
         if BARE_PRONOUN_PATTERN.match(content) or not content:  # "remember that." is about the sentence before
             before = [other for other in fragments if other.sentence == fragment.sentence - 1]
             content = clean_statement(text[before[0].start : before[-1].end]) if before else ""
         if is_storable(content):
-            yield Statement(content, "fact", "user", turn, 1.0, is_request=True)
+            yield Statement(content, "fact", "user", turn, 1.0, is_request=True, position=fragment.start)
 
 
-def _accept_proposal(text: str, answer: str, turn: int, predictions: Sequence[Prediction]) -> Statement | None:
-    """Return the agent's proposal that a turn accepts with "yes, do that"."""
+def _accept_proposal(text: str, answer: str, turn: int, *, is_all: bool) -> Statement | None:
+    """Return the agent's proposal that a turn accepts with "yes, do that"; `is_all`: and says nothing else."""
     first = next(iter(SENTENCE_PATTERN.findall(text)), "").strip()
-    if not first or not ACCEPT_PATTERN.fullmatch(first) or not predictions or predictions[0].kind == "question":
+    if is_all:
+        if not first or not ACCEPT_PATTERN.fullmatch(first) or text.rstrip().endswith("?"):
+            return None
+    elif not EXPLICIT_ACCEPT_PATTERN.match(first):
         return None
     proposals = [one.strip() for one in SENTENCE_PATTERN.findall(answer) if PROPOSAL_PATTERN.search(one)]
-    if not proposals:
-        return None
-    proposal = proposals[-1].rstrip("?!. ")
-    proposal = re.sub(
-        r"^(?:(?:or )?(?:shall|should) (?:i|we)|want me to|i (?:could|can|would|suggest|propose|recommend)|"
-        r"we (?:could|can|should)|how about)\s+(?:that |to |we )?", "", proposal, flags=re.IGNORECASE,
-    )  # fmt: skip
+    proposals = [one for one in (PROPOSAL_START_PATTERN.sub("", one.rstrip("?!. ")) for one in proposals) if one]
+    proposals = [one for one in proposals if not ROUTINE_PATTERN.match(one)]
+    proposal = proposals[-1] if proposals else ""
     if not is_storable(proposal) or orders.has_command(proposal) or orders.has_request(proposal):
         return None
     return Statement(f"Agreed: {proposal[:1].lower()}{proposal[1:]}.", "decision", "assistant", turn, 0.6)
 
 
-def _find_topic(command: str) -> frozenset[str] | None:
-    """Return the words of what a command names; None if it names nothing ("forget that")."""
-    match = TOPIC_PATTERN.search(command)
-    words = extract_words(match[1]) if match else frozenset()
-    return words or None
-
-
-def _is_about(statement: Statement, topic: frozenset[str]) -> bool:
-    return bool(topic) and len(topic & extract_words(statement.text)) >= max(1, (len(topic) + 1) // 2)
-
-
 def _drop_repeated(statements: Iterable[Statement]) -> list[Statement]:
-    """Return statements without those whose words another one of the turn holds."""
+    """Return statements in their order, without those whose words another one of the turn holds."""
     kept: list[Statement] = []
-    for one in sorted(statements, key=lambda statement: -len(statement.text)):
+    for one in sorted(statements, key=lambda statement: (-len(statement.text), not statement.is_request)):
         words = extract_words(one.text)
-        if all(not words <= extract_words(other.text) for other in kept):
+        holder = next((i for i, other in enumerate(kept) if words <= extract_words(other.text)), None)
+        if holder is None:
             kept.append(one)
-    return kept[::-1]
+        elif one.is_request:
+            kept[holder] = kept[holder]._replace(is_request=True)
+    return sorted(kept, key=lambda statement: statement.position)

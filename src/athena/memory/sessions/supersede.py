@@ -24,7 +24,8 @@ MAX_DISTANCE = 20  # statements of a session between the two
 MAX_ELLIPTIC_WORDS = 2  # specific words of a statement that says nothing without what it replaces
 CHANGE_PATTERN = re.compile(
     r"\b(?:change[ds]?|instead|no longer|not any ?more|anymore|from now on|back to|actually|make it|switch(?:ed|ing)?|"
-    r"moved?|now|replace[ds]?|scratch|correction|wrong|update|drop(?:ped)?|gone|is out|after all|revert|again|new|rather|"
+    r"moved?|now|replace[ds]?|scratch|correction|wrong|update|drop(?:ped)?|gone|is out|after all|revert|again|new|"
+    r"rather|"
     r"not|no)\b", re.IGNORECASE,
 )  # fmt: skip
 STRONG_CHANGE_PATTERN = re.compile(

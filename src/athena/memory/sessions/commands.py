@@ -1,0 +1,113 @@
+"""Read what a person asks to remember or to forget: "remember that", "off the record", "forget what I said about"."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from athena.memory.sessions.select import find_specific_words
+
+MIN_WORDS = 3  # of a statement
+WORD_PATTERN = re.compile(r"[^\W_]+(?:['’.:/_-][^\W_]+)*")
+REMEMBER_PATTERN = re.compile(
+    r"\b(?:(?:(?:can|could|will|would) you )?(?:please |pls )?(?:also )?remember|(?:please |pls )?(?:make a )?note|"
+    r"keep in mind|don'?t forget|bear in mind|"
+    r"for (?:the|your) (?:record|memory|notes)|write (?:this|that|it) down|merk dir)\b[,:]?\s*(?:that\b|"
+    r"this\b)?[:,]?\s*",
+    re.IGNORECASE,
+)
+NOT_REMEMBER_PATTERN = re.compile(
+    r"(?:(?<!can )(?<!will )(?<!could )(?<!would )you|can'?t|cannot|i|we|never|not|to|if|as far as) remember\b|"
+    r"you (?:please )?remember (?!(?:that|this)\b)|remember (?:when|how|where|why|who|me|last|the time|to)\b|"
+    r"\bnote (?:to self|taken)\b",
+    re.IGNORECASE,
+)
+# "that" alone: "don't keep that cache longer than an hour" is a rule
+_THAT = (
+    r"(?:(?:that|this|it|these|those|any of (?:this|that|it)|the (?:number|pin|code|password|key))(?: (?:thing|part|"
+    r"bit))?|"
+    r"the (?:last|previous) (?:thing|part|bit|one|message|line|sentence))"
+    r"(?=\s*(?:$|[.,;:!?)\n–—-])|\s+(?:please|pls|ok(?:ay)?|thanks|thx|tho|though|either|anywhere|btw|at all|ever|"
+    r"for later|"
+    r"and|but|because|since|it'?s|that'?s|haha|lol|(?:in|to|for) (?:your |the )?(?:memory|notes?|record))\b)"
+)
+_TOLD = (
+    r"(?:(?:all|everything|anything|whatever|what) )?(?:that )?(?:i|we|you) (?:just |ever )?"
+    r"(?:said|told|wrote|know|learned|remember)"
+)
+# the turn is not for the memory
+_NOT_KEPT = (
+    rf"\b(?:don'?t|do not|never|no need to|nothing to|please not) (?:ever |actually |even )?(?:keep|store|save|"
+    rf"remember|"
+    rf"record|log|note|memori[sz]e|write)\b(?: down)? (?:{_THAT}|what (?:i|we)\b)|"
+    r"\b(?:don'?t|do not) (?:write|note) (?:that|this|it) down\b"
+)
+UNRECORDED_PATTERN = re.compile(
+    rf"(?P<command>{_NOT_KEPT})|"
+    r"\boff the record\b|\bnot for (?:the|your) (?:record|notes|memory)\b|\bbetween (?:us|you and me)\b|"
+    r"\bkeep (?:it|that|this) (?:private|secret|to yourself|between us)\b|\btell (?:nobody|no one)\b|\bnot a word\b",
+    re.IGNORECASE,
+)
+MAX_MORE_WORDS = 4  # after the command, in a turn that is about the one before
+# what was said before does not hold
+_FORGET = (
+    r"\b(?<!don't )(?<!dont )(?<!don’t )(?<!not )(?<!never )(?:scratch|strike|forget|ignore|disregard|delete|unlearn)"
+)
+_ABOUT = r" (?:about|regarding|concerning|on)\s+(?P<topic>[^.,;:!?\n]+)"
+FORGET_TOPIC_PATTERN = re.compile(  # of earlier sessions too
+    rf"{_FORGET} (?:{_TOLD}(?: \w+){{0,2}}?|(?:the|that|my|our|your|any|all) (?:\w+ )?(?:rule|note|memory|memorie|"
+    rf"thing|part|bit)s?|"
+    rf"everything|anything|all(?: of it)?){_ABOUT}|"
+    r"\b(?<!don't )(?<!not )forget (?:the|that|my|our) (?P<name>[\w-]+(?: [\w-]+)?) (?:rule|thing|part|bit|note)\b",
+    re.IGNORECASE,
+)
+DISMISS_TOPIC_PATTERN = re.compile(rf"(?:{_FORGET}|\bnever mind){_ABOUT}", re.IGNORECASE)  # of this session
+FORGET_PATTERN = re.compile(rf"{_FORGET} (?:about )?(?:{_THAT}|{_TOLD})", re.IGNORECASE)
+TAKE_BACK_PATTERN = re.compile(r"\bno,? wait\b|\bwait,? no\b|\bactually,? no\b", re.IGNORECASE)
+POLITE_PATTERN = re.compile(r"(?:can|could|will|would) you\b", re.IGNORECASE)
+
+
+class Retraction(NamedTuple):
+    """A request to forget something."""
+
+    topic: frozenset[str]  # its words; none: what was said last
+    is_lasting: bool = False  # of earlier sessions too
+    is_whole: bool = False  # the whole turn before, not only its last statement
+
+
+def find_retractions(text: str, quotes: Sequence[tuple[int, int]]) -> tuple[list[Retraction], int]:
+    """Return what a turn takes back, and from where on its own words hold."""
+    retractions: list[Retraction] = []
+    spans: list[tuple[int, int]] = list(quotes)
+    valid_from = -1
+    if match := UNRECORDED_PATTERN.search(text):
+        rest = text[: match.start()], text[match.end() :]
+        is_about_last = match["command"] and says_nothing(rest[0]) and len(rest[1].split()) <= MAX_MORE_WORDS
+        return [Retraction(frozenset(), is_whole=True)] if is_about_last else [], len(text)
+    for pattern in (FORGET_TOPIC_PATTERN, DISMISS_TOPIC_PATTERN, FORGET_PATTERN, TAKE_BACK_PATTERN):
+        for match in pattern.finditer(text):
+            if any(start <= match.start() < end for start, end in spans):
+                continue
+            spans.append(match.span())
+            names = match.groupdict()
+            topic = find_specific_words(names.get("topic") or names.get("name") or "")
+            if topic:
+                retractions.append(Retraction(frozenset(topic), is_lasting=pattern is FORGET_TOPIC_PATTERN))
+                continue
+            valid_from = max(valid_from, match.start())
+            if says_nothing(text[: match.start()]):
+                retractions.append(Retraction(frozenset(), is_whole=pattern is not TAKE_BACK_PATTERN))
+    return retractions, valid_from
+
+
+def is_unrecorded(text: str) -> bool:
+    """Return whether a person asks not to keep a turn."""
+    return UNRECORDED_PATTERN.search(text) is not None
+
+
+def says_nothing(text: str) -> bool:
+    return len(WORD_PATTERN.findall(text)) < MIN_WORDS
+
+
+def is_about(text: str, topic: frozenset[str]) -> bool:
+    """Return whether a text has half of the words of a topic."""
+    return bool(topic) and 2 * len(topic & find_specific_words(text)) >= len(topic)
