@@ -50,6 +50,8 @@ WEIGHTS = (
 
 def measure_replacement(old: str, new: str, similarity: float, *, is_correction: bool, distance: int | None) -> float:
     """Return the probability that a statement replaces an older one; `distance` counts statements of one session."""
+    if not is_correction and CHANGE_PATTERN.search(new) is None:
+        return 0.0  # "tank 2 is lager" after "tank 1 is ale"
     features = compute_features(old, new, similarity, is_correction, distance)
     if _has_other_value(old, new, similarity):
         return 1.0
@@ -59,8 +61,6 @@ def measure_replacement(old: str, new: str, similarity: float, *, is_correction:
 
 def _has_other_value(old: str, new: str, similarity: float) -> bool:
     """Return whether a statement gives the same thing another value, and says that this is a change."""
-    if CHANGE_PATTERN.search(new) is None:
-        return False
     if similarity >= MIN_NEGATED_SIMILARITY and _negates_value(old, new):
         return True
     numbers, old_numbers = set(NUMBER_PATTERN.findall(new)), set(NUMBER_PATTERN.findall(old))
@@ -136,26 +136,17 @@ def compute_features(
     )
 
 
-def compare_statements(
-    new: Candidate, older: Sequence[str], model: "MiniLM", distances: Sequence[int] | None = None
-) -> list[float]:
+def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") -> list[float]:
     """Return for each older statement the probability that the new one, alone or in its context, replaces it."""
-    in_context = distances is None and new.context and is_elliptic(new.text)
-    forms = [new.text, new.context] if in_context else [new.text]
+    forms = [new.text, new.context] if new.context and is_elliptic(new.text) else [new.text]
     vectors: Any = model.embed([*forms, *older])
     similarities = vectors[len(forms) :] @ vectors[: len(forms)].T
     return [
         max(
-            measure_replacement(
-                text,
-                form,
-                float(similarity),
-                is_correction=new.is_correction,
-                distance=distances[i] if distances else None,
-            )
+            measure_replacement(text, form, float(similarity), is_correction=new.is_correction, distance=None)
             for form, similarity in zip(forms, row, strict=True)
         )
-        for i, (text, row) in enumerate(zip(older, similarities, strict=True))
+        for text, row in zip(older, similarities, strict=True)
     ]
 
 
@@ -164,6 +155,7 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
     settled: list[Candidate | None] = list(candidates)
     if len(candidates) < 2:
         return list(candidates)
+    vectors: Any = model.embed([candidate.text for candidate in candidates])
     for new in range(1, len(candidates)):
         if any(restates(candidates[old].text, candidates[new].text) for old in range(new) if settled[old] is not None):
             settled[new] = None
@@ -175,8 +167,16 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
         ]
         if not older or candidates[new].role != "user":
             continue
-        texts = [candidates[old].text for old in older]
-        chances = compare_statements(candidates[new], texts, model, [new - old for old in older])
+        chances = [
+            measure_replacement(
+                candidates[old].text,
+                candidates[new].text,
+                float(vectors[old] @ vectors[new]),
+                is_correction=candidates[new].is_correction,
+                distance=new - old,
+            )
+            for old in older
+        ]
         best_chance, best = max(zip(chances, older, strict=True))
         if best_chance < MIN_REPLACEMENT and (change := _find_short_change(candidates, older, new)) is not None:
             best_chance, best = 1.0, change
