@@ -43,15 +43,14 @@ class Settings:
 
     steps: int = 250
     rate: float = 0.02
-    dropout: float = 0.5
-    decay: float = 2e-4
+    dropout: float = 0.2
+    decay: float = 5e-4
     neighbor_decay: float = 1e-4
     first_stage_share: float = 0.3  # of the loss
     begin_weight: float = 0.5
     kind_weight: float = 0.5
     state_scale: float = 2.5
     word_scale: float = 0.5
-    with_sentence: bool = False  # states of the sentence too; without, their weights stay 0
     seed: int = 0
 
 
@@ -176,8 +175,7 @@ def train(rows: Rows, settings: Settings) -> Weights:
     """Return the weights of both stages."""
     random = np.random.default_rng(settings.seed)
     words, neighbors = Words(rows.words), Neighbors(rows.turns, rows.sentences)
-    inputs = rows.states if settings.with_sentence else rows.states[:, : rows.states.shape[1] // 2]
-    states = inputs * np.float32(settings.state_scale)
+    states = rows.states * np.float32(settings.state_scale)
     share = settings.first_stage_share
     importance = np.array([1, settings.begin_weight] + [settings.kind_weight] * len(classifier.KINDS), np.float32)
     importance /= len(states)
@@ -194,7 +192,8 @@ def train(rows: Rows, settings: Settings) -> Weights:
     word_scale = np.float32(settings.word_scale) * keep_scale
     for step in range(settings.steps):
         chosen = random.random(len(words), dtype=np.float32) >= settings.dropout
-        inputs = states * (random.random(states.shape, dtype=np.float32) >= settings.dropout) * keep_scale
+        is_seen = random.random(states.shape, dtype=np.float32) >= settings.dropout
+        inputs: Floats = states * is_seen.astype(np.float32) * keep_scale
         first = inputs @ weights["dense"] + words.multiply(weights["words"], chosen) * word_scale + weights["bias"]
         own = to_probabilities(first)
         views = neighbors.view(own)
@@ -213,8 +212,7 @@ def train(rows: Rows, settings: Settings) -> Weights:
         adam.step(gradients, settings.rate * 0.5 * (1 + np.cos(np.pi * step / settings.steps)))
     weights["words"] *= np.float32(settings.word_scale)
     weights["dense"] *= np.float32(settings.state_scale)
-    missing = rows.states.shape[1] - len(weights["dense"])
-    return weights | {"dense": np.pad(weights["dense"], ((0, missing), (0, 0)))}
+    return weights
 
 
 class Adam:
