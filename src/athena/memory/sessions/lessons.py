@@ -148,7 +148,7 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
             one.role,
             one.turn,
             one.confidence,
-            one.kind == "correction",
+            one.is_change,
             one.is_request,
             one.is_weak,
             one.context,
@@ -211,7 +211,7 @@ async def _record_episode(
     elif told or work:
         parts.append(" ".join(filter(None, ("Ended:", work, told))))
     parts = [part for part in parts if part]
-    is_idle = not (parts or candidates)
+    is_idle = not parts
     if is_idle and not messages:
         return None
     item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts) or IDLE_TEXT, "session_id": session}

@@ -25,6 +25,7 @@ from athena.memory.sessions.commands import (
     says_nothing,
 )
 from athena.memory.sessions.fragments import Fragment, split_fragments
+from athena.memory.sessions.proposals import ACCEPT_PATTERN, SENTENCE_PATTERN, find_accepted_proposal
 from athena.memory.sessions.select import extract_words
 from athena.memory.sessions.values import Utterance
 
@@ -52,6 +53,9 @@ _MARKED_FILLERS = r"""no+|so|like|just|now|good|right|fine|well|then|please|pls|
 FILLER_PATTERN = re.compile(
     rf"(?:(?:{_FILLERS})(?:\s*[,.:!;–—-]+\s*|\s+)|(?:{_MARKED_FILLERS})\s*[,.:!;–—-]+\s+|so\s+(?=(?:we|i|the|from)\b))",
     re.IGNORECASE | re.VERBOSE,
+)
+CHANGE_OF_MIND_PATTERN = re.compile(
+    r"\bchanged? (?:my|our|his|her) mind|\bon second thought|\bcorrection\b|\bscratch that|\bi was wrong", re.IGNORECASE
 )
 TAKEN_BACK_PATTERN = re.compile(r"(?:scratch|strike|forget|disregard) (?:that|this|it|about)\b", re.IGNORECASE)
 STANDING_PATTERN = re.compile(
@@ -105,34 +109,6 @@ ERRAND_PATTERN = re.compile(
 )
 SAID_PATTERN = re.compile(r"what (?:i|we|you) (?:said|told|wrote)\b", re.IGNORECASE)
 BARE_PRONOUN_PATTERN = re.compile(r"(?:it|that|this|please|ok|for me|always)?\W*(?:,|\.|!|$)", re.IGNORECASE)
-ACCEPT_PATTERN = re.compile(
-    r"(?:(?:yes|yeah|yep|ok(?:ay)?|sure|agreed|right|perfect|great|good|fine|please|exactly|deal|sounds good|lgtm|"
-    r"go (?:with|for) (?:it|that|this|the (?:first|second|third|last) one)|let'?s (?:do|go with) (?:it|that|this)|"
-    r"do (?:it|that|this|so)|make it so|that works|works for me|i like (?:it|that)|go ahead|"
-    r"(?:we )?(?:take|use|keep) (?:it|that|this))[\s,.!;]*)+",
-    re.IGNORECASE,
-)
-PROPOSAL_PATTERN = re.compile(
-    r"\b(?:i (?:could|can|would|suggest|propose|recommend)|we (?:could|can|should)|shall (?:i|we)|should (?:i|we)|"
-    r"want me to|how about|option|instead)\b", re.IGNORECASE,
-)  # fmt: skip
-PROPOSAL_START_PATTERN = re.compile(
-    r"^(?:(?:or )?(?:shall|should) (?:i|we)|want me to|i (?:could|can|would|suggest|propose|recommend)|"
-    r"we (?:could|can|should)|how about)\s+(?:that |to |we )?", re.IGNORECASE,
-)  # fmt: skip
-# a step of the work, nothing that holds later
-ROUTINE_PATTERN = re.compile(
-    r"(?:now |also |then )?(?:(?:re)?run|commit|push|continue|proceed|go on|show|open|check|look|start|test|try|"
-    r"explain|do|"
-    r"(?:fix|build|implement|add|write|make|apply|use|take|change|finish) (?:it|that|this|them|one|"
-    r"both))\b", re.IGNORECASE,
-)  # fmt: skip
-EXPLICIT_ACCEPT_PATTERN = re.compile(
-    r"(?:(?:yes|yeah|yep|ok(?:ay)?|sure|perfect|great|good)[\s,.!]+)*(?:do (?:it|that|this|so)|go (?:with|for) (?:it|"
-    r"that|this)|go ahead|"
-    r"let'?s do (?:it|that|this)|agreed|sounds good|that works|works for me|deal|make it so)\b", re.IGNORECASE,
-)  # fmt: skip
-SENTENCE_PATTERN = re.compile(r"[^.!?\n]+[.!?]*")
 DEPENDENT_PATTERN = re.compile(
     r"(?:because|cos|cuz|since|which|so that|not|as|when|if|until|unless|except|otherwise|instead|that|who|where|"
     r"while|or"
@@ -175,6 +151,7 @@ class Statement(NamedTuple):
     is_weak: bool = False  # worth keeping only if it changes what is known
     context: str = ""  # the sentence before it and its own
     position: int = 0  # in its turn
+    is_change: bool = False  # "changed my mind"
 
     @property
     def memory_type(self) -> str:
@@ -362,7 +339,10 @@ def _create_statement(
             content = _add_question(content, answer)
         if content := _make_storable(content):
             context = _get_context(text, fragments, part[0], part[-1])
-            return Statement(content, kind, "user", turn, round(best.keep, 2), context=context, position=start)
+            first = next(other.start for other in fragments if other.sentence == fragments[part[0]].sentence)
+            is_change = kind == "correction" or CHANGE_OF_MIND_PATTERN.search(text, first, end) is not None
+            confidence = round(best.keep, 2)
+            return Statement(content, kind, "user", turn, confidence, False, False, context, start, is_change)
     return None
 
 
@@ -473,18 +453,8 @@ def _read_requests(text: str, fragments: Sequence[Fragment], turn: int) -> Itera
 
 
 def _accept_proposal(text: str, answer: str, turn: int, *, is_all: bool) -> Statement | None:
-    """Return the agent's proposal that a turn accepts with "yes, do that"; `is_all`: and says nothing else."""
-    first = next(iter(SENTENCE_PATTERN.findall(text)), "").strip()
-    if is_all:
-        if not first or not ACCEPT_PATTERN.fullmatch(first) or text.rstrip().endswith("?"):
-            return None
-    elif not EXPLICIT_ACCEPT_PATTERN.match(first):
-        return None
-    proposals = [one.strip() for one in SENTENCE_PATTERN.findall(answer) if PROPOSAL_PATTERN.search(one)]
-    proposals = [one for one in (PROPOSAL_START_PATTERN.sub("", one.rstrip("?!. ")) for one in proposals) if one]
-    proposals = [one for one in proposals if not ROUTINE_PATTERN.match(one)]
-    proposal = proposals[-1] if proposals else ""
-    if not is_storable(proposal) or orders.has_command(proposal) or orders.has_request(proposal):
+    proposal = find_accepted_proposal(text, answer, is_all=is_all)
+    if not is_storable(proposal):
         return None
     return Statement(f"Agreed: {proposal[:1].lower()}{proposal[1:]}.", "decision", "assistant", turn, 0.6)
 
