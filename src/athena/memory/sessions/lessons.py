@@ -246,7 +246,7 @@ def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> st
 
 def _list_uncorrected(messages: Sequence[Utterance]) -> list[str]:
     """Return the answers that the user did not object to."""
-    following = [*messages[1:], Utterance("assistant", "")]
+    following = [*messages[1:], Utterance("assistant", "")][: len(messages)]
     return [
         message.text
         for message, after in zip(messages, following, strict=True)
