@@ -36,8 +36,11 @@ ONE_ENGINE = (
     "hooks/test_hook_client.py",
     "memory/consolidation/test_patterns.py",
     "memory/documents/test_file_access.py",
+    "memory/sessions/test_classifier.py",
     "memory/sessions/test_extract.py",
+    "memory/sessions/test_fragments.py",
     "memory/sessions/test_statements.py",
+    "memory/sessions/test_train_statements.py",
     "memory/test_durability.py",
     "memory/test_passages.py",
     "memory/test_ranking.py",
@@ -185,7 +188,7 @@ class PostgresEngine(Engine):
         statements = f"""{drop} {truncate} {delete}
             SELECT setval(format('athena.%I', sequencename)::regclass, start_value, false)
             FROM pg_sequences WHERE schemaname = 'athena' AND last_value IS NOT NULL;
-            DELETE FROM athena.counters WHERE name <> 'version';
+            DELETE FROM athena.counters WHERE name NOT IN ('version', 'schema');
             INSERT INTO athena.counters VALUES ('purges', 0), ('stamp', 0)"""
         self._connection.execute(statements.encode())
 

@@ -157,7 +157,9 @@ class AthenaClient:
         seen: set[int] = set()  # a memory stored meanwhile may shift another into the next batch
         offset = 0
         while k is None or len(seen) < k:
-            answer = self._call_operation("recall", {**more, "query": query, "k": batch, "offset": offset})
+            answer = self._call_operation(
+                "recall", {"min_score": 0, **more, "query": query, "k": batch, "offset": offset}
+            )
             for memory in answer["data"]:
                 if memory["id"] not in seen and (k is None or len(seen) < k):
                     seen.add(memory["id"])

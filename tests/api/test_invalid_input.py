@@ -98,7 +98,7 @@ TABLE = [
     *invalid_rows("search", "memory_type", ["", " ", 5, b"x", ["x"], "x" * 1_000], query="cat"),
     *invalid_rows("search", "since", TIMES, query="cat"),
     *invalid_rows("search", "until", TIMES, query="cat"),
-    *invalid_rows("search", "min_score", [-0.1, 1.1, NAN, INF, "0.5", None, True, [1], 10**400], query="cat"),
+    *invalid_rows("search", "min_score", [-0.1, 1.1, NAN, INF, "0.5", True, [1], 10**400], query="cat"),
     *invalid_rows("recall", "phrase", ["", None, "\0"]),
     *invalid_rows("recall", "limit", LIMITS, phrase="cat"),
     *invalid_rows("search_by_tag", "tags", [*TAGS, None, "", [], ",", [""], "\0"]),

@@ -29,7 +29,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
         "memory_type": None,
         "since": None,
         "until": None,
-        "min_score": 0.0,
+        "min_score": None,
     },
     "search_batch": {"queries": NOTHING, "limit": 5},
     "search_by_tag": {"tags": NOTHING, "limit": 10, "match": "any"},
@@ -264,19 +264,20 @@ def test_delete_by_tag_requires_exact_count(isolated: App) -> None:
 def test_result_prints_one_line_per_memory(isolated: App) -> None:
     api.store("First line\nsecond\tline\u2028third " + "long " * 100, ["a", "b"])
     api.store("short")
-    lines = str(api.search("line", limit=2)).split("\n")
+    results = api.search("line", limit=2)
+    lines = str(results).split("\n")
     today = time.strftime("%Y-%m-%d")
     assert len(lines) == 2
     hash_, score, day, tags, text = re.fullmatch(  # type: ignore[union-attr]  # a mismatch is a failure too
         r"([0-9a-f]{8}) (\d\.\d\d) (\S{10}) \[(.*?)\] (.*)", lines[0]
     ).groups()
     assert (day, tags) == (today, "a, b")
-    assert hash_ == api.search("line").memories[0].hash
+    assert hash_ == results.memories[0].hash
     assert 0 <= float(score) <= 1
     assert text.startswith("First line second line third long")
     assert 110 <= len(text) <= 120
     assert lines[1].endswith(f"{today} short")
-    assert lines[0] == str(api.search("line").memories[0])
+    assert lines[0] == str(results.memories[0])
 
 
 def test_preview_is_at_most_200_characters(isolated: App) -> None:
@@ -297,7 +298,7 @@ def test_projects_do_not_see_each_other(isolated: App) -> None:
     assert [m.hash for m in api.search("plan plot", project="a").memories] == [ours]
     assert [m.hash for m in api.search_by_tag("t", project="b").memories] == [theirs]
     assert [m.hash for m in api.search_iter("plan", project="b")] == [theirs]
-    assert [m.hash for m in api.recall("plan", project="b").memories] == [theirs]
+    assert [m.hash for m in api.recall("plan plot", project="b").memories] == [theirs]
     for call in (api.get, api.delete, api.restore):
         with contextlib.suppress(NotFound):
             assert call(ours, project="b") is False
@@ -312,7 +313,7 @@ def test_global_memory_is_seen_everywhere(isolated: App) -> None:
     for project in ("a", "b", None, "user"):
         assert [m.hash for m in api.search("tea", project=project).memories] == [short]
     api.store("only here", project="a")
-    assert [m.hash for m in api.search("only here", project="user").memories] == [short]
+    assert [m.hash for m in api.search("only here", project="user", min_score=0).memories] == [short]
 
 
 def test_project_is_git_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated: App) -> None:

@@ -151,13 +151,25 @@ def test_recall_accepts_filters_and_time(run: Terminal) -> None:
     assert [one["content"] for one in run("recall", "plan", "--since", "yesterday", "--json").json] == ["new plan"]
     assert [one["content"] for one in run("recall", "plan in may 2020", "--json").json] == ["old plan"]
     assert run("recall", "plan", "--tags", "other", "--json").json == []
-    assert len(run("recall", "plan", "--until", "today", "--min-score", "0.5", "--json").json) == 2
+    assert len(run("recall", "plan", "--until", "today", "--min-score", "0.2", "--json").json) == 2
+    assert run("recall", "plan", "--until", "today", "--min-score", "1", "--json").json == []
 
 
 def test_empty_result_message_goes_to_stderr(run: Terminal) -> None:
     for words in (["list"], ["recall", "anything"]):
         assert run(*words) == (0, "", "nothing found\n")
         assert run(*words, "--json") == (0, "[]\n", "")
+
+
+def test_recall_says_how_to_see_improbable_hits(run: Terminal) -> None:
+    api.store("Deploys run on Fridays at 15:00", tags="deploy")
+    nothing = run("recall", "quantum chromodynamics")
+    assert nothing == (0, "", "no memory answers this; --min-score 0 shows the nearest\n")
+    assert "Deploys run on Fridays" in run("recall", "quantum chromodynamics", "--min-score", "0").out
+    assert run("recall", "quantum chromodynamics", "--json") == (0, "[]\n", "")
+    assert run("recall", "quantum chromodynamics", "--min-score", "1").err == "nothing found\n"
+    assert run("recall", "quantum chromodynamics", "--tags", "other").err == "nothing found\n"
+    assert "Deploys run on Fridays" in run("recall", "when do we ship?").out
 
 
 def test_list_pages_newest_first(run: Terminal) -> None:
@@ -230,10 +242,10 @@ def test_undo_steps_back_one_change(run: Terminal) -> None:
     api.update(short, content="second")
     api.store("first")
     assert run("undo").code == 0
-    assert {m.preview for m in api.search("any").memories} == {"second"}
+    assert {m.preview for m in api.search("any", min_score=0).memories} == {"second"}
     result = run("undo")
     assert (result.code, result.err) == (0, "")
-    assert {m.preview for m in api.search("any").memories} == {"first"}
+    assert {m.preview for m in api.search("any", min_score=0).memories} == {"first"}
     assert run("undo").code == 0
     assert api.health().count == 0
     assert run("undo").code == 3
@@ -351,7 +363,7 @@ def test_purge_removes_memory(run: Terminal) -> None:
     assert run("show", gone, "--history").code == 3
     assert run("purge", named, "--yes").out.startswith("1 ")
     assert run("undo").code in (0, 3)
-    assert {m.hash for m in api.search("any").memories} <= {kept}
+    assert {m.hash for m in api.search("any", min_score=0).memories} <= {kept}
 
 
 def test_purge_counts_own_project(run: Terminal) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from athena.cli import evaluate, evaluate_tools
+from athena.cli import evaluate, evaluate_measures, evaluate_tools
 from athena.cli.commands import athena
+from athena.cli.evaluate_measures import QuestionResult
+from athena.embedding.minilm import BUNDLED_MODEL_DIR
 from athena.errors import InvalidInput
+from athena.memory.ranking import Weights
 
 LINES: list[dict[str, object]] = [
     {"id": "t1", "text": "We moved the standup to ten.", "session": "monday", "speaker": "Ann", "date": "2026-03-02"},
@@ -50,6 +53,98 @@ def test_stores_are_separate(tmp_path: Path) -> None:
     assert [len(one.items) for one in evaluate.load_jsonl(write_dataset(tmp_path, lines))] == [3, 3]
 
 
+UNANSWERED: dict[str, object] = {"question": "Which quarks carry colour charge?", "gold": [], "category": "none"}
+
+
+def test_unanswered_questions_are_counted_apart(tmp_path: Path) -> None:
+    file = write_dataset(tmp_path, [*LINES, UNANSWERED])
+    figures = json.loads(run_eval("--set", str(file), "--json"))["set"]["all terms"]
+    assert figures["count"] == 2  # questions with an answer alone have ranks to measure
+    assert figures["scores"]["unanswered"] == 1
+    assert figures["scores"]["hit_share"] == {"mean": 0, "interval": [0, 0]}
+    assert figures["scores"]["lost_recall"] == {"mean": 0, "interval": [0, 0]}
+    assert 0 <= figures["scores"]["calibration_error"] < 1
+    table = run_eval("--set", str(file))
+    assert "of 1 questions without an answer 0% get a hit" in table
+    assert "none (" not in table
+
+
+def test_set_without_answered_question_is_refused(tmp_path: Path) -> None:
+    file = write_dataset(tmp_path, [LINES[0], UNANSWERED])
+    done = CliRunner().invoke(athena, ["eval", "--set", str(file)], standalone_mode=False)
+    assert isinstance(done.exception, InvalidInput)
+    assert "no question with an answer" in str(done.exception)
+
+
+def run_eval(*arguments: str) -> str:
+    done = CliRunner().invoke(athena, ["eval", *arguments], standalone_mode=False)
+    assert done.exception is None
+    return done.stdout
+
+
+def test_floor_hides_all_hits_or_none() -> None:
+    result = QuestionResult("x", (0, 3), 2, 0.0, (0.3, 0.2, 0.02, 0.01))
+    assert result.apply_floor(0.3) == result
+    assert result.apply_floor(0.31) == QuestionResult("x", (), 2, 0.0, ())
+    chance_hit = QuestionResult("x", (), 0, 0.0, (0.1,))
+    summary = evaluate_measures.summarise_scores([result, result, chance_hit, result._replace(scores=(0.2,))], 0.25)
+    assert summary.lost_recall is not None
+    assert summary.lost_recall.mean == pytest.approx(1 / 3)
+    assert summary.hit_share is not None
+    assert summary.hit_share.mean == 0
+
+
+def test_calibration_error_matches_definition() -> None:
+    certain = QuestionResult("x", (0,), 1, 0.0, (1.0,))
+    assert evaluate_measures.compute_calibration_error([certain]) == 0
+    halves = [certain._replace(scores=(0.55,)), certain._replace(ranks=(), scores=(0.55,))]
+    assert evaluate_measures.compute_calibration_error(halves) == pytest.approx(0.05)
+    wrong = QuestionResult("x", (1,), 1, 0.0, (0.9, 0.2))  # the other way round: 0.9 too high, 0.8 too low
+    assert evaluate_measures.compute_calibration_error([wrong]) == pytest.approx(0.85)
+    assert evaluate_measures.compute_calibration_error([]) == 0
+
+
+def test_other_weights_are_compared_pairwise(tmp_path: Path) -> None:
+    file = write_dataset(tmp_path, list(LINES))
+    figures = json.loads(run_eval("--set", str(file), "--compare", "words=0, meaning=-9,tokens=0", "--json"))["set"]
+    difference = figures["difference"]["MRR"]
+    assert difference["mean"] == pytest.approx(
+        figures["words=0, meaning=-9,tokens=0"]["means"]["MRR"] - figures["all terms"]["means"]["MRR"]
+    )
+    assert difference["interval"][0] <= difference["mean"] < 0
+
+
+def test_other_model_is_compared_pairwise(tmp_path: Path) -> None:
+    memories, tools = tmp_path / "set.jsonl", tmp_path / "tools.jsonl"
+    memories.write_text("\n".join(map(json.dumps, LINES)))
+    tools.write_text("\n".join(map(json.dumps, TOOL_LINES)))
+    compare = f"model={BUNDLED_MODEL_DIR}"
+    sources = ("--set", str(memories), "--tools", str(tools))
+    figures = json.loads(run_eval(*sources, "--model", str(BUNDLED_MODEL_DIR), "--compare", compare, "--json"))
+    assert figures["set"]["difference"]["R@5"] == {"mean": 0, "interval": [0, 0]}
+    assert figures["tools"]["difference"]["first 1"] == {"mean": 0, "interval": [0, 0]}
+    table = run_eval(*sources, "--compare", compare)
+    assert f"{compare}: R@10 +0.000 (+0.000 to +0.000)" in table
+    assert "difference: MRR +0.000" in table
+
+
+def test_missing_model_is_named(tmp_path: Path) -> None:
+    file = write_dataset(tmp_path, list(LINES))
+    done = CliRunner().invoke(athena, ["eval", "--set", str(file), "--model", str(tmp_path)], standalone_mode=False)
+    assert str(tmp_path) in str(done.exception)
+
+
+def test_setting_names_weights_or_model() -> None:
+    assert evaluate.parse_setting("tokens=4, meaning=0.3") == Weights(tokens=4, meaning=0.3)
+    assert evaluate.parse_setting("model=/a=b") == Path("/a=b")
+
+
+@pytest.mark.parametrize("text", ["tokens", "tokens=high", "colour=3", "tokens=1=2"])
+def test_unknown_setting_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="no setting"):
+        evaluate.parse_setting(text)
+
+
 TOOL_LINES: list[object] = [
     {
         "server": "pets-at-home",
@@ -74,6 +169,15 @@ def test_tools_are_measured(tmp_path: Path) -> None:
     assert figures["words and meaning"]["first 1"] == {"mean": 1, "interval": [1, 1]}
     low, high = figures["words alone"]["MRR"]["interval"]
     assert 0 <= low < 0.5 < high <= 1
+
+
+def test_tool_ranks_are_compared_pairwise() -> None:
+    figures = evaluate_tools.compare_ranks([0, 3, None, 0], [0, 0, 4, 1])
+    assert figures["first 1"]["mean"] == 0
+    assert figures["first 5"]["mean"] == 0.25
+    assert figures["MRR"]["mean"] == pytest.approx((0.75 + 0.2 - 0.5) / 4)
+    low, high = figures["first 1"]["interval"]
+    assert low < 0 < high
 
 
 def test_tool_table_has_both_rankings(capsys: pytest.CaptureFixture[str]) -> None:

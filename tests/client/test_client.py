@@ -165,6 +165,14 @@ def test_client_stores_finds_edits_and_forgets(client: AthenaClient) -> None:
     assert client.call_tool("recall", query="deploys", k=5) == []
 
 
+def test_client_gets_no_chance_hits(client: AthenaClient) -> None:
+    client.remember(content="Deploys run on Fridays", tags=["deploy"])
+    assert client.recall(query="quantum chromodynamics") == []
+    assert client.call_tool("recall", query="quantum chromodynamics", min_score=None) == []
+    (nearest,) = client.recall(query="quantum chromodynamics", min_score=0)
+    assert 0 < nearest["score"] < 0.05
+
+
 def test_client_records_and_recalls_events(client: AthenaClient) -> None:
     event = client.record_event(event_type="action", content="ran the tests", outcome="success", session_id="s1")
     client.record_event("action", "deployed the shop", outcome="failure", session_id="s1", duration_ms=5)
@@ -222,6 +230,7 @@ def test_iterate_yields_every_memory_once(client: AthenaClient) -> None:
     found = list(client.recall_iter("quote for a lead", batch=10))
     assert len({one["id"] for one in found}) == len(found) == 53
     assert len(list(client.recall_iter("quote for a lead", k=25, batch=10))) == 25
+    assert len(list(client.recall_iter("quantum chromodynamics"))) == 53
 
 
 @pytest.mark.parametrize("name", ["Größe 100% + mehr/日本語", " spaced ", "a%20b", "line\nbreak\r\nX-Evil: 1", "🦉"])

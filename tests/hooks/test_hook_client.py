@@ -519,3 +519,20 @@ def test_answers_and_latency_are_counted(home: Home) -> None:
     with urllib.request.urlopen(request, timeout=60) as reply:
         assert 'operation="session-start",surface="hook",outcome="daemon"} 1' in reply.read().decode()
     assert json.loads(home.athena("daemon", "status", "--json"))["fallbacks"] == {"process": 1}
+
+
+def test_learning_outlasts_answer(warm: Home, tmp_path: Path) -> None:
+    """A session that takes longer to learn than a hook may take is learned all the same."""
+    talk = [{"role": "user", "content": f"remember that door {i} opens with the brass key"} for i in range(400)]
+    transcript = tmp_path / "talk.jsonl"
+    transcript.write_text("".join(json.dumps({"type": "user", "message": turn}) + "\n" for turn in talk))
+    payload = json.dumps(
+        {"session_id": "long", "cwd": str(tmp_path), "transcript_path": str(transcript), "reason": "other"}
+    ).encode()
+    done = warm.hook("session-end", payload, ATHENA_HOOKS_TIMEOUT_MS="100", **PROJECT)
+    assert done.code == 0
+    for i in range(600):
+        if b"brass key" in start_session(warm, f"after{i}").out:
+            return
+        time.sleep(0.1)
+    pytest.fail("nothing of the session was learned")

@@ -152,7 +152,7 @@ def test_password_in_metadata_is_redacted(app: App) -> None:
 def test_removed_store_file_fails_writes(app: App) -> None:
     call(app, "remember", content="x")
     os.unlink(app.store.database.describe_location())
-    with pytest.raises(Unavailable, match="removed or replaced"):
+    with pytest.raises(Unavailable, match="was removed while it was open"):
         call(app, "remember", content="y")
 
 

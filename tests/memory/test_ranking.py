@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.cli.evaluate import (
-    Collection,
-    CollectionItem,
-    EvaluationQuestion,
+from athena.cli.evaluate import Collection, CollectionItem, EvaluationQuestion, open_trial
+from athena.cli.evaluate_measures import (
     QuestionResult,
     compute_ndcg_at_10,
     compute_recall,
     compute_reciprocal_rank,
-    open_trial,
     summarise_results,
 )
 from athena.core.threads import run_sync
@@ -130,6 +127,16 @@ def test_persons_words_rank_before_echo() -> None:
     app.close()
 
 
+def test_later_hit_that_holds_the_word_is_not_hidden() -> None:
+    long_note = "Ann brought cakes and a bag of oranges, the ferry was late, and somebody left the ladder in the yard."
+    app = store_notes([*NOTES, long_note], Weights(words=-2))  # puts the right one further back
+    for question in ("somebody", "bag", "late", "left"):
+        hits = call(app, "recall", query=question, k=9)
+        assert long_note in [hit.content for hit in hits[1:]]
+        assert hits[0].score >= 0.25
+    app.close()
+
+
 def test_hit_explains_its_score() -> None:
     app = store_notes(NOTES, Weights())
     hits = call(app, "recall", query="when do we ship on Fridays", k=3, explain=True)
@@ -138,7 +145,7 @@ def test_hit_explains_its_score() -> None:
     assert all(set(hit.why) == terms for hit in hits)
     totals = [sum(hit.why.values()) for hit in hits]
     assert totals == sorted(totals, reverse=True)
-    assert call(app, "recall", query="ship", k=1)[0].why is None
+    assert call(app, "recall", query="deployment", k=1)[0].why is None
     app.close()
 
 

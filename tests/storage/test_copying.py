@@ -107,10 +107,10 @@ def _fill_graph(app: App) -> None:
 def _leave_one_unindexed(app: App) -> None:
     database = app.store.database
     assert isinstance(database, Sqlite)
-    wait_until(lambda: not database._deferred_jobs)
+    wait_until(lambda: not database._jobs._deferred)
     run_sync(database.compact())  # after the embedding
     # pretend that a job is scheduled, so that the memory keeps waiting for its passages
-    database._dedupe_keys.add("index")
+    database._jobs._dedupe_keys.add("index")
     _make_entity(app, "Ann", "waits")
 
 

@@ -133,6 +133,9 @@ SUBCOMMANDS = {
         "memory", "reembed", "Give every memory a vector of the model in use; can be stopped and run again."
     ),
     "remember": LazyCommand("memory", "remember", "Keep a text; '-' reads it from standard input."),
+    "restore": LazyCommand(
+        "restore", "restore", "Put a backup in place of the store; the store as it was stays beside it."
+    ),
     "run": LazyCommand("programs", "run", "Run a program in the sandbox; '-' reads it from standard input."),
     "savings": LazyCommand(
         "memory", "savings", "Report tokens spent and saved by models; with --users, what that is in a year."

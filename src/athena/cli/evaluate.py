@@ -1,14 +1,11 @@
 """`athena eval`: measure search on collections with known answers (LoCoMo, Cranfield, JSON lines)."""
 
 import json
-import math
-import random
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +13,16 @@ import click
 
 from athena.app.compose import App, open_postgres
 from athena.cli import output
+from athena.cli.evaluate_measures import (
+    MEASURES,
+    Estimate,
+    MeasureSummary,
+    QuestionResult,
+    ScoreSummary,
+    compare_results,
+    summarise_results,
+    summarise_scores,
+)
 from athena.cli.evaluate_tools import load_tools, measure_tools, print_tools_report
 from athena.cli.invoke import json_option
 from athena.core.threads import run_sync
@@ -25,15 +32,17 @@ from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput
 from athena.memory import rows
 from athena.memory.ranking import Weights
+from athena.memory.scores import DEFAULT_MIN_SCORE
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 MAX_RESULTS = 20
 REMEMBER_BATCH_SIZE = 500
 LOCOMO_CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
+ALL_TERMS = "all terms"
 # The ranking without each of its terms, and with few of them.
 VARIANTS = {
-    "all terms": Weights(),
+    ALL_TERMS: Weights(),
     "without tokens": Weights(tokens=0),
     "without meaning": Weights(meaning=0),
     "without words": Weights(words=0),
@@ -47,65 +56,6 @@ VARIANTS = {
     "meaning alone": Weights(0, 0.2, *[0] * 8),
 }
 ProgressPrinter = Callable[[str], None]
-
-
-class QuestionResult(NamedTuple):
-    """The result of a question: the ranks of the right items, and how long the search took."""
-
-    category: str
-    ranks: tuple[int, ...]  # from 0; only those within the results
-    gold_count: int
-    seconds: float
-
-
-def compute_recall(k: int, result: QuestionResult) -> float:
-    return sum(rank < k for rank in result.ranks) / result.gold_count
-
-
-def compute_reciprocal_rank(result: QuestionResult) -> float:
-    return 1 / (min(result.ranks) + 1) if result.ranks else 0.0
-
-
-def compute_ndcg_at_10(result: QuestionResult) -> float:
-    """Return nDCG@10 with binary relevance."""
-    gain = sum(1 / math.log2(rank + 2) for rank in result.ranks if rank < 10)
-    return gain / sum(1 / math.log2(rank + 2) for rank in range(min(10, result.gold_count)))
-
-
-MEASURES: dict[str, Callable[[QuestionResult], float]] = {
-    "R@5": partial(compute_recall, 5),
-    "R@10": partial(compute_recall, 10),
-    "R@20": partial(compute_recall, 20),
-    "MRR": compute_reciprocal_rank,
-    "nDCG@10": compute_ndcg_at_10,
-}
-
-
-class MeasureSummary(NamedTuple):
-    """Means over questions, with 95 % bootstrap intervals."""
-
-    count: int  # type: ignore[assignment]  # it hides tuple.count
-    means: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    median_ms: float
-    p95_ms: float
-
-
-def summarise_results(results: Sequence[QuestionResult]) -> MeasureSummary:
-    """Compute all measures over the results of some questions."""
-    means, intervals = {}, {}
-    for name, measure in MEASURES.items():
-        values = [measure(result) for result in results]
-        means[name] = sum(values) / len(values)
-        intervals[name] = _bootstrap_interval(values)
-    times = sorted(result.seconds * 1000 for result in results)
-    return MeasureSummary(len(results), means, intervals, times[len(times) // 2], times[int(len(times) * 0.95)])
-
-
-def _bootstrap_interval(values: Sequence[float], rounds: int = 400) -> tuple[float, float]:
-    draw = random.Random(0)
-    means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(rounds))
-    return means[int(rounds * 0.025)], means[int(rounds * 0.975)]
 
 
 class CollectionItem(NamedTuple):
@@ -198,8 +148,8 @@ def _extract_field(block: str, name: str, following: str) -> str:
 def load_jsonl(file: Path) -> list[Collection]:
     """Read JSON lines, each an item (`id`, `text`) or a question (`question`, `gold`).
 
-    Items may have session, speaker, role and date; questions a category. A line with `store` belongs to the
-    collection of that name; each collection is searched separately.
+    Items may have session, speaker, role and date; questions a category. `gold` is empty for a question that no item
+    answers. A line with `store` belongs to the collection of that name; each collection is searched separately.
     """
     collections: dict[str, Collection] = {}
     for line_number, line in enumerate(_read_text(file).splitlines(), 1):
@@ -210,9 +160,8 @@ def load_jsonl(file: Path) -> list[Collection]:
             name = str(row.get("store", ""))
             collection = collections.setdefault(name, Collection(name, [], []))
             if "question" in row:
-                if gold := frozenset(map(str, row["gold"])):  # a question without an answer has no rank to measure
-                    category = str(row.get("category", "all"))
-                    collection.questions.append(EvaluationQuestion(row["question"], gold, category))
+                gold, category = frozenset(map(str, row["gold"])), str(row.get("category", "all"))
+                collection.questions.append(EvaluationQuestion(row["question"], gold, category))
             else:
                 facts = {name: row[name] for name in ("session", "speaker", "role", "date") if row.get(name)}
                 collection.items.append(CollectionItem(str(row["id"]), row["text"], **facts))
@@ -249,10 +198,10 @@ class Trial:
 
     def _ask_question(self, text: str, gold: frozenset[str], category: str) -> QuestionResult:
         start = time.perf_counter()
-        hits = _call_operation(self._app, self._project, "recall", query=text, k=MAX_RESULTS)
+        hits = _call_operation(self._app, self._project, "recall", query=text, k=MAX_RESULTS, min_score=0)
         seconds = time.perf_counter() - start
         ranks = tuple(rank for rank, hit in enumerate(hits) for item in self._item_ids.get(hit.id, ()) if item in gold)
-        return QuestionResult(category, ranks, len(gold), seconds)
+        return QuestionResult(category, ranks, len(gold), seconds, tuple(hit.score for hit in hits))
 
 
 @contextmanager
@@ -290,6 +239,12 @@ def _call_operation(app: App, project: str, name: str, **arguments: Any) -> Any:
 @click.option("--tools", type=click.Path(path_type=Path), help="A file of tools and requests; see docs/evaluation.md.")
 @click.option("--database", help="Use a project of its own in a PostgreSQL database, which stays there.", metavar="URL")
 @click.option("--ablate", is_flag=True, help="Also leave out each term of the ranking in turn.")
+@click.option("--model", type=click.Path(path_type=Path), help="A folder with another model.", metavar="FOLDER")
+@click.option(
+    "--compare",
+    help="Also measure another model (model=FOLDER) or other weights (tokens=4,meaning=0.3), and show the differences.",
+    metavar="SETTING",
+)
 @json_option
 def evaluate(
     locomo: Path | None,
@@ -298,11 +253,13 @@ def evaluate(
     tools: Path | None,
     database: str | None,
     ablate: bool,
+    model: Path | None,
+    compare: str | None,
     json_output: bool,
 ) -> None:
     """Measure search on collections with known answers; your own store is not touched.
 
-    Example: athena eval --set questions.jsonl --ablate
+    Example: athena eval --set questions.jsonl --compare tokens=3
     """
     sets = {
         name: load(path)
@@ -315,49 +272,101 @@ def evaluate(
     }
     if not sets and tools is None:
         raise InvalidInput("name a collection", hint="--locomo FILE, --cranfield FOLDER, --set FILE or --tools FILE")
-    tool_figures = measure_tools(load_tools(tools), MiniLM()) if tools is not None else None
-    variants = VARIANTS if ablate else {"all terms": VARIANTS["all terms"]}
-    results = {name: _run_trials(collections, variants, database) for name, collections in sets.items()}
+    for name, collections in sets.items():
+        if not any(question.gold for collection in collections for question in collection.questions):
+            raise InvalidInput(f"{name} has no question with an answer", hint="see docs/evaluation.md")
+    setting = parse_setting(compare) if compare else None
+    other_model = MiniLM(folder=setting) if isinstance(setting, Path) else None
+    embedder = MiniLM(folder=model)
+    tool_figures = measure_tools(load_tools(tools), embedder, other_model) if tools is not None else None
+    variants = dict(VARIANTS) if ablate else {ALL_TERMS: VARIANTS[ALL_TERMS]}
+    if compare and isinstance(setting, Weights):
+        variants[compare] = setting
+    results = {name: _run_trials(collections, variants, database, embedder) for name, collections in sets.items()}
+    if compare and other_model:
+        for name, collections in sets.items():
+            results[name] |= _run_trials(collections, {compare: Weights()}, database, other_model)
     if json_output:
-        return output.print_json(
-            {
-                name: {variant: summarise_results(answers)._asdict() for variant, answers in by_variant.items()}
-                for name, by_variant in results.items()
-            }
-            | ({"tools": tool_figures} if tool_figures else {})
-        )
+        figures = {name: _to_json(by_variant, compare) for name, by_variant in results.items()}
+        return output.print_json(figures | ({"tools": tool_figures} if tool_figures else {}))
     if tool_figures:
         print_tools_report(tool_figures)
     for name, by_variant in results.items():
-        _print_report(name, by_variant)
+        _print_report(name, by_variant, compare)
     return None
 
 
+def parse_setting(text: str) -> Weights | Path:
+    """Read what to compare with: a model's folder, or weights of the ranking."""
+    name, _, value = text.partition("=")
+    if name == "model":
+        return Path(value)
+    try:
+        pairs = [part.split("=") for part in text.split(",")]
+        return Weights()._replace(**{name.strip(): float(value) for name, value in pairs})
+    except (ValueError, TypeError):  # of an unknown name: before Python 3.13 the one, then the other
+        raise InvalidInput(
+            f"{text!r:.80} is no setting", hint=f"model=FOLDER, or weights, e.g. tokens=4: {', '.join(Weights._fields)}"
+        ) from None
+
+
 def _run_trials(
-    collections: list[Collection], variants: dict[str, Any], url: str | None
+    collections: list[Collection], variants: dict[str, Weights], url: str | None, embedder: Embedder
 ) -> dict[str, list[QuestionResult]]:
-    model = MiniLM()
     results: dict[str, list[QuestionResult]] = {name: [] for name in variants}
     for collection in collections:
-        with open_trial(collection, model, lambda text: click.echo(text, err=True), url) as trial:
+        with open_trial(collection, embedder, lambda text: click.echo(text, err=True), url) as trial:
             for name, weights in variants.items():
                 results[name] += trial.ask_questions(weights)
     return results
 
 
-def _print_report(name: str, by_variant: dict[str, list[QuestionResult]]) -> None:
-    results = by_variant["all terms"]
+def _to_json(by_variant: dict[str, list[QuestionResult]], compare: str | None) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for name, results in by_variant.items():
+        scores = summarise_scores(results, DEFAULT_MIN_SCORE)
+        content[name] = summarise_results(results)._asdict() | {"scores": _to_dict(scores)}
+    if compare:
+        differences = compare_results(by_variant[ALL_TERMS], by_variant[compare])
+        content["difference"] = {name: estimate._asdict() for name, estimate in differences.items()}
+    return content
+
+
+def _to_dict(scores: ScoreSummary) -> dict[str, Any]:
+    return {name: value._asdict() if isinstance(value, Estimate) else value for name, value in scores._asdict().items()}
+
+
+def _print_report(name: str, by_variant: dict[str, list[QuestionResult]], compare: str | None) -> None:
+    results = by_variant[ALL_TERMS]
     total = summarise_results(results)
     click.echo(f"\n{name}: {total.count} questions, {total.median_ms:.1f} ms each (95 % within {total.p95_ms:.1f})")
     click.echo(f"{'':<30}" + "".join(f"{measure:>9}" for measure in MEASURES) + "   R@10 lies within")
     for variant, variant_results in by_variant.items():
         click.echo(_format_row(variant, summarise_results(variant_results)))
-    categories = sorted({result.category for result in results})
+    categories = sorted({result.category for result in results if result.gold_count})
     for category in categories if len(categories) > 1 else ():
         part = [result for result in results if result.category == category]
-        click.echo(_format_row(f"  {category} ({len(part)})", summarise_results(part)))
+        summary = summarise_results(part)
+        click.echo(_format_row(f"  {category} ({summary.count})", summary))
+    if compare:
+        for measure, difference in compare_results(results, by_variant[compare]).items():
+            click.echo(f"{compare}: {measure} {difference.format_signed()}")
+    _print_scores(summarise_scores(results, DEFAULT_MIN_SCORE))
 
 
 def _format_row(label: str, summary: MeasureSummary) -> str:
     low, high = summary.intervals["R@10"]
     return f"{label:<30}" + "".join(f"{summary.means[name]:>9.3f}" for name in MEASURES) + f"   {low:.3f} to {high:.3f}"
+
+
+def _print_scores(scores: ScoreSummary) -> None:
+    click.echo(f"scores: calibration error {scores.calibration_error:.3f}; with a floor of {DEFAULT_MIN_SCORE}:")
+    if scores.lost_recall:
+        low, high = scores.lost_recall.interval
+        click.echo(f"  {scores.lost_recall.mean:.4f} of R@10 is lost ({low:.4f} to {high:.4f})")
+    if scores.hit_share:
+        low, high = scores.hit_share.interval
+        click.echo(
+            f"  of {scores.unanswered} questions without an answer {scores.hit_share.mean:.0%} get a hit "
+            f"({low:.0%} to {high:.0%})"
+        )

@@ -1,14 +1,13 @@
 """The half of `athena eval` that measures tool search on requests with known tools."""
 
 import json
-import random
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from athena.cli.evaluate_measures import Estimate, estimate_mean
 from athena.core.foreign_operation import ForeignOperation, assign_identifiers, to_identifier
 from athena.core.threads import run_sync
 from athena.discovery.entry import ToolEntry, create_operation_entry
@@ -19,8 +18,8 @@ from athena.errors import InvalidInput
 from athena.gateway.approvals import ApprovedTool, create_definition
 
 FIRST_PLACES = (1, 3, 5)
-RESAMPLING_ROUNDS = 400
 POLL_S = 0.05
+Ranks = list[int | None]  # of the right tool for each request, from 0; None if it is not in the answer
 
 
 class ToolRequest(NamedTuple):
@@ -93,55 +92,79 @@ async def _refuse_call(ctx: Any, arguments: dict[str, Any]) -> None:
     raise InvalidInput("this tool is only searched")
 
 
-def measure_tools(collection: ToolCollection, embedder: Embedder) -> dict[str, Any]:
-    """Rank the tools for each request, by words alone and with the model, and summarise the ranks."""
+def measure_tools(
+    collection: ToolCollection, embedder: Embedder, other_embedder: Embedder | None = None
+) -> dict[str, Any]:
+    """Rank the tools for each request, by words alone and with the model, and summarise the ranks.
+
+    With another model, also say by how much the ranks with it differ.
+    """
+    by_words, by_meaning = _rank_with_model(collection, embedder)
+    figures = {
+        "tools": len(collection.entries),
+        "requests": len(collection.requests),
+        "words alone": summarise_ranks(by_words),
+        "words and meaning": summarise_ranks(by_meaning),
+    }
+    if other_embedder is not None:
+        _, by_other = _rank_with_model(collection, other_embedder)
+        figures["the other model"] = summarise_ranks(by_other)
+        figures["difference"] = compare_ranks(by_meaning, by_other)
+    return figures
+
+
+def _rank_with_model(collection: ToolCollection, embedder: Embedder) -> tuple[Ranks, Ranks]:
+    """Return the ranks by words alone, and those with the model."""
     finder = ToolFinder(Encoder(embedder))
     try:
         finder.warm_up(collection.entries)
         while not finder.vectors.is_ready:
             embedder.load()  # raises an error that says what is missing
             time.sleep(POLL_S)
-        return {
-            "tools": len(collection.entries),
-            "requests": len(collection.requests),
-            "words alone": summarise_ranks(_rank_requests(finder, collection, words_only=True)),
-            "words and meaning": summarise_ranks(_rank_requests(finder, collection, words_only=False)),
-        }
+        return _rank_requests(finder, collection, words_only=True), _rank_requests(finder, collection, words_only=False)
     finally:
         finder.stop()
 
 
-def _rank_requests(finder: ToolFinder, collection: ToolCollection, *, words_only: bool) -> list[int | None]:
+def _rank_requests(finder: ToolFinder, collection: ToolCollection, *, words_only: bool) -> Ranks:
     """Return the rank of the first right tool for each request, from 0; None if it is not in the answer."""
     positions = {entry.path: i for i, entry in enumerate(collection.entries)}
-    ranks: list[int | None] = []
+    ranks: Ranks = []
     for request in collection.requests:
         ranked = run_sync(finder.rank(collection.entries, request.text, words_only=words_only))
         ranks.append(next((i for i, entry in enumerate(ranked) if positions[entry.path] in request.gold), None))
     return ranks
 
 
-def summarise_ranks(ranks: Sequence[int | None]) -> dict[str, Any]:
+def summarise_ranks(ranks: Ranks) -> dict[str, Any]:
     """Return the share of requests with the right tool among the first, and MRR, with 95 % bootstrap intervals."""
-    measures = {
+    return {name: estimate_mean(values)._asdict() for name, values in _measure_ranks(ranks).items()}
+
+
+def compare_ranks(first: Ranks, second: Ranks) -> dict[str, Any]:
+    """Return for each measure by how much the second ranks of the same requests are better."""
+    before, after = _measure_ranks(first), _measure_ranks(second)
+    return {
+        name: estimate_mean([b - a for a, b in zip(before[name], after[name], strict=True)])._asdict()
+        for name in before
+    }
+
+
+def _measure_ranks(ranks: Ranks) -> dict[str, list[float]]:
+    """Return the values of each measure, one for each request."""
+    shares = {
         f"first {places}": [float(rank is not None and rank < places) for rank in ranks] for places in FIRST_PLACES
     }
-    measures["MRR"] = [0.0 if rank is None else 1 / (rank + 1) for rank in ranks]
-    return {
-        name: {"mean": sum(values) / len(values), "interval": _resample(values)} for name, values in measures.items()
-    }
-
-
-def _resample(values: Sequence[float]) -> tuple[float, float]:
-    draw = random.Random(0)
-    means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(RESAMPLING_ROUNDS))
-    return means[int(RESAMPLING_ROUNDS * 0.025)], means[int(RESAMPLING_ROUNDS * 0.975)]
+    return shares | {"MRR": [0.0 if rank is None else 1 / (rank + 1) for rank in ranks]}
 
 
 def print_tools_report(figures: dict[str, Any]) -> None:
     click.echo(f"\ntools: {figures['requests']} requests for {figures['tools']} tools (95 % intervals)")
-    for name in ("words alone", "words and meaning"):
-        click.echo(f"{name:<20}" + "".join(map(_format_measure, figures[name].items())))
+    for name in ("words alone", "words and meaning", "the other model"):
+        if name in figures:
+            click.echo(f"{name:<20}" + "".join(map(_format_measure, figures[name].items())))
+    for name, difference in figures.get("difference", {}).items():
+        click.echo(f"difference: {name} {Estimate(**difference).format_signed()}")
 
 
 def _format_measure(measure: tuple[str, dict[str, Any]]) -> str:

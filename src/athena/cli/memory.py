@@ -57,7 +57,7 @@ def _report_redactions(stored: dict[str, Any]) -> None:
 @click.option("--tags", help="Only with one of these tags.")
 @click.option("--since", help="Only from this time on, e.g. 'last week'.")
 @click.option("--until", help="Only up to this time.")
-@click.option("--min-score", default=0.0, help="Only those that fit at least this well, from 0 to 1.")
+@click.option("--min-score", type=float, help="Only what answers with at least this probability; 0 shows everything.")
 @project_option
 @json_option
 def recall(query: str, k: int, json_output: bool, project: str | None, **filters: Any) -> None:
@@ -65,7 +65,11 @@ def recall(query: str, k: int, json_output: bool, project: str | None, **filters
 
     Example: athena recall "what we decided about auth last week" -k 3
     """
-    _print_memories(invoke_operation("recall", project, query=query, k=k, understand_time=True, **filters), json_output)
+    hits = invoke_operation("recall", project, query=query, k=k, understand_time=True, **filters)
+    is_filtered = any(value is not None for value in filters.values())
+    if not hits and not json_output and not is_filtered and invoke_operation("list_memories", project, k=1):
+        return click.echo("no memory answers this; --min-score 0 shows the nearest", err=True)
+    return _print_memories(hits, json_output)
 
 
 @click.command("list")

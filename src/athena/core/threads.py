@@ -257,11 +257,11 @@ class SharedLock:
             self._holders -= 1
             self._changed.notify_all()
 
-    def acquire_exclusive(self, timeout: float) -> None:
-        """Block new holders, and wait until the present ones are gone or the timeout is over."""
+    def acquire_exclusive(self, timeout: float) -> bool:
+        """Block new holders, and wait until the present ones are gone or the timeout is over; False if it was over."""
         with self._changed:
             self._is_exclusive = True
-            self._changed.wait_for(lambda: not self._holders, timeout)
+            return self._changed.wait_for(lambda: not self._holders, timeout)
 
     def release_exclusive(self) -> None:
         with self._changed:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from athena.app import settings as configuration
@@ -25,6 +25,8 @@ BACKLOG = 256
 RECEIVE_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 5.0
 MAX_CACHED_SETTINGS = 50
+LEARNING_EVENTS = ("post-compact", "session-end")  # they may take longer than a client waits, and end all the same
+LEARNING_WAIT_SHARE = 0.6  # of the time that a hook may take
 WriteLog = Callable[[dict[str, Any]], None]
 
 
@@ -115,9 +117,26 @@ class HookServer:
             return b""
         context = self._app.create_context(DEFAULT_PROJECT, HOOK_SURFACE)
         project = environ.get("ATHENA_PROJECT", "").strip() or None
-        async with asyncio.timeout(settings.hooks_timeout_ms / 1000):
-            rules = create_hook_rules(settings)
-            return await events.answer_event(event, payload, context, rules, project=project, key=key)
+        rules, timeout_s = create_hook_rules(settings), settings.hooks_timeout_ms / 1000
+        answer = events.answer_event(event, payload, context, rules, project=project, key=key)
+        if event in LEARNING_EVENTS:
+            return await self._learn_beyond_answer(event, answer, LEARNING_WAIT_SHARE * timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await answer
+
+    async def _learn_beyond_answer(self, event: str, answer: Coroutine[Any, Any, bytes], wait_s: float) -> bytes:
+        """Wait a while for what a session leaves behind; then answer, and let it go on."""
+        task = asyncio.create_task(answer)
+        self.active_events += 1  # the daemon must not end for want of work
+        task.add_done_callback(lambda _: self._end_learning(event, task))
+        done, _ = await asyncio.wait({task}, timeout=wait_s)
+        return task.result() if done else b""
+
+    def _end_learning(self, event: str, task: asyncio.Task[bytes]) -> None:
+        self.active_events -= 1
+        self.last_active = time.monotonic()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log({"event": "hook failed", "hook": event, "error": describe_error(error)})
 
 
 class SettingsCache:

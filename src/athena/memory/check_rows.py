@@ -2,15 +2,17 @@
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
+from athena.core.hashing import hash_text
 from athena.core.values import Scope
 from athena.memory.rows import join_ids, note_scope_marks
+from athena.memory.values import compute_digest_salt
 from athena.storage import scopes
 from athena.storage.database import Transaction
-from athena.storage.filters import bind_list
+from athena.storage.filters import bind_list, tag_key
 
 MAX_TOP_TAGS = 10
 # Each message with a query for the rows that it is about; a sound store has none of them.
@@ -42,17 +44,6 @@ CONSISTENCY_RULES = {
 }
 
 
-class MemoryTextCheck(NamedTuple):
-    """A memory's text with what must agree with it."""
-
-    hash: str
-    content: str
-    metadata: dict[str, Any]
-    digest: str
-    tag_count: int  # in its own list
-    indexed_tag_count: int
-
-
 async def find_inconsistencies(tx: Transaction) -> list[str]:
     return [
         message.format(row[0])
@@ -61,19 +52,51 @@ async def find_inconsistencies(tx: Transaction) -> list[str]:
     ]
 
 
-async def iter_memory_texts(tx: Transaction) -> AsyncIterator[MemoryTextCheck]:
-    """Yield each memory's text, reading 200 rows at a time."""
-    last_id = 0
-    while rows := await tx.fetch(
-        """SELECT m.id, m.hash, m.content, m.metadata, m.digest, m.tags,
-                  (SELECT count(*) FROM tags t WHERE t.scope = m.scope AND t.memory = m.id)
-           FROM memories m WHERE m.id > :last ORDER BY m.id LIMIT 200""",
-        last=last_id,
+async def check_memories(tx: Transaction) -> tuple[int, list[str]]:
+    """Compare each memory's text with its digest and hash, and its tags with their index; return how many there are."""
+    problems: list[str] = []
+    count = last_id = 0
+    while ids := await tx.fetch("SELECT id FROM memories WHERE id > :last ORDER BY id LIMIT 200", last=last_id):
+        first_id, last_id = ids[0][0], ids[-1][0]
+        count += len(ids)
+        try:
+            problems += await _check_memory_range(tx, first_id, last_id)
+        except UnicodeDecodeError:  # a row of them is not text; the others are checked one by one
+            for (memory_id,) in ids:
+                try:
+                    problems += await _check_memory_range(tx, memory_id, memory_id)
+                except UnicodeDecodeError:
+                    problems.append(f"the row of memory {memory_id} is not valid text")
+    return count, problems
+
+
+async def _check_memory_range(tx: Transaction, first_id: int, last_id: int) -> list[str]:
+    bounds = {"first": first_id, "last": last_id}
+    rows = await tx.fetch(
+        "SELECT id, hash, content, metadata, digest, tags FROM memories WHERE id BETWEEN :first AND :last", **bounds
+    )
+    indexed_tags: dict[int, set[str]] = {}
+    for memory_id, tag in await tx.fetch(
+        """SELECT t.memory, t.tag FROM memories m JOIN tags t ON t.scope = m.scope AND t.memory = m.id
+           WHERE m.id BETWEEN :first AND :last""",
+        **bounds,
     ):
-        for _, short_hash, content, metadata, digest, tags, indexed_tag_count in rows:
-            tag_count = len(json.loads(tags))
-            yield MemoryTextCheck(short_hash, content, json.loads(metadata), digest, tag_count, indexed_tag_count)
-        last_id = rows[-1][0]
+        indexed_tags.setdefault(memory_id, set()).add(tag)
+    problems = []
+    for memory_id, short_hash, content, metadata, digest, tags in rows:
+        try:
+            salt = compute_digest_salt(json.loads(metadata))
+            keys = {tag_key(tag) for tag in json.loads(tags)}
+        except (ValueError, TypeError, AttributeError):
+            problems.append(f"the metadata or tags of memory {memory_id} cannot be read")
+            continue
+        if hash_text(content, salt) != digest:
+            problems.append(f"the text of memory {short_hash} is not what was stored")
+        elif not short_hash or not digest.startswith(short_hash):
+            problems.append(f"the hash {short_hash} of memory {memory_id} is not that of its text")
+        if keys != indexed_tags.get(memory_id, set()):
+            problems.append(f"the tags of memory {short_hash} differ from the tag index")
+    return problems
 
 
 async def count_passages(tx: Transaction) -> int:

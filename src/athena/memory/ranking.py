@@ -17,6 +17,8 @@ A memory that a newer one contradicts comes right after that one if both are fou
 """
 
 import math
+import re
+import string
 import unicodedata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +43,7 @@ class Weights(NamedTuple):
     strength: float = 0.05
 
     def limit_model(self, unknown_share: float) -> "Weights":
-        """Return the weights for a question of which the model does not know a share."""
+        """Return the weights for a question of which the model cannot know a share."""
         factor = 1 - (1 - UNKNOWN_WORD_FACTOR) * unknown_share
         return self._replace(meaning=self.meaning * factor, tokens=self.tokens * factor)
 
@@ -53,6 +55,7 @@ MIN_LONG_QUERY_TERMS = 8  # without stop words
 FEEDBACK_COUNT = 5  # first hits whose mean the feedback term uses
 CONTRADICTION_GAP = 0.001  # between the totals of a contradicted memory and the one that contradicts it
 NEIGHBOR_DISCOUNTS = (0.85, 0.85, 0.7, 0.7)  # for a token one passage before or after, and two before or after
+MIN_IDENTIFIER_CHARS = 5  # fewer have ordinals and times: 10th, 9am
 LAST_LATIN_LETTER = "\u024f"
 HALF_LIFE_S = 30 * 86_400.0  # of recency and strength
 # Maps deviations from the mean to the meaning term. Nearly flat at both ends: a memory found by its exact words alone
@@ -63,12 +66,11 @@ CLOSENESS_CURVE = ((-40.0, -0.5, 4.0, 40.0), (-0.75, -0.5, 4.0, 4.25))
 class Ranking:
     """The candidates of one question, with the terms of each."""
 
-    def __init__(
-        self, matches: TextMatches, nearest: VectorMatches | None, weights: Weights, unknown_share: float = 0.0
-    ) -> None:
+    def __init__(self, question: str, matches: TextMatches, nearest: VectorMatches | None, weights: Weights) -> None:
         import numpy as np  # slow to load; only searches need it
 
-        self.weights, self.unknown_share = weights.limit_model(unknown_share), unknown_share
+        self.unknown_share = measure_unknown_share(question, matches.weights)
+        self.weights = weights.limit_model(1.0 if names_identifier(question) else self.unknown_share)
         self.token_scores: Floats | None = None
         self.memories: Ids = (
             merge_unique(matches.memories, nearest.memories) if nearest else sort_unique(matches.memories)
@@ -170,15 +172,30 @@ class Ranking:
         return {name: value for name, value in added.items() if value or name != "contradicted"}
 
 
+def names_identifier(question: str) -> bool:
+    """Return whether a question asks for something like `BZ-699`, so that only memories which hold it can answer."""
+    return any(
+        len(part) >= MIN_IDENTIFIER_CHARS and any(map(str.isdigit, part)) and any(map(str.isalpha, part))
+        for part in (part.strip(string.punctuation) for part in question.split())
+    )
+
+
 def measure_unknown_share(question: str, weights: list[tuple[int, int, float]]) -> float:
-    """Return the share of a question's weight that lies on words the model cannot know: with digits, or not Latin."""
+    """Return the share of a question's weight that lies on what the model cannot know.
+
+    That is what stands between two spaces and has digits (`BZ-699`) or letters of other scripts.
+    """
+    is_unknown = bytearray(len(question))
+    for part in re.finditer(r"\S+", question):
+        if not _is_known(part[0]):
+            is_unknown[part.start() : part.end()] = b"\1" * len(part[0])
     total = sum(weight for _, _, weight in weights)
-    unknown = sum(weight for start, end, weight in weights if not _is_known_word(question[start:end]))
+    unknown = sum(weight for start, _, weight in weights if is_unknown[start])
     return unknown / total if total else 0.0
 
 
-def _is_known_word(word: str) -> bool:
-    letters = unicodedata.normalize("NFKD", word)
+def _is_known(text: str) -> bool:
+    letters = unicodedata.normalize("NFKD", text)
     return not any(char.isdigit() or (char.isalpha() and char > LAST_LATIN_LETTER) for char in letters)
 
 

@@ -17,7 +17,6 @@ from athena.memory.ranking import (
     MIN_LONG_QUERY_TERMS,
     Ranking,
     decay_weights,
-    measure_unknown_share,
     score_by_tokens,
 )
 from athena.memory.scores import DEFAULT_MIN_SCORE, compute_probabilities
@@ -101,7 +100,7 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     nearest = (
         None if question is None else await vectors.search_nearest(tx, candidates, question.vector, limit, matches)
     )
-    ranking = Ranking(matches, nearest, store.weights, measure_unknown_share(query.text, matches.weights))
+    ranking = Ranking(query.text, matches, nearest, store.weights)
     ranking.add_facts(await vectors.load_features(tx, candidates, ranking.memories))
     order = ranking.sort_positions()
     top = await _rerank(store, tx, ranking.take(order[:MAX_RERANKED]), matches, candidates, question)
@@ -109,7 +108,7 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     top = top.demote_contradicted(contradicted) if contradicted else top
     rest = ranking.take(order[MAX_RERANKED:])
     scores = _compute_scores(query, top, rest)
-    good_count = _count_good(query, top, scores)
+    good_count = _count_good(query, matches, top, scores)
     positions = range(query.offset, min(query.offset + query.limit, good_count))
     page = [(top, i) if i < len(top.memories) else (rest, i - len(top.memories)) for i in positions]
     ids = [int(part.memories[i]) for part, i in page]
@@ -186,23 +185,28 @@ def _compute_scores(query: Query, top: Ranking, rest: Ranking) -> Any:
     """Return the scores that hits show, none above the one before it."""
     import numpy as np  # slow to load; only searches need it
 
-    scores = [part.evidence for part in (top, rest)]
-    if query.as_probability and _is_calibrated(top):
-        scores[0] = compute_probabilities(top, query.text)
-        scores[1] = np.full(len(rest.memories), scores[0].min(initial=1.0), np.float32)
-    return np.minimum.accumulate(np.concatenate(scores)).round(4)
+    if not query.as_probability or not _is_calibrated(top):
+        return np.minimum.accumulate(np.concatenate([top.evidence, rest.evidence])).round(4)
+    # A hit is at least as probable as those after it: so the best score tells of every hit that holds all the words.
+    probabilities = np.maximum.accumulate(compute_probabilities(top, query.text)[::-1])[::-1]
+    return np.concatenate([probabilities, np.full(len(rest.memories), probabilities[-1])]).round(4)
 
 
 def _is_calibrated(top: Ranking) -> bool:
     return top.token_scores is not None and len(top.memories) > 0
 
 
-def _count_good(query: Query, top: Ranking, scores: Any) -> int:
+def _count_good(query: Query, matches: TextMatches, top: Ranking, scores: Any) -> int:
     """Return how many hits may be shown; scores never rise, so these come first."""
     if query.min_score is not None:
         return int((scores >= round(query.min_score, 4)).sum())
-    has_floor = query.as_probability and _is_calibrated(top) and query.criteria.is_unrestricted
-    return 0 if has_floor and scores[0] < DEFAULT_MIN_SCORE else len(scores)
+    has_floor = query.as_probability and query.criteria.is_unrestricted and _is_calibrated(top)
+    is_improbable = has_floor and scores[0] < DEFAULT_MIN_SCORE and _has_content_words(query.text, matches)
+    return 0 if is_improbable else len(scores)
+
+
+def _has_content_words(question: str, matches: TextMatches) -> bool:
+    return any(question[start:end].casefold() not in STOP_WORDS for start, end, _ in matches.weights)
 
 
 def create_hit(

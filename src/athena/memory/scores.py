@@ -11,22 +11,24 @@ if TYPE_CHECKING:
     from athena.storage.database import Floats
 
 # A question whose best hit is less probable than this gets no hits, unless the caller sets `min_score`.
-DEFAULT_MIN_SCORE = 0.045
+DEFAULT_MIN_SCORE = 0.05
+CHANGING_TERMS = {"recency", "strength"}  # a search changes them, and its scores stay the same when it is repeated
 SPREAD_RANK = 9  # the hit whose distance from the first says how much the first stand out
+MIN_SPREAD_OF_FEW = 2.8  # with too few hits to tell: as of the clearest tenth of the questions with an answer
 MAX_QUESTION_WORDS = 25
 FULL_COVERAGE, FULL_COVERAGE_SCORE = 0.99, 0.25  # of hits that hold every word of the question, a quarter is right
-BIAS = -6.616
+BIAS = -5.697
 WEIGHTS = {
-    "coverage": -0.701,
-    "cosine": 6.995,
-    "tokens": 12.269,
-    "best_coverage": -1.022,
-    "best_cosine": -1.566,
-    "best_tokens": -6.967,
-    "gap": 0.198,
-    "log_rank": -0.512,
-    "spread": 0.592,
-    "question_length": 0.571,
+    "coverage": -0.097,
+    "cosine": 2.745,
+    "tokens": 0.537,
+    "best_coverage": -0.093,
+    "best_cosine": 0.879,
+    "best_tokens": 3.171,
+    "gap": 1.059,
+    "log_rank": -0.129,
+    "spread": 0.47,
+    "question_length": 0.358,
 }
 
 
@@ -35,9 +37,12 @@ def compute_features(top: "Ranking", question: str) -> dict[str, Any]:
     import numpy as np  # slow to load; only searches need it
 
     count = len(top.memories)
-    totals: Any = sum(top.terms.values())
+    totals: Any = sum(values for name, values in top.terms.items() if name not in CHANGING_TERMS)
     tokens: Any = top.token_scores
     one = np.ones(count, np.float32)
+    spread = totals[0] - totals[min(SPREAD_RANK, count - 1)]
+    if count <= SPREAD_RANK:
+        spread = max(spread, MIN_SPREAD_OF_FEW)
     return {
         "coverage": top.coverage,
         "cosine": top.cosine,
@@ -47,7 +52,7 @@ def compute_features(top: "Ranking", question: str) -> dict[str, Any]:
         "best_tokens": tokens[0] * one,
         "gap": totals - totals[0],
         "log_rank": np.log1p(np.arange(count)),
-        "spread": (totals[0] - totals[min(SPREAD_RANK, count - 1)]) * one,
+        "spread": spread * one,
         "question_length": min(len(question.split()), MAX_QUESTION_WORDS) / 10 * one,
     }
 
@@ -58,8 +63,9 @@ def compute_probabilities(top: "Ranking", question: str) -> "Floats":
 
     features = compute_features(top, question)
     logits: Any = BIAS + sum(weight * features[name] for name, weight in WEIGHTS.items())
-    # The model cannot judge identifiers and words of other scripts, but a memory that holds them all is right.
+    # The model cannot judge identifiers and words of other scripts. Where these are most of the question, a memory that
+    # holds them all is right.
     by_words = np.where(top.coverage >= FULL_COVERAGE, FULL_COVERAGE_SCORE, 0.0)
-    by_words = np.maximum(by_words, top.unknown_share * np.clip(top.coverage, 0, 1))
+    by_words = np.maximum(by_words, max(0.0, 2 * top.unknown_share - 1) * np.clip(top.coverage, 0, 1))
     probabilities: Floats = np.maximum(1 / (1 + np.exp(-logits)), by_words).astype(np.float32)
     return probabilities

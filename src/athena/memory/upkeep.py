@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from athena.core import clock
-from athena.core.hashing import hash_text
 from athena.core.threads import run_in_thread
 from athena.core.values import Scope
 from athena.core.version import __version__
@@ -13,7 +12,7 @@ from athena.memory import check_rows, rows, topic_rows
 from athena.memory.index import Progress
 from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.store import Store
-from athena.memory.values import Memory, compute_digest_salt, format_preview
+from athena.memory.values import Memory, format_preview
 from athena.storage import passages, runs, workspaces
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
@@ -64,6 +63,13 @@ async def check_health(store: Store, scope: Scope) -> Health:
         count, pending, pending_memories, reembedding = await store.database.read(read_counts)
     except AthenaError as error:
         problems.append(str(error))
+        status = "error"
+    try:
+        if warning := await store.database.check_writable():
+            problems.append(warning)
+            status = "degraded" if status == "healthy" else status
+    except AthenaError as error:
+        problems.append(f"nothing can be stored: {error}" + (f" ({error.hint})" if error.hint else ""))
         status = "error"
     # Only memories count, since events are encoded when there is time; a running encoder needs no help.
     if pending_memories and status == "healthy" and not store.encoder.backlog_lock.locked():
@@ -123,26 +129,29 @@ class Verdict:
 async def verify_store(store: Store) -> Verdict:
     """Check that rows, full text, vectors and counts agree, and that each text matches its digest."""
 
+    database = store.database
+
     async def check_parts(tx: Transaction) -> tuple[dict[str, int], list[str]]:
-        problems = await store.database.find_problems(tx)
+        problems = await database.find_problems(tx)
         if problems:
             return {}, problems
-        problems += await store.database.fulltext.find_problems(tx)
-        problems += await store.database.vectors.find_problems(tx)
+        if not database.fulltext.check_needs_write_lock:
+            problems += await database.fulltext.find_problems(tx)
+        problems += await database.vectors.find_problems(tx)
         problems += await check_rows.find_inconsistencies(tx)
-        counts = {"memories": 0, "passages": 0}
-        async for text in check_rows.iter_memory_texts(tx):
-            counts["memories"] += 1
-            if hash_text(text.content, compute_digest_salt(text.metadata)) != text.digest:
-                problems.append(f"the text of memory {text.hash} is not what was stored")
-            if text.tag_count != text.indexed_tag_count:
-                problems.append(f"the tags of memory {text.hash} differ from the tag index")
-        counts["passages"] = await check_rows.count_passages(tx)
-        counts["behind"] = await passages.count_stale(tx)  # to be encoded again with new neighbours
-        return counts, problems
+        memories, memory_problems = await check_rows.check_memories(tx)
+        passage_count = await check_rows.count_passages(tx)
+        behind = await passages.count_stale(tx)  # to be encoded again with new neighbours
+        return {"memories": memories, "passages": passage_count, "behind": behind}, problems + memory_problems
 
+    counts: dict[str, int] = {}
+    problems: list[str] = []
     try:
-        counts, problems = await store.database.write(check_parts)
+        counts, problems = await database.read(check_parts)
+        if counts and database.fulltext.check_needs_write_lock:
+            problems += await database.write(database.fulltext.find_problems)
     except AthenaError as error:
-        counts, problems = {}, [str(error)]
+        problems.append(str(error))
+    except ValueError as error:  # e.g. a text that is none any more; its bytes may be private
+        problems.append(f"a row cannot be read ({type(error).__name__})")
     return Verdict(not problems, counts, tuple(problems[:MAX_REPORTED_PROBLEMS]))

@@ -20,7 +20,7 @@ Importance = Annotated[float, Param("From 0 to 1.", least=0, most=1)]
 NewImportance = Annotated[float | None, Param("From 0 to 1.", least=0, most=1)]
 Score = Annotated[
     float | None,
-    Param("Leave out what answers with a lower probability; 0 shows everything, also chance hits.", least=0, most=1),
+    Param("Leave out what answers less probably than this, from 0 to 1; 0 shows chance hits too.", least=0, most=1),
 ]
 When = Annotated[
     str | float | None,

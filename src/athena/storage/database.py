@@ -134,6 +134,11 @@ S_contra = TypeVar("S_contra", bound=Selection, contravariant=True)
 class FullTextIndex(Protocol[S_contra]):
     """The full-text index. All passages of a memory are added and removed together."""
 
+    @property
+    def check_needs_write_lock(self) -> bool:
+        """Whether `find_problems` needs a transaction that may write."""
+        ...
+
     async def add_passages(self, tx: Transaction, passages: Sequence[IndexedPassage]) -> None: ...
 
     async def remove_passages(self, tx: Transaction, passages: Sequence[IndexedPassage]) -> None:
@@ -311,6 +316,13 @@ class Database(Protocol):
 
     async def can_write_now(self) -> bool:
         """Return whether a write could begin almost at once: no other process holds the store for long."""
+        ...
+
+    async def check_writable(self) -> str:
+        """Raise the error that a write would get now; return a warning where it soon would get one, else nothing.
+
+        Cheap, unless the last write failed.
+        """
         ...
 
     def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:

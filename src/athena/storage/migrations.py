@@ -1,6 +1,13 @@
-"""The schema of the store, as numbered migration steps that both engines run; a released step is never edited."""
+"""The schema of the store, as numbered migration steps that both engines run; a released step is never edited.
 
+Each store has a fingerprint of the statements that created it: a store of an unreleased version may have the same
+format number and other tables.
+"""
+
+import hashlib
 from collections.abc import Iterator, Mapping
+
+from athena.errors import Misconfigured
 
 # {braces} stand for SQL that differs by engine (its DIALECT). The scope leads every key, so that a store can
 # be partitioned by it; SQLite, which is never partitioned, keys some tables by id alone. Times are seconds since 1970.
@@ -267,6 +274,23 @@ STEPS: tuple[str, ...] = (
     );
     """,
 )
+
+FINGERPRINT_COUNTER = "schema"  # a row of `counters`
+
+
+def compute_fingerprint(dialect: Mapping[str, str], indexes: tuple[str, ...]) -> int:
+    """Return a number that only this schema has; white space does not change it."""
+    steps = (iter_statements(step, dialect, indexes) for step in range(len(STEPS)))
+    text = ";".join(" ".join(statement.split()) for statements in steps for statement in statements)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])  # fits into a BIGINT
+
+
+def create_schema_error(location: str, differences: list[str]) -> Misconfigured:
+    return Misconfigured(
+        f"{location} has format {len(STEPS)}, but other tables than this version: {', '.join(differences[:5])}",
+        hint="an unreleased version wrote it, or somebody changed it: open it with the Athena that wrote it, or move "
+        "it away and restore a backup",
+    )
 
 
 def iter_statements(step: int, dialect: Mapping[str, str], indexes: tuple[str, ...]) -> Iterator[str]:

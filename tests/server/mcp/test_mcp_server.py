@@ -49,6 +49,10 @@ def test_client_remembers_recalls_runs_programs(served: RunningServer, how: str)
             text = next(line for line in text.splitlines() if line.endswith(how))
             assert text.startswith(kept.split()[0])
             assert text.endswith(f"[tea] Tea is at four, says {how}")
+            assert await call_for_text(client, "recall", query="quantum chromodynamics") == "nothing found"
+            assert "Tea is at four" in await call_for_text(
+                client, "recall", query="quantum chromodynamics", min_score=0
+            )
             ran = await call_for_text(
                 client, "execute_code", code="print('hi')\nlen(memory.recall(query='tea', k=1)) + 1"
             )
@@ -140,7 +144,8 @@ def test_operations_are_tools_with_hints(served: RunningServer) -> None:
 
     found = {tool.name: tool for tool in asyncio.run(work())}
     wanted = [one for one in CATALOG if CallerKind.MODEL in one.callers]
-    closed = {"learn", "list_projects", "rename_project", "approve_run"}
+    closed = {"learn", "list_projects", "rename_project", "approve_run", "list_learned", "keep_learned", "edit_learned"}
+    closed |= {"drop_learned", "refuse_learned", "list_learning_rules", "remove_learning_rule"}
     assert {one.name for one in CATALOG} - found.keys() == closed
     assert list(found) == [one.name for one in wanted]
     for one in wanted:

@@ -209,3 +209,23 @@ def test_purge_leaves_nothing_in_tables(url: str, key: str | None) -> None:
     dumped = subprocess.run([postgres.find_binaries() / "pg_dump", "-d", url], capture_output=True, check=True)
     assert b"xyzzy" not in dumped.stdout
     assert b"remember" in dumped.stdout
+
+
+def test_health_tells_that_server_takes_no_writes(url: str) -> None:
+    with open_app(url) as app:
+        call(app, "remember", content="before")
+        assert call(app, "health").status == "healthy"
+        for value, status in (("on", "error"), ("off", "healthy")):
+            setting = f"ALTER DATABASE {database_name(url)} SET default_transaction_read_only = {value}"
+            with psycopg.connect(url, autocommit=True, options="-c default_transaction_read_only=off") as admin:
+                admin.execute(setting.encode())
+                admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            if value == "on":
+                with pytest.raises(Unavailable):
+                    call(app, "remember", content="refused")
+            health = call(app, "health")
+            assert health.status == status, health.problems
+        assert not [problem for problem in health.problems if "stored" in problem]

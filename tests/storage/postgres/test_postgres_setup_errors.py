@@ -331,3 +331,16 @@ def test_replica_is_readable_only(server: postgres.Server, request: pytest.Fixtu
         wait_until(lambda: new.id in {hit.id for hit in call(copy, "recall", query="lantern")})
         assert call(copy, "health").status == "healthy"
         assert call(copy, "stats")["memories"] == 2
+
+
+def test_database_with_other_tables_is_refused(server: postgres.Server) -> None:
+    url = new_database(server)
+    Postgres(url).close()
+    assert query(url, "SELECT count(*) FROM athena.counters WHERE name = 'schema'") == [(1,)]
+    query(url, "DELETE FROM athena.counters WHERE name = 'schema'")
+    Postgres(url).close()
+    assert query(url, "SELECT count(*) FROM athena.counters WHERE name = 'schema'") == [(1,)]
+    query(url, "DELETE FROM athena.counters WHERE name = 'schema'")
+    query(url, "ALTER TABLE athena.injections DROP COLUMN private")
+    with pytest.raises(Misconfigured, match=r"other tables than this version: injections\.private"):
+        Postgres(url)

@@ -1,6 +1,5 @@
 """Writes of a program are synced to disk before anybody gets its result, but not one by one."""
 
-import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -12,69 +11,33 @@ from athena.app.compose import App
 from athena.core.foreign_operation import ForeignOperation, ToolDefinition
 from athena.core.threads import run_sync
 from athena.core.types import to_json
-from athena.errors import Unavailable
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL
+from disk_faults import FaultyDisk, faulty_disk
 
 WRITES = 20
 
 
 class Disk:
-    """Counts writes to the log and syncs."""
+    """Counts the syncs of the log, and its pages that are not synced."""
 
-    def __init__(self) -> None:
-        self.pending = 0
-        self.waits = 0
+    def __init__(self, files: FaultyDisk) -> None:
+        self._files = files
 
-    def wrote(self) -> None:
-        self.pending += 1
+    @property
+    def pending(self) -> int:
+        return self._files.pending("-wal")
 
-    def synced(self) -> None:
-        self.waits += 1
-        self.pending = 0
-
-
-class _File(apsw.VFSFile):
-    def __init__(self, disk: Disk, name: Any, flags: Any) -> None:
-        super().__init__("unix", name, flags)
-        self._disk = disk
-        self._log = str(name.filename() if isinstance(name, apsw.URIFilename) else name).endswith("-wal")
-
-    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802  # SQLite's name
-        super().xWrite(data, offset)
-        if self._log:
-            self._disk.wrote()
-
-    def xSync(self, flags: int) -> None:  # noqa: N802
-        super().xSync(flags)
-        if self._log:
-            self._disk.synced()
-
-
-class _Files(apsw.VFS):
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        super().__init__("watched", "unix", makedefault=True)
-
-    def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:  # noqa: N802
-        return _File(self._disk, name, flags)
+    @property
+    def waits(self) -> int:
+        return sum(step == "sync" and path.endswith("-wal") for step, path in self._files.steps)
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Generator[Disk]:
-    watched = Disk()
-    whole = sqlite_connection.fsync_log
-
-    def sync(path: str) -> None:
-        whole(path)
-        assert path.endswith("-wal")
-        watched.synced()
-
-    monkeypatch.setattr(sqlite_connection, "fsync_log", sync)  # to record it
-    files = _Files(watched)
-    yield watched
-    files.unregister()
+def disk(tmp_path: Path) -> Generator[Disk]:
+    with faulty_disk(tmp_path) as files:
+        yield Disk(files)
 
 
 @pytest.fixture
@@ -168,23 +131,17 @@ def test_reading_program_syncs_at_end(app: App, disk: Disk) -> None:
     assert disk.pending == 0
 
 
-def test_symlinked_store_syncs_real_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_symlinked_store_syncs_real_log(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "athena.db").symlink_to(tmp_path / "disk" / "real.db")
-    store = Sqlite(tmp_path / "athena.db")
-    synced: list[int] = []
-    fsync = os.fsync
-
-    def watched(file: int) -> None:
-        fsync(file)
-        synced.append(os.fstat(file).st_ino)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    run_sync(store.deferred_sync.write(work))
-    run_sync(store.sync())
-    run_sync(store.sync())  # nothing is left to sync
-    assert synced == [(tmp_path / "disk" / "real.db-wal").stat().st_ino]
-    store.close()
+    with faulty_disk(tmp_path / "disk") as files:
+        store = Sqlite(tmp_path / "athena.db")
+        run_sync(store.deferred_sync.write(work))
+        files.steps.clear()
+        run_sync(store.sync())
+        run_sync(store.sync())  # nothing is left to sync
+        assert files.steps == [("sync", str(tmp_path / "disk" / "real.db-wal"))]
+        store.close()
 
 
 def test_interrupted_write_still_syncs(app: App, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,8 +158,3 @@ def test_interrupted_write_still_syncs(app: App, disk: Disk, monkeypatch: pytest
             run_sync(database.deferred_sync.write(work))
     run_sync(database.write(work))
     assert (disk.pending, run_sync(database.read(count))) == (0, 2)
-
-
-def test_failed_sync_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="cannot be written"):
-        sqlite_connection.fsync_log(str(tmp_path))

@@ -1,10 +1,12 @@
 """A file of an older version gets the newest schema, with values for the new columns."""
 
+import hashlib
 from pathlib import Path
 
 import apsw
 import pytest
 
+from athena.errors import Misconfigured
 from athena.storage import migrations
 from athena.storage.sqlite.store import Sqlite
 
@@ -37,4 +39,64 @@ def test_authors_of_older_memories_come_from_their_calls(tmp_path: Path, monkeyp
             ("agent", ""),
             ("document", "files"),
         ]
+    raw.close()
+
+
+# What is in a released version; an edited step would leave stores with the same format number and other tables.
+FROZEN_STEPS = (
+    "d6d552e1cb479e43",
+    "79bec306fe1151f6",
+)
+
+
+def test_released_steps_are_not_edited() -> None:
+    digests = [hashlib.sha256(" ".join(step.split()).encode()).hexdigest()[:16] for step in migrations.STEPS]
+    assert tuple(digests[: len(FROZEN_STEPS)]) == FROZEN_STEPS, "add a step instead, and its digest here once released"
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ("ALTER TABLE injections DROP COLUMN private", "injections"),
+        ("DROP INDEX memories_by_time", "memories_by_time"),
+        ("DROP TABLE receipts", "receipts"),
+    ],
+)
+def test_store_with_other_tables_is_refused(tmp_path: Path, change: str, name: str) -> None:
+    path = tmp_path / "a.db"
+    Sqlite(path).close()
+    with apsw.Connection(str(path)) as raw:
+        raw.execute(change).fetchall()
+        raw.execute("DELETE FROM counters WHERE name = 'schema'").fetchall()  # as earlier versions wrote it
+    raw.close()
+    with pytest.raises(Misconfigured, match=f"other tables than this version: {name}") as refused:
+        Sqlite(path)
+    assert "with the Athena that wrote it" in (refused.value.hint or "")
+
+
+def test_store_without_fingerprint_gets_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    Sqlite(path).close()
+    query = "SELECT value FROM counters WHERE name = 'schema'"
+    with apsw.Connection(str(path)) as raw:
+        first = raw.execute(query).get
+        raw.execute("DELETE FROM counters WHERE name = 'schema'").fetchall()
+        raw.execute("CREATE INDEX extra ON memories (created)").fetchall()  # harmless
+    raw.close()
+    Sqlite(path).close()
+    with apsw.Connection(str(path)) as raw:
+        assert raw.execute(query).get == first is not None
+    raw.close()
+
+
+def test_edited_step_is_noticed_after_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.db"
+    with monkeypatch.context() as patch:
+        edited = migrations.STEPS[0].replace("reason TEXT NOT NULL,", "")
+        patch.setattr(migrations, "STEPS", (edited,))
+        Sqlite(path).close()
+    with pytest.raises(Misconfigured, match="injections"):
+        Sqlite(path)
+    with apsw.Connection(str(path)) as raw:
+        assert raw.pragma("user_version") == 1  # nothing was changed
     raw.close()

@@ -35,7 +35,7 @@ def add_counter(name: str, value: int = 0) -> Any:
 
 def counter_names(database: Sqlite) -> set[str]:
     async def work(tx: Any) -> set[str]:
-        return {row[0] for row in await tx.fetch("SELECT name FROM counters")} - {"stamp", "purges"}
+        return {row[0] for row in await tx.fetch("SELECT name FROM counters")} - {"stamp", "purges", "schema"}
 
     return run_sync(database.read(work))
 

@@ -52,6 +52,7 @@ KNOWN_COVERAGE = 0.85  # of the candidate's words
 MAX_REDACTED_CHARS = 20_000
 MAX_NEXT_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 200, 400, 1_500
 MAX_WORK_EVENTS = 500
+MAX_STATEMENTS = 100  # of a session
 MAX_COMPARED_HITS, MAX_KNOWN_HITS, MAX_REPLACED = 8, 3, 2
 MAX_LISTED_FILES = 4
 MAX_ENDING_MESSAGES, MAX_ANSWER_CHARS = 60, 1_500
@@ -156,9 +157,21 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
         )
         for one in found.statements
     ]
-    by_users = supersede.settle_changes(by_users, model)
+    by_users = supersede.settle_changes(_select_best(by_users), model)
     fixes = extract.find_fixes([message.text for message in messages if message.role != "user"])
     return by_users + [Candidate(text, "fix", "assistant") for text in fixes], found.forgotten
+
+
+def _select_best(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the statements of a session, in order; of too many those that are most surely worth keeping."""
+    if len(candidates) <= MAX_STATEMENTS:
+        return candidates
+    ranked = sorted(
+        range(len(candidates)),
+        key=lambda i: (candidates[i].is_request, candidates[i].confidence or 0.0, i),
+        reverse=True,
+    )
+    return [candidates[i] for i in sorted(ranked[:MAX_STATEMENTS])]
 
 
 def _get_model(store: Store) -> MiniLM:
@@ -298,7 +311,7 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
     """Find the memory that says the same, or those that do not hold any more."""
     text = redaction.redact(candidate.text).text
     hits = list(await recall_without_use(store, call.scope, text, MAX_COMPARED_HITS))
-    if candidate.context and candidate.role == "user":
+    if candidate.context and candidate.role == "user" and supersede.is_elliptic(candidate.text):
         question = redaction.redact(candidate.context).text
         known_ids = {hit.id for hit in hits}
         more = await recall_without_use(store, call.scope, question, MAX_COMPARED_HITS)

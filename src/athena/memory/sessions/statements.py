@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from athena.core import redaction
 from athena.core.private import remove_private_clauses
 from athena.memory.sessions import orders
-from athena.memory.sessions.classifier import MAX_ANSWER_CHARS, Prediction, classify_fragments
+from athena.memory.sessions.classifier import KINDS, MAX_ANSWER_CHARS, Prediction, classify_fragments
 from athena.memory.sessions.commands import (
     MIN_WORDS,
     NOT_REMEMBER_PATTERN,
@@ -360,8 +360,6 @@ def _is_vague(content: str, keep: float) -> bool:
 
 def _choose_kind(predictions: Sequence[Prediction]) -> str:
     """Return the most probable of the kinds that may be kept."""
-    from athena.memory.sessions.classifier import KINDS
-
     sums = [sum(prediction.kinds[i] for prediction in predictions) for i in range(6)]
     return KINDS[max(range(6), key=lambda i: sums[i])]
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MIN_REPLACEMENT = 0.18  # probability from which on the older statement does not hold any more
 MIN_VALUE_SIMILARITY, MIN_NAMED_VALUE_SIMILARITY = 0.45, 0.35
+MIN_NEGATED_SIMILARITY = 0.2
+MAX_CHANGE_TURNS = 3
 MAX_DISTANCE = 20  # statements of a session between the two
 MAX_ELLIPTIC_WORDS = 2  # specific words of a statement that says nothing without what it replaces
 CHANGE_PATTERN = re.compile(
@@ -32,6 +34,11 @@ STRONG_CHANGE_PATTERN = re.compile(
     r"goes? down|swap)\b", re.IGNORECASE,
 )  # fmt: skip
 NUMBER_PATTERN = re.compile(r"(?<![\w.])\d[\w:/-]*(?:[.,]\d[\w:/-]*)*")
+SHORT_CHANGE_PATTERN = re.compile(
+    r"(?:(?:actually|ok|okay|so|nah|yeah|um|no|sigh|hm+|then|sorry)[ ,]+)*(?:make (?:it|that)|back to|go back|go (?:for )?(?=\d)|"
+    r"take (?=\w* ?\d)|put (?=\d)|swap to|let'?s (?:say|make it|do) |revert|change (?:it|that) to|say (?=\d)|it'?s (?=\d))",
+    re.IGNORECASE,
+)
 REPEATED_PATTERN = re.compile(r"\b(?:i|we) (?:already )?(?:said|told you|wrote)\b", re.IGNORECASE)
 PRONOUN_PATTERN = re.compile(r"(?:it|they|this|that|these|those|we move)\b", re.IGNORECASE)
 NEGATED_PATTERN = re.compile(r"\bnot (?:the |a |in |at |on )?([\w./-]+)")
@@ -43,6 +50,8 @@ WEIGHTS = (
 
 def measure_replacement(old: str, new: str, similarity: float, *, is_correction: bool, distance: int | None) -> float:
     """Return the probability that a statement replaces an older one; `distance` counts statements of one session."""
+    if not is_correction and CHANGE_PATTERN.search(new) is None:
+        return 0.0  # "tank 2 is lager" after "tank 1 is ale"
     features = compute_features(old, new, similarity, is_correction, distance)
     if _has_other_value(old, new, similarity):
         return 1.0
@@ -52,8 +61,8 @@ def measure_replacement(old: str, new: str, similarity: float, *, is_correction:
 
 def _has_other_value(old: str, new: str, similarity: float) -> bool:
     """Return whether a statement gives the same thing another value, and says that this is a change."""
-    if CHANGE_PATTERN.search(new) is None:
-        return False
+    if similarity >= MIN_NEGATED_SIMILARITY and _negates_value(old, new):
+        return True
     numbers, old_numbers = set(NUMBER_PATTERN.findall(new)), set(NUMBER_PATTERN.findall(old))
     names = [word for word in find_specific_words(new) & find_specific_words(old) if not word.isdigit()]
     if not numbers or not old_numbers:
@@ -63,6 +72,23 @@ def _has_other_value(old: str, new: str, similarity: float) -> bool:
     # "4e-4 was unstable, so 2e-4 from now on"
     names_old_value = any(len(number) > 1 for number in numbers & old_numbers) and bool(numbers - old_numbers)
     return names_old_value and similarity >= MIN_NAMED_VALUE_SIMILARITY
+
+
+def _negates_value(old: str, new: str) -> bool:
+    """Return whether a statement names a value of the older one that is wrong: "7 minutes, not 10"."""
+    values = [word for word in NEGATED_PATTERN.findall(new.lower()) if any(map(str.isdigit, word))]
+    return any(re.search(rf"(?<![\w.]){re.escape(value.rstrip('.,'))}(?!\w)", old.lower()) for value in values)
+
+
+def _find_short_change(candidates: Sequence[Candidate], older: Sequence[int], new: int) -> int | None:
+    """Return the statement that a bare change ("make it 13", "back to bc7") is about: the last one that has a value."""
+    text = candidates[new].text
+    if not is_elliptic(text) or SHORT_CHANGE_PATTERN.match(text) is None:
+        return None
+    near = [old for old in older if candidates[new].turn - candidates[old].turn <= MAX_CHANGE_TURNS]  # type: ignore[operator]
+    if NUMBER_PATTERN.search(text):
+        near = [old for old in near if NUMBER_PATTERN.search(candidates[old].text)]
+    return near[-1] if near else None
 
 
 def restates(old: str, new: str) -> bool:
@@ -152,6 +178,11 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
             if i - j <= MAX_DISTANCE and not old.is_weak and are_comparable(new.kind, old.kind)
         ]
         best_chance, best = max(chances, default=(0.0, 0))
+        if (
+            best_chance < MIN_REPLACEMENT
+            and (change := _find_short_change(candidates, [j for _, j in chances], i)) is not None
+        ):
+            best_chance, best = 1.0, change
         if best_chance >= MIN_REPLACEMENT:
             settled[i] = add_replaced(new, candidates[best].text)
             settled[best] = None

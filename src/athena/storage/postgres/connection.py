@@ -1,5 +1,6 @@
 """Connect to a PostgreSQL server: check it, migrate its schema, run statements, translate its errors."""
 
+import contextlib
 import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from psycopg import conninfo, errors
 from athena.errors import InvalidInput, Misconfigured, Unavailable
 from athena.storage import migrations
 from athena.storage.database import UNFINISHED_COPY_COUNTER, CopyRole, Row, check_usable, require_row
+from athena.storage.sqlite.schema import list_columns
 
 MIN_SERVER_VERSION = 140_000  # PostgreSQL 14
 MIN_PGVECTOR_VERSION = (0, 8)  # the first with iterative index scans
@@ -146,10 +148,11 @@ def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = 
     """Check the server and run the missing migration steps, one process at a time."""
     with translate_errors(url), psycopg.connect(**parse_connection_url(url), autocommit=True) as connection:
         _check_server(connection)
-        version, complete = _read_state(connection)
+        version, complete, stored = _read_state(connection)
         check_usable(copying, format_location(url), exists=version > 0, complete=complete)
+        fingerprint = migrations.compute_fingerprint(DIALECT, indexes)
         if version == len(migrations.STEPS):
-            return
+            return _check_fingerprint(connection, format_location(url), stored, fingerprint)
         connection.execute("SET lock_timeout = '60s'")
         connection.isolation_level = (
             psycopg.IsolationLevel.READ_COMMITTED
@@ -162,7 +165,7 @@ def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = 
                     f"CREATE SCHEMA {SCHEMA}"
                 )  # not IF NOT EXISTS, which needs the right to create even where it exists
             configure_connection(connection)
-            version, _ = _read_state(connection)
+            version, _, _ = _read_state(connection)
             for step in range(version, len(migrations.STEPS)):
                 for statement in migrations.iter_statements(step, DIALECT, indexes):
                     # Sort by bytes as SQLite does, not by the database's language.
@@ -173,6 +176,39 @@ def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = 
                        ON CONFLICT (name) DO UPDATE SET value = excluded.value""",
                     [len(migrations.STEPS)],
                 )
+                if differences := _find_schema_differences(connection):  # of a step that was edited since
+                    raise migrations.create_schema_error(format_location(url), differences)
+                _store_fingerprint(connection, fingerprint)
+    return None
+
+
+def _check_fingerprint(
+    connection: psycopg.Connection[Any], location: str, stored: int | None, fingerprint: int
+) -> None:
+    """Refuse a database with the same format number and other tables; one without a fingerprint gets it."""
+    if stored == fingerprint:
+        return
+    if differences := _find_schema_differences(connection):
+        raise migrations.create_schema_error(location, differences)
+    with contextlib.suppress(errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege):
+        _store_fingerprint(connection, fingerprint)
+
+
+def _store_fingerprint(connection: psycopg.Connection[Any], fingerprint: int) -> None:
+    connection.execute(
+        f"""INSERT INTO {SCHEMA}.counters VALUES (%s, %s)
+            ON CONFLICT (name) DO UPDATE SET value = excluded.value""".encode(),
+        [migrations.FINGERPRINT_COUNTER, fingerprint],
+    )
+
+
+def _find_schema_differences(connection: psycopg.Connection[Any]) -> list[str]:
+    """Return the columns that are missing."""
+    rows = connection.execute(
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s", [SCHEMA]
+    ).fetchall()
+    columns = set(rows)
+    return [f"{t}.{c}" for t, names in list_columns().items() for c in sorted(names) if (t, c) not in columns]
 
 
 def _check_server(connection: psycopg.Connection[Any]) -> None:
@@ -189,11 +225,14 @@ def _check_server(connection: psycopg.Connection[Any]) -> None:
         )
 
 
-def _read_state(connection: psycopg.Connection[Any]) -> tuple[int, bool]:
-    """Return how many migration steps were run, and whether no copy is unfinished; refuse a newer Athena's schema."""
+def _read_state(connection: psycopg.Connection[Any]) -> tuple[int, bool, int | None]:
+    """Return how many migration steps were run, whether no copy is unfinished, and the fingerprint of the schema.
+
+    Refuse a newer Athena's schema.
+    """
     row = connection.execute("SELECT to_regclass(%s)", [f"{SCHEMA}.counters"]).fetchone()
     if row is None or row[0] is None:
-        return 0, True
+        return 0, True, None
     counters: dict[str, int] = dict(connection.execute(f"SELECT name, value FROM {SCHEMA}.counters").fetchall())
     version = counters.get("version", 0)
     if version > len(migrations.STEPS):
@@ -201,7 +240,7 @@ def _read_state(connection: psycopg.Connection[Any]) -> tuple[int, bool]:
             f"this database was written by a newer Athena (format {version}, this one knows {len(migrations.STEPS)})",
             hint="upgrade with: pip install --upgrade athena-memory",
         )
-    return version, UNFINISHED_COPY_COUNTER not in counters
+    return version, UNFINISHED_COPY_COUNTER not in counters, counters.get(migrations.FINGERPRINT_COUNTER)
 
 
 def _install_vector(connection: psycopg.Connection[Any]) -> None:

@@ -120,6 +120,7 @@ def reduce_to_memories(
 
 
 class PostgresFullText:
+    check_needs_write_lock = False
     # A row of `tallies` says by how many memories, passages and words a write changed a scope; their sum is the count.
     schema = (
         """CREATE TABLE words (

@@ -100,6 +100,7 @@ class Postgres:
         self._deferred_thread: threading.Thread | None = None
         self._begin_write = BEGIN_COPY_SQL if copying == "to" else BEGIN_WRITE_SQL
         self._writes = 0
+        self._last_write_failed = False
         self._index_retry_at = 0.0  # when to try again an index that could not be built
         self.slowdown_reason = ""
         self.last_conflict_at = float("-inf")
@@ -149,7 +150,12 @@ class Postgres:
         return result
 
     async def write(self, work: Work[T]) -> T:
-        result = await run_in_thread(self._run_transaction, self._begin_write, work)
+        try:
+            result = await run_in_thread(self._run_transaction, self._begin_write, work)
+        except (Unavailable, Misconfigured):
+            self._last_write_failed = True
+            raise
+        self._last_write_failed = False
         self._writes += 1
         if self.fulltext.unfolded_tallies >= TALLY_FOLD_WRITES or self._writes >= 5 * TALLY_FOLD_WRITES:
             self.fulltext.unfolded_tallies = self._writes = 0
@@ -165,6 +171,13 @@ class Postgres:
 
     async def can_write_now(self) -> bool:
         return True  # writers do not exclude each other
+
+    async def check_writable(self) -> str:
+        async def commit_only(_: Transaction) -> None: ...
+
+        if self._last_write_failed:
+            await self.write(commit_only)
+        return ""
 
     def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
         with self._guard:

@@ -21,6 +21,10 @@ BUSY_TIMEOUT_S = 15.0  # how long to wait while another process writes
 SYNCHRONOUS_NORMAL, SYNCHRONOUS_FULL = 1, 2
 
 
+class StoreBusyError(Unavailable):
+    """Another process writes for longer than a caller waits."""
+
+
 class SqliteTransaction:
     """A transaction on one connection. Each statement is read to its end, because apsw runs them lazily."""
 
@@ -50,7 +54,8 @@ def connect(path: str, *, create: bool) -> apsw.Connection:
     """Open a connection; `create` makes the file if it is missing, and checks whose it is."""
     if create and path != IN_MEMORY_PATH:
         _create_private_file(path)
-    connection = apsw.Connection(path, statementcachesize=200)
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(path, flags=flags, statementcachesize=200)
     connection.set_busy_handler(_create_busy_handler())
     if create:
         _check_application(connection, path)
@@ -61,6 +66,7 @@ def connect(path: str, *, create: bool) -> apsw.Connection:
     )
     for name, value in (("secure_delete", 1), ("cell_size_check", 1), ("temp_store", 2)):
         connection.pragma(name, value)
+    connection.wal_autocheckpoint(0)  # the log's owner does it: log.py
     set_sync_on_commit(connection, True)
     if path != IN_MEMORY_PATH and (mode := _enable_wal(connection)) != "wal":
         raise Misconfigured(
@@ -78,18 +84,15 @@ def set_sync_on_commit(connection: apsw.Connection, enabled: bool) -> None:
         raise Misconfigured("SQLite does not take another synchronous mode", hint="is another library setting it?")
 
 
-def fsync_log(path: str) -> None:
-    """Sync the write-ahead log; if it is gone, a checkpoint has moved it into the database file."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise Unavailable(f"{path} cannot be written: {error.strerror}", hint="check the disk") from error
+def is_disk_error(error: BaseException) -> bool:
+    """Return whether the disk failed to read or write, as opposed to e.g. a full disk or a lock."""
+    return isinstance(error, apsw.IOError) or isinstance(error.__cause__, apsw.IOError)
+
+
+def leaves_bad_state(error: BaseException) -> bool:
+    """Return whether a connection must not be used after an error: what it has cached may be wrong."""
+    kinds = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
+    return any(isinstance(one, kinds) for one in (error, error.__cause__, error.__context__))
 
 
 def can_begin_write(connection: apsw.Connection, timeout_s: float) -> bool:
@@ -114,23 +117,48 @@ def check_copy_complete(connection: apsw.Connection, path: str, copying: CopyRol
     check_usable(copying, path, exists=True, complete=unfinished is None)
 
 
+def check_log_fits(path: str) -> None:
+    """Refuse a file that is damaged as soon as its log is applied; the log may be of another file."""
+    try:
+        connection = connect(path, create=False)
+        try:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # nothing may be written into the file
+            is_sound = connection.execute("PRAGMA integrity_check(1)").get == "ok"
+        finally:
+            connection.close()
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
+        is_sound = False
+    if not is_sound:
+        raise Misconfigured(
+            f"{path} and its log {path}-wal do not belong together",
+            hint="if you have copied a backup there, run `athena restore BACKUP`, which moves both away; "
+            "else move the log away",
+        )
+
+
 @contextmanager
 def translate_errors(path: str) -> Generator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
     except apsw.NotADBError:
+        if _has_own_header(path):
+            raise _create_lost_log_error(path) from None
         raise Misconfigured(
             f"{path} is not an Athena database", hint="move it away, or set ATHENA_DB_PATH elsewhere"
         ) from None
     except apsw.CorruptError as error:
+        if _get_extended_code(error) == apsw.SQLITE_CORRUPT_VTAB:  # FTS5 reports so, too, that the disk failed to read
+            raise Unavailable(
+                f"the full-text index of {path} could not be read", hint="try again; else run `athena call verify`"
+            ) from error
         raise Unavailable(
             f"{path} is damaged: {error}", hint="run `athena call verify`; restore a backup", retry=False
         ) from error
     except apsw.FullError:
         raise Unavailable("the disk is full; nothing was stored", hint="free some space and try again") from None
     except apsw.BusyError:
-        raise Unavailable("another process holds the store", hint="try again; is a long job running?") from None
+        raise StoreBusyError("another process holds the store", hint="try again; is a long job running?") from None
     except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError):
         raise Unavailable(f"{path} is read-only here", hint="check the file's rights", retry=False) from None
     except apsw.CantOpenError:
@@ -138,7 +166,39 @@ def translate_errors(path: str) -> Generator[None]:
     except (apsw.ProtocolError, apsw.LockedError, apsw.InterruptError, apsw.NoMemError) as error:
         raise Unavailable(f"{path} cannot be used now: {error}", hint="try again") from error
     except apsw.IOError as error:
+        if _get_extended_code(error) == apsw.SQLITE_IOERR_SHORT_READ:
+            raise _create_lost_log_error(path) from error
         raise Unavailable(f"{path} cannot be read or written: {error}", hint="check the disk") from error
+
+
+def _get_extended_code(error: apsw.Error) -> int:
+    return int(getattr(error, "extendedresult", 0))
+
+
+def _create_lost_log_error(path: str) -> Unavailable:
+    return Unavailable(
+        f"{path} cannot be read: its log was cut off or overwritten by something else",
+        hint="stop every Athena process and start again; if that does not help, `athena restore` a backup",
+        retry=False,
+    )
+
+
+def _has_own_header(path: str) -> bool:
+    """Return whether the file begins as ours do, also before the first checkpoint.
+
+    It is read through SQLite, so that this process keeps its locks on it.
+    """
+    try:
+        file = apsw.VFSFile("", os.path.realpath(path), [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
+        try:
+            header = file.xRead(100, 0)
+        finally:
+            file.xClose()
+    except apsw.Error:
+        return False
+    application = int.from_bytes(header[68:72])
+    has_log = header[18:20] == b"\x02\x02" and os.path.exists(f"{os.path.realpath(path)}-wal")
+    return header.startswith(b"SQLite format 3\0") and has_log and application in (0, APPLICATION_ID)
 
 
 def _create_private_file(path: str) -> None:

@@ -70,6 +70,7 @@ class TermPostings:
 
 
 class SqliteFullText:
+    check_needs_write_lock = True  # FTS5 takes the order to check itself as an INSERT
     schema = (
         """CREATE VIEW passage_words AS
            SELECT p.id AS id, spaced(substr(m.content, p.start + 1, p.length)) AS text, spaced(m.label) AS label
@@ -150,10 +151,15 @@ class SqliteFullText:
     async def find_problems(self, tx: Transaction) -> list[str]:
         """Compare the index with the passages."""
         try:
+            await self.refresh(tx)
             await tx.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
         except (apsw.CorruptError, apsw.SQLError) as error:
             return [f"the full-text index does not agree with the memories ({error})"]
         return []
+
+    async def refresh(self, tx: Transaction) -> None:
+        """Let FTS5 read its index anew: its own checks use what it has cached, though other processes have written."""
+        await tx.fetch("SELECT rowid FROM words WHERE words MATCH 'a' LIMIT 1")
 
 
 def _to_index_row(passage: IndexedPassage) -> dict[str, Any]:

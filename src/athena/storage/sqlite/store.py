@@ -8,11 +8,10 @@ A commit syncs the log to disk unless all its jobs defer the sync. The log is a 
 commits durable too, and if the machine fails, an unsynced commit is lost only together with all later ones.
 """
 
+import contextlib
 import os
 import threading
-import time
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
 import apsw
@@ -31,55 +30,26 @@ from athena.errors import AthenaError, Unavailable
 from athena.storage.database import CopyRole, Database, Transaction, Work
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite import fork
-from athena.storage.sqlite.connection import BUSY_TIMEOUT_S, IN_MEMORY_PATH, SqliteTransaction, translate_errors
+from athena.storage.sqlite.connection import (
+    BUSY_TIMEOUT_S,
+    IN_MEMORY_PATH,
+    SqliteTransaction,
+    StoreBusyError,
+    translate_errors,
+)
+from athena.storage.sqlite.files import StoreFiles, is_log_doubtful
 from athena.storage.sqlite.fulltext import SqliteFullText
-from athena.storage.sqlite.schema import migrate
+from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, WriteJob, commit_only
+from athena.storage.sqlite.log import WriteAheadLog
+from athena.storage.sqlite.schema import find_schema_differences, find_unreadable_texts, migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
 from athena.storage.sqlite.vectors import SqliteVectorIndex
 
 T = TypeVar("T")
-MAX_JOBS_PER_COMMIT = 256
 LOCK_PROBE_TIMEOUT_S = 0.2  # how long `can_write_now` waits for the write lock
 DEFERRED_WRITE_DELAY_S = 2.0  # how long a deferred write waits for others to commit with
 CLOSE_TIMEOUT_S = 1.0
 NO_WAIT_REASON = "a transaction's work may wait only for its transaction"
-
-
-class WriteJob:
-    """One caller's write: work in a transaction, or statements that must run outside of one."""
-
-    __slots__ = ("deferred_sync", "error", "outcome", "statements", "value", "work")
-
-    def __init__(
-        self,
-        work: Work[Any],
-        outcome: ThreadFuture[Any] | None = None,
-        statements: tuple[str, ...] = (),
-        *,
-        deferred_sync: bool = False,
-    ) -> None:
-        self.work = work
-        self.outcome = outcome
-        self.statements = statements
-        self.deferred_sync = deferred_sync
-        self.value: Any = None
-        self.error: BaseException | None = None
-
-    def deliver_result(self) -> None:
-        outcome, self.outcome = self.outcome, None
-        if outcome is None:
-            return
-        if self.error is not None:
-            outcome.set_exception(self.error)
-        else:
-            outcome.set_result(self.value)
-
-
-async def commit_only(_: Transaction) -> None:
-    """Do nothing: a job whose only purpose is its commit."""
-
-
-STOP_JOB = WriteJob(commit_only)
 
 
 class Sqlite:
@@ -93,43 +63,53 @@ class Sqlite:
         self, path: str | Path, *, copying: CopyRole = "", defer_delay_s: float = DEFERRED_WRITE_DELAY_S
     ) -> None:
         self.path = str(path)
-        self._defer_delay_s = defer_delay_s
         self.fulltext = SqliteFullText()
         self.vectors = SqliteVectorIndex()
         self.table_copy = SqliteTableCopy(self.path)
         self._idle_connections: list[apsw.Connection] = []
-        self._jobs: SimpleQueue[WriteJob | None] = SimpleQueue()
-        self._deferred_jobs: list[WriteJob] = []
-        self._dedupe_keys: set[str] = set()  # of the deferred jobs
-        self._deferred_due_at = 0.0  # when the oldest deferred job must be committed
+        self._jobs = JobQueue(defer_delay_s)
         self._state_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._writer: threading.Thread | None = None
         self._write_connection: apsw.Connection | None = None
         self._unsynced_connection: apsw.Connection | None = None  # the one that does not sync on commit now
-        self._unsynced_commits = 0  # how many commits did not sync
-        self._synced_commits = 0  # how many of those are durable by now, at least
         self._fork_lock = SharedLock()
         self._closed = False
-        sqlite_connection.check_exists(self.path, copying)
-        first = self._open_connection(create=True)
-        with translate_errors(self.path):
-            migrate(first, self.fulltext.schema)
-            sqlite_connection.check_copy_complete(first, self.path, copying)
+        self._copying: CopyRole = copying
+        self._reopen_lock = threading.Lock()
+        self._last_write_failed = False
+        first = self._open_store()
         self._memory_connection = first if self.path == IN_MEMORY_PATH else None
-        self._wal_path = str(first.filename_wal)  # where the path is a symbolic link, the log is beside its target
-        self._inode = 0 if self._memory_connection else os.stat(self.path).st_ino
+        # where the path is a symbolic link, the log is beside its target
+        self._log = WriteAheadLog(str(first.filename_wal), self._open_connection)
         if self._memory_connection is None:
+            self._files = StoreFiles(self.path, self._log.path)
             self._idle_connections.append(first)
         fork.fork_aware_stores.add(self)
+
+    def _open_store(self) -> apsw.Connection:
+        """Open the first connection: create or migrate the file if needed, and check that it can be used."""
+        sqlite_connection.check_exists(self.path, self._copying)
+        if self.path != IN_MEMORY_PATH and is_log_doubtful(self.path):
+            sqlite_connection.check_log_fits(self.path)
+        first = self._open_connection(create=True)
+        with translate_errors(self.path):
+            migrate(first, self.path, self.fulltext.schema)
+            sqlite_connection.check_copy_complete(first, self.path, self._copying)
+        return first
 
     def describe_location(self) -> str:
         return self.path
 
     async def find_problems(self, tx: Transaction) -> list[str]:
-        """Run SQLite's own check of the file."""
+        """Run SQLite's own check of the file, and read all texts."""
+        assert isinstance(tx, SqliteTransaction)
+        if changed := find_schema_differences(tx.connection, self.fulltext.schema):
+            return [f"{name} is not as Athena creates it" for name in changed]
+        await self.fulltext.refresh(tx)
         rows = await tx.fetch("PRAGMA integrity_check(20)")
-        return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+        problems = [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+        return problems or find_unreadable_texts(tx.connection)
 
     async def measure_size(self, tx: Transaction) -> int:
         return sum(os.path.getsize(f) for end in ("", "-wal") if os.path.exists(f := self.path + end))  # noqa: ASYNC240  # on a thread of its own
@@ -145,18 +125,23 @@ class Sqlite:
         return await start_in_thread(self._run_read, work)
 
     def _run_read(self, work: Work[T]) -> T:
+        self._reopen_if_replaced()
         with self._fork_lock, translate_errors(self.path):
             with self._state_lock:
                 connection = self._idle_connections.pop() if self._idle_connections else None
             connection = connection or self._open_connection()
+            is_usable = True
             try:
                 connection.execute("BEGIN").fetchall()
                 return run_sync(work(SqliteTransaction(connection)), closed_to=NO_WAIT_REASON)
+            except apsw.Error as error:
+                is_usable = not sqlite_connection.leaves_bad_state(error)
+                raise
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
                 with self._state_lock:
-                    keep = not self._closed
+                    keep = is_usable and not self._closed
                     if keep:
                         self._idle_connections.append(connection)
                 if not keep:
@@ -166,7 +151,9 @@ class Sqlite:
 
     async def write(self, work: Work[T], *, deferred_sync: bool = False) -> T:
         check_stopped()
-        if get_running_loop() is None and self._jobs.empty() and self._write_lock.acquire(blocking=False):
+        if get_running_loop() is None and self._jobs.is_empty():
+            self._reopen_if_replaced()
+        if get_running_loop() is None and self._jobs.is_empty() and self._write_lock.acquire(blocking=False):
             # On the caller's own thread: changing threads would take as long as the disk.
             job = WriteJob(work, deferred_sync=deferred_sync)
             try:
@@ -189,22 +176,24 @@ class Sqlite:
         return cast(Database, DeferredSyncSqlite(self))
 
     async def sync(self) -> None:
-        if self._synced_commits < self._unsynced_commits:
-            await run_in_thread(self._sync_log)
+        if self._log.has_unsynced_commits:
+            await run_in_thread(self._sync_pending)
 
     async def can_write_now(self) -> bool:
         return self._memory_connection is not None or await run_in_thread(self._try_write_lock)
 
+    async def check_writable(self) -> str:
+        if self._memory_connection is not None:
+            return ""
+        await run_in_thread(self._reopen_if_replaced)
+        if self._last_write_failed or self._log.is_suspect:
+            await self.write(_write_and_remove)
+        return self._files.describe_low_space()
+
     def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
-        with self._state_lock:
-            if self._closed or dedupe_key in self._dedupe_keys:
-                return
-            if dedupe_key:
-                self._dedupe_keys.add(dedupe_key)
-            if not self._deferred_jobs:
-                self._deferred_due_at = time.monotonic() + self._defer_delay_s
-            self._deferred_jobs.append(WriteJob(work))
-            deferred_count = len(self._deferred_jobs)
+        if self._closed:
+            return
+        deferred_count = self._jobs.defer(work, dedupe_key)
         if deferred_count >= MAX_JOBS_PER_COMMIT:
             self._submit_job(WriteJob(commit_only))
         elif deferred_count == 1:
@@ -228,9 +217,7 @@ class Sqlite:
         if writer is not None:
             writer.join(CLOSE_TIMEOUT_S)
         elif self._write_lock.acquire(timeout=CLOSE_TIMEOUT_S):
-            # without a writer thread, close the write connection here
-            if connection := self._memory_connection or self._write_connection:
-                connection.close()
+            self._close_writer()  # there is no writer thread to do it
             self._write_lock.release()
         for connection in self._idle_connections:
             connection.close()
@@ -241,20 +228,64 @@ class Sqlite:
         """Wait until no thread uses the file, and close all connections to it."""
         if self._memory_connection is not None:
             return
+        self._reopen_lock.acquire()
         self._fork_lock.acquire_exclusive(BUSY_TIMEOUT_S)
-        for connection in [*self._idle_connections, *([self._write_connection] if self._write_connection else [])]:
+        self._close_writer()
+        for connection in self._idle_connections:
             connection.close()
         self._idle_connections.clear()
-        self._write_connection = None
+        self._files.forget_log()
 
     def after_fork_in_parent(self) -> None:
-        self._fork_lock.release_exclusive()
+        if self._memory_connection is None:
+            self._fork_lock.release_exclusive()
+            self._reopen_lock.release()
 
     def after_fork_in_child(self) -> None:
         """Close the store: the child has none of the threads, and no copy of a store in memory."""
         self._closed = True
         self._fork_lock = SharedLock()
-        self._state_lock, self._write_lock = threading.Lock(), threading.Lock()
+        self._state_lock, self._write_lock, self._reopen_lock = threading.Lock(), threading.Lock(), threading.Lock()
+
+    # --- files that were deleted or replaced --------------------------------------------------------------------------
+
+    def _reopen_if_replaced(self) -> None:
+        """Open the files anew where somebody has deleted or replaced one of them; raise where the store is gone."""
+        if self._memory_connection is not None or self._closed or self._files.are_same():
+            return
+        with self._reopen_lock:
+            if self._files.are_same():
+                return
+            try:
+                if not self._fork_lock.acquire_exclusive(BUSY_TIMEOUT_S):
+                    raise Unavailable(f"{self.path} was replaced, and is still in use", hint="try again")
+                with translate_errors(self.path):
+                    self._reopen()
+            finally:
+                self._fork_lock.release_exclusive()
+
+    def _reopen(self) -> None:
+        connections = [*self._idle_connections, *([self._write_connection] if self._write_connection else [])]
+        if connections:
+            # What is in the log goes into the file that we have open. If that is the one with this name, it is saved;
+            # and no other file gets the log of this one.
+            connections[-1].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        for connection in connections:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # it would delete another file's log
+            connection.close()
+        self._idle_connections.clear()
+        self._write_connection = None
+        self._log.close()
+        if not os.path.exists(self.path):
+            raise Unavailable(
+                f"{self.path} was removed while it was open",
+                hint="put it back, or restore a backup with `athena restore`; a new start would begin with nothing",
+                retry=False,
+            )
+        if self._files.is_other_file():
+            self.vectors = SqliteVectorIndex()  # its caches are of the other file
+        self._idle_connections.append(self._open_store())
+        self._files.remember()
 
     # --- the writer thread and commits --------------------------------------------------------------------------------
 
@@ -273,65 +304,62 @@ class Sqlite:
 
     def _run_writer(self) -> None:
         while True:
-            jobs, stop = self._take_jobs()
+            jobs, stop = self._jobs.take()
+            try:
+                self._reopen_if_replaced()
+            except AthenaError as error:
+                _fail_jobs(jobs, error)
+                jobs = []
             with self._fork_lock, self._write_lock:
                 if jobs:
                     self._run_jobs(jobs)
                 if stop:
-                    if connection := self._memory_connection or self._write_connection:
-                        connection.close()
+                    self._close_writer()
                     return
-
-    def _take_jobs(self) -> tuple[list[WriteJob], bool]:
-        """Wait for jobs and take all that are queued; deferred ones only when they are due."""
-        queued: list[WriteJob] = []
-        try:
-            while not queued:
-                timeout = max(0.0, self._deferred_due_at - time.monotonic()) if self._deferred_jobs else None
-                if job := self._jobs.get(timeout=timeout):
-                    queued.append(job)
-            while len(queued) < MAX_JOBS_PER_COMMIT:
-                if job := self._jobs.get_nowait():
-                    queued.append(job)
-        except Empty:
-            pass
-        jobs = [job for job in queued if job is not STOP_JOB]
-        stop = len(jobs) < len(queued)
-        return jobs + self._take_deferred(stop), stop
-
-    def _take_deferred(self, stop: bool) -> list[WriteJob]:
-        """Return the deferred jobs once they are due or MAX_JOBS_PER_COMMIT, so that a caller seldom waits for them."""
-        with self._state_lock:
-            if not stop and len(self._deferred_jobs) < MAX_JOBS_PER_COMMIT and time.monotonic() < self._deferred_due_at:
-                return []
-            deferred, self._deferred_jobs = self._deferred_jobs, []
-            self._dedupe_keys.clear()
-            return deferred
 
     def _run_jobs(self, jobs: list[WriteJob]) -> None:
         try:
             with translate_errors(self.path):
-                self._write_connection = self._memory_connection or self._write_connection or self._open_connection()
-                self._check_not_replaced()
-                self._commit_jobs(self._write_connection, [job for job in jobs if not job.statements])
+                connection = self._get_write_connection()
+                self._commit_jobs(connection, [job for job in jobs if not job.statements])
                 for job in jobs:
                     if job.statements:
-                        self._run_statements(self._write_connection, job)
+                        self._run_statements(self._get_write_connection(), job)
+                self._log.checkpoint_if_due(self._get_write_connection())
         except Exception as error:  # noqa: BLE001  # the writer thread must survive any error; each caller gets it
-            for job in jobs:
-                job.error = job.error or error
-                job.deliver_result()
+            _fail_jobs(jobs, error)
+        if self._log.has_failed and self._write_connection is not None:
+            with contextlib.suppress(AthenaError), translate_errors(self.path):  # the next write gets the error
+                self._log.repair(self._write_connection)
 
-    def _check_not_replaced(self) -> None:
-        """Refuse to write to a file that was deleted or replaced while open: the data would be lost at close."""
-        if self._memory_connection is not None:
+    def _get_write_connection(self) -> apsw.Connection:
+        if self._write_connection is None:
+            self._write_connection = self._memory_connection or self._open_connection()
+            self._log.watch(self._write_connection)
+        return self._write_connection
+
+    def _renew_write_connection(self) -> apsw.Connection:
+        """Replace the write connection: after a failed read FTS5 keeps wrong totals, and would write them."""
+        bad, self._write_connection = self._write_connection, None
+        if bad is not None and bad is not self._memory_connection:
+            bad.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            bad.close()
+        return self._get_write_connection()
+
+    def _close_writer(self) -> None:
+        """Make all commits durable and close the write connection; callers hold the write lock."""
+        connection, self._write_connection = self._memory_connection or self._write_connection, None
+        if connection is None:
             return
-        try:
-            inode = os.stat(self.path).st_ino
-        except FileNotFoundError:
-            inode = -1
-        if inode != self._inode:
-            raise Unavailable(f"{self.path} was removed or replaced while it was open", hint="start again", retry=False)
+        if self._memory_connection is None:
+            try:
+                with translate_errors(self.path):
+                    self._log.make_durable(connection)
+            except AthenaError:  # a checkpoint must not copy what may not be on the disk
+                for other in (connection, *self._idle_connections):
+                    other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._log.close()
+        connection.close()
 
     def _run_statements(self, connection: apsw.Connection, job: WriteJob) -> None:
         try:
@@ -340,6 +368,8 @@ class Sqlite:
                 # The first column of a checkpoint's row is 1 where a reader blocked it.
                 job.value = not any(row[0] for rows in results for row in rows)
         except AthenaError as error:
+            if sqlite_connection.is_disk_error(error):
+                self._log.mark_failed_checkpoint(connection)
             job.error = error
         job.deliver_result()
 
@@ -352,6 +382,7 @@ class Sqlite:
             with translate_errors(self.path):
                 if connection.in_transaction:  # left by a job that an interrupt ended
                     connection.execute("ROLLBACK").fetchall()
+                self._log.prepare_commit(connection, deferred_sync)
                 self._set_deferred_sync(connection, deferred_sync)
                 connection.execute("BEGIN IMMEDIATE").fetchall()
                 pages_before = _count_pages_written(connection)
@@ -361,16 +392,23 @@ class Sqlite:
                     for job in jobs:
                         self._run_in_savepoint(tx, job)
                 connection.execute("COMMIT").fetchall()
-                self._count_commit(deferred_sync, has_written=_count_pages_written(connection) > pages_before)
+                self._log.count_commit(
+                    connection, deferred_sync, has_written=_count_pages_written(connection) > pages_before
+                )
         except BaseException as error:  # noqa: BLE001  # delivered to the callers below
             if connection.in_transaction:
                 connection.execute("ROLLBACK").fetchall()
+            if sqlite_connection.is_disk_error(error):
+                self._log.mark_failed()
+            if sqlite_connection.leaves_bad_state(error):
+                connection = self._renew_write_connection()
             if len(jobs) > 1:  # e.g. a full disk fails the whole group: each job may still fit alone
                 for job in jobs:
                     job.error = None
                     self._commit_jobs(connection, [job])
                 return
             jobs[0].error = jobs[0].error or error
+            self._last_write_failed = isinstance(error, Unavailable) and not isinstance(error, StoreBusyError)
         for job in jobs:
             job.deliver_result()
 
@@ -396,36 +434,39 @@ class Sqlite:
         if not deferred_sync:
             self._unsynced_connection = None
 
-    def _count_commit(self, deferred_sync: bool, *, has_written: bool) -> None:
-        if deferred_sync:
-            self._unsynced_commits += 1
-        elif has_written:
-            self._synced_commits = self._unsynced_commits
-        elif self._synced_commits < self._unsynced_commits:  # a commit without pages syncs nothing by itself
-            self._sync_log()
-
-    def _sync_log(self) -> None:
-        unsynced = self._unsynced_commits  # before the sync: a commit during it may not be included
-        if self._memory_connection is None:
-            sqlite_connection.fsync_log(self._wal_path)
-        self._synced_commits = unsynced
+    def _sync_pending(self) -> None:
+        with self._fork_lock, self._write_lock, translate_errors(self.path):
+            if self._write_connection is not None:
+                self._log.make_durable(self._write_connection)
 
     def _try_write_lock(self) -> bool:
         """Take and release the file's write lock; False where that takes longer than LOCK_PROBE_TIMEOUT_S."""
+        self._reopen_if_replaced()
         if not self._write_lock.acquire(timeout=LOCK_PROBE_TIMEOUT_S):
             return False
         try:
             with self._fork_lock, translate_errors(self.path):
                 if self._closed:
                     return False
-                self._write_connection = self._write_connection or self._open_connection()
-                return sqlite_connection.can_begin_write(self._write_connection, LOCK_PROBE_TIMEOUT_S)
+                return sqlite_connection.can_begin_write(self._get_write_connection(), LOCK_PROBE_TIMEOUT_S)
         finally:
             self._write_lock.release()
 
     def _open_connection(self, *, create: bool = False) -> apsw.Connection:
         with translate_errors(self.path):
             return sqlite_connection.connect(self.path, create=create)
+
+
+def _fail_jobs(jobs: list[WriteJob], error: BaseException) -> None:
+    for job in jobs:
+        job.error = job.error or error
+        job.deliver_result()
+
+
+async def _write_and_remove(tx: Transaction) -> None:
+    """Write something, to learn whether that is possible."""
+    await tx.execute("INSERT INTO counters VALUES ('write check', 1)")
+    await tx.execute("DELETE FROM counters WHERE name = 'write check'")
 
 
 def _count_pages_written(connection: apsw.Connection) -> int:

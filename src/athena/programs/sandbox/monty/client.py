@@ -169,7 +169,9 @@ class MontyClient:
 
     def __init__(self) -> None:
         self._server, (self.pid, self._in, self._out) = _shared_server.start_client()
-        self._at_garbage = weakref.finalize(self, self._server.abandon_client, self.pid, self._in, self._out)
+        self._at_garbage: weakref.finalize[..., MontyClient] = weakref.finalize(
+            self, self._server.abandon_client, self.pid, self._in, self._out
+        )
         self._buffer = bytearray()
         self._is_broken = False
         self.on_output: Callable[[str, int], None] = lambda _text, _dropped: None

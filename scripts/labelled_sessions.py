@@ -1,0 +1,92 @@
+"""Read the labelled sessions of `data/sessions`, whose README describes their form."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from athena.memory.sessions.classifier import KINDS
+from athena.memory.sessions.fragments import Fragment
+
+FOLDER = Path(__file__).parents[1] / "data" / "sessions"
+JUDGES = ("rafa", "olek", "hugo")  # writers whose sessions are for judging alone
+
+
+class Clause(NamedTuple):
+    """A clause of a turn, by its position in the text."""
+
+    start: int
+    end: int
+    kind: str
+    is_worth_keeping: bool
+    statement: str  # the same for a stranger
+    replaced: str  # what it replaces
+
+
+class Turn(NamedTuple):
+    text: str
+    answer: str  # what the agent said before
+    clauses: list[Clause]
+
+
+class Session(NamedTuple):
+    name: str
+    writer: str
+    project: str
+    turns: list[Turn]
+
+
+def read_sessions(folder: Path = FOLDER) -> list[Session]:
+    """Read the sessions of all writers."""
+    return [session for file in sorted(folder.glob("*.txt")) for session in parse_sessions(file.read_text("utf-8"))]
+
+
+def parse_sessions(text: str) -> Iterator[Session]:
+    for block in text.split("@session ")[1:]:
+        head, *lines = block.splitlines()
+        facts = dict(re.findall(r"(\w+)=(\S+)", head))
+        session = Session(facts["id"], facts["id"].partition("-")[0], facts["project"], [])
+        answer = ""
+        for line in lines:
+            mark, _, rest = line.partition(" ")
+            if mark == "A":
+                answer = rest
+            elif mark == "U":
+                session.turns.append(Turn(rest.replace("\\n", "\n"), answer, []))
+            elif mark == "=":
+                session.turns[-1].clauses.append(parse_clause(rest, session.turns[-1]))
+        yield session
+
+
+def parse_clause(line: str, turn: Turn) -> Clause:
+    """Return the clause of a `=` line, which continues its turn."""
+    label, words, *more = (field.strip() for field in line.split("|"))
+    kind, _, plus = label.partition(" ")
+    if kind not in KINDS:
+        raise ValueError(f"unknown label: {label!r} (use one of {', '.join(KINDS)})")
+    start, end = find_words(turn.text, words.replace("\\n", "\n"), turn.clauses[-1].end if turn.clauses else 0)
+    replaced = next((field[1:].strip() for field in more[1:] if field.startswith("~")), "")
+    return Clause(start, end, kind, plus == "+", more[0] if more else "", replaced)
+
+
+def find_words(text: str, words: str, start: int) -> tuple[int, int]:
+    """Return where words stand in a text, in any case and with any spaces, after `start` if possible."""
+    places = [i for i, char in enumerate(text) if not char.isspace()]
+    flat = "".join(text[i].lower()[0] for i in places)
+    wanted = "".join(char.lower()[0] for char in words if not char.isspace())
+    first = flat.find(wanted, sum(i < start for i in places))
+    if first < 0:
+        first = flat.find(wanted)
+    if first < 0 or not wanted:
+        raise ValueError(f"the turn does not have these words: {words!r} (copy them from the U line)")
+    return places[first], places[first + len(wanted) - 1] + 1
+
+
+def match_clauses(fragments: Sequence[Fragment], clauses: Sequence[Clause]) -> list[int | None]:
+    """Return for each fragment the number of the clause that it shares most characters with, if any."""
+    matches: list[int | None] = []
+    for fragment in fragments:
+        shared = [min(fragment.end, clause.end) - max(fragment.start, clause.start) for clause in clauses]
+        best = max(range(len(clauses)), key=shared.__getitem__, default=None)
+        matches.append(best if best is not None and shared[best] > 0 else None)
+    return matches

@@ -1,0 +1,158 @@
+"""Put a backup in place of a SQLite store: checked first, safe against a crash, and also under running processes.
+
+A copy of the file with other tools leaves the log of the earlier file beside it, which SQLite then replays into the
+backup. Here a sound store gets the pages of the backup in one transaction, and its other processes go on with them. The
+files of one that cannot be opened are moved away, together with its log.
+"""
+
+import contextlib
+import os
+import time
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import apsw
+
+from athena.core.threads import run_sync
+from athena.errors import AthenaError, InvalidInput, Misconfigured, NotFound
+from athena.storage.database import Transaction
+from athena.storage.sqlite import connection as sqlite_connection
+from athena.storage.sqlite.connection import translate_errors
+from athena.storage.sqlite.store import Sqlite
+
+FILE_SUFFIXES = ("", "-wal", "-shm")
+
+
+class Restored(NamedTuple):
+    memories: int
+    earlier: str | None  # where the earlier store is now
+
+
+def restore_backup(backup: str, path: str) -> Restored:
+    """Replace the store at `path` by a backup, and keep the earlier one beside it."""
+    if not os.path.isfile(backup):
+        raise NotFound(f"there is no file {backup}", hint="name a copy of the store's file")
+    if os.path.exists(path) and os.path.samefile(backup, path):
+        raise InvalidInput("this file is the store itself", hint="name a copy of it")
+    prepared = f"{path}.restoring"
+    earlier = f"{path}.before-{time.strftime('%Y%m%d-%H%M%S')}"
+    _remove_files(prepared)
+    try:
+        _copy_file(backup, prepared)
+        memories = _check_store(prepared, backup)
+        if not os.path.exists(path):
+            _move_files(path, earlier)  # a log may be there alone
+            earlier_path = None
+        elif _is_sound(path):
+            _copy_file(path, earlier)
+            _write_into(prepared, path)
+            return Restored(memories, earlier)
+        else:
+            _move_files(path, earlier)
+            earlier_path = earlier
+        os.replace(prepared, path)
+        _sync_folder(path)
+        return Restored(memories, earlier_path)
+    finally:
+        _remove_files(prepared)
+
+
+def _copy_file(source: str, target: str) -> None:
+    """Copy a store with what is in its log, into a file that only its owner can read."""
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with translate_errors(source):
+        if os.path.exists(f"{source}-wal"):
+            reading = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READWRITE)
+        else:  # leaves no files beside it, which may be on a disk that cannot be written
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            reading = apsw.Connection(f"file:{quote(source)}?immutable=1", flags=flags)
+        reading.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        writing = apsw.Connection(target)
+        try:
+            _copy_pages(reading, writing)
+        finally:
+            writing.close()
+            reading.close()
+
+
+def _copy_pages(source: apsw.Connection, target: apsw.Connection) -> None:
+    deadline = time.monotonic() + sqlite_connection.BUSY_TIMEOUT_S
+    with target.backup("main", source, "main") as pages:
+        while not pages.done:
+            try:
+                pages.step(-1)
+            except (apsw.BusyError, apsw.LockedError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+
+def _check_store(path: str, backup: str) -> int:
+    """Migrate the copy and check it whole; return how many memories it has."""
+
+    async def check(tx: Transaction) -> tuple[list[str], int]:
+        (count,) = await tx.fetch_required("SELECT count(*) FROM memories WHERE deleted IS NULL")
+        return await store.find_problems(tx), int(count)
+
+    try:
+        store = Sqlite(path)
+        try:
+            problems, memories = run_sync(store.read(check))
+        finally:
+            store.close()
+    except AthenaError as error:
+        raise type(error)(str(error).replace(path, backup), hint="name another backup") from None
+    if problems:
+        raise Misconfigured(f"{backup} is damaged ({problems[0]}); nothing was changed", hint="name another backup")
+    return memories
+
+
+def _is_sound(path: str) -> bool:
+    """Return whether the store can be opened and written."""
+    try:
+        store = Sqlite(path)
+    except AthenaError:
+        return False
+    try:
+        return run_sync(store.can_write_now()) and not run_sync(store.read(store.find_problems))
+    except AthenaError:
+        return False
+    finally:
+        store.close()
+
+
+def _write_into(prepared: str, path: str) -> None:
+    """Replace all pages of an open store in one transaction."""
+    with translate_errors(path):
+        source = sqlite_connection.connect(prepared, create=False)
+        target = sqlite_connection.connect(path, create=False)
+        try:
+            counters: dict[Any, Any] = dict(target.execute("SELECT name, value FROM counters"))
+            for name in ("purges", "stamp"):  # higher than before, so that other processes read their caches anew
+                source.execute(
+                    "UPDATE counters SET value = max(value, ?) + 1 WHERE name = ?", (counters.get(name, 0), name)
+                ).fetchall()
+            _copy_pages(source, target)
+        finally:
+            target.close()
+            source.close()
+
+
+def _move_files(path: str, target: str) -> None:
+    for suffix in FILE_SUFFIXES:
+        if os.path.lexists(path + suffix):
+            os.replace(path + suffix, target + suffix)
+
+
+def _remove_files(path: str) -> None:
+    for suffix in FILE_SUFFIXES:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path + suffix)
+
+
+def _sync_folder(path: str) -> None:
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
