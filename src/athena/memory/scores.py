@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DEFAULT_MIN_SCORE = 0.05
 CHANGING_TERMS = {"recency", "strength"}  # a search changes them, and its scores stay the same when it is repeated
 SPREAD_RANK = 9  # the hit whose distance from the first says how much the first stand out
-MIN_SPREAD_OF_FEW = 2.8  # with too few hits to tell: as of the clearest tenth of the questions with an answer
+MIN_SPREAD_OF_FEW = 1.4  # with too few hits to tell: as of the clearest tenth of the questions with an answer
 MAX_QUESTION_WORDS = 25
 FULL_COVERAGE, FULL_COVERAGE_SCORE = 0.99, 0.25  # of hits that hold every word of the question, a quarter is right
 BIAS = -5.313

@@ -137,6 +137,7 @@ PERSON_PATTERN = re.compile(  # "Ines owns the tours. She approves every change.
 )
 QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
 MIN_QUOTE_WORDS = 4
+RUN_PATTERN = re.compile(r"\w+")
 TRAILING_PATTERN = re.compile(
     r"(?:[\s,;:–—-]|\b(?:and|but|so|or|because|pls|please|thanks?|thx|ok(?:ay)?|haha+|lol|btw|too|"
     r"then)\s*[.!]*$)+$", re.IGNORECASE
@@ -247,7 +248,19 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tup
     ]
     if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
-    return _drop_repeated(statements), retractions
+    return _drop_repeated(_drop_unsafe(statements, text)), retractions
+
+
+def _drop_unsafe(statements: list[Statement], text: str) -> list[Statement]:
+    """Return statements without those that hold a part of a secret or of a private clause.
+
+    These are found in the whole turn: a statement may lack the word that tells what the rest of it is.
+    """
+    if not statements:
+        return []
+    safe = remove_private_clauses(redaction.redact(text).text)
+    lost = set(RUN_PATTERN.findall(text)) - set(RUN_PATTERN.findall(safe)) if safe != text else set()
+    return [one for one in statements if not lost & set(RUN_PATTERN.findall(one.text))]
 
 
 def _find_weak(
