@@ -1,9 +1,9 @@
 """Fit WEIGHTS and BIAS of `athena/memory/scores.py` to questions with known answers.
 
-    python scripts/fit_scores.py --set FILE --locomo FILE --cranfield FOLDER [--judge FILE]
+    python scripts/fit_scores.py --set FILE --cranfield FOLDER [--judge FILE] [--locomo FILE]
 
-The collections are those of `athena eval`; `scripts/build_worlds.py` writes files for `--set` and `--judge`. Each
-collection counts as much as any other. Each question is asked in its own store. Questions that nothing answers are
+The collections are those of `athena eval`; `scripts/build_worlds.py` writes files for `--set` and `--judge`. The weights
+are fitted to the set and to Cranfield, which count the same. LoCoMo's licence excludes fitting: it only judges. Each question is asked in its own store. Questions that nothing answers are
 those without `gold` (near the topics of the store), those about the other stores of the collection, and requests for
 tools (foreign to any memory). The script prints the weights, then for each collection, with those questions, the
 calibration error and what floors on the best hit cost and bring.
@@ -102,13 +102,12 @@ def fit(sets: list[list[AskedQuestion]]) -> Model:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", type=Path, dest="lines", required=True)
-    parser.add_argument("--locomo", type=Path, required=True)
     parser.add_argument("--cranfield", type=Path, required=True)
     parser.add_argument("--judge", type=Path, help="questions to judge the weights by")
+    parser.add_argument("--locomo", type=Path, help="LoCoMo, to judge the weights by")
     options = parser.parse_args()
     sets = {
         "set": load_jsonl(options.lines),
-        "LoCoMo": load_locomo(options.locomo),
         "Cranfield": load_cranfield(options.cranfield),
     }
     embedder = MiniLM()
@@ -117,6 +116,8 @@ def main() -> None:
     print(f"BIAS = {scores.BIAS}\nWEIGHTS = {scores.WEIGHTS}")
     if options.judge:
         sets["to judge by"] = load_jsonl(options.judge)
+    if options.locomo:
+        sets["LoCoMo"] = load_locomo(options.locomo)
     for name, collections in sets.items():
         report(name, [question.result for question in ask_questions(collections, embedder)])
 

@@ -19,7 +19,7 @@ from athena.hooks.past_sessions import find_past_sessions
 
 CHARGES = "We decided to keep the retries of card charges in the client only."
 QUEUE = "We decided to use Redis for the queue of orders."
-LUNCH = "We decided to have lunch at the Italian place."
+BRANCHES = "We decided to name the branches after the tickets."
 NOON = 1_760_000_000.0  # 9 October 2025
 
 
@@ -146,7 +146,8 @@ def test_dry_run_tells_and_stores_nothing(run: Shell, transcripts: Transcripts) 
     transcripts.write_claude("11111111-a", shop, CHARGES)
     out = run("learn", "--from-transcripts", str(transcripts.claude_folder), "--dry-run")
     assert f"claude-code 11111111  {shop}" in out
-    assert f"decision   user: {CHARGES}" in out
+    assert "decision   user turn 1 0." in out
+    assert f": {CHARGES}" in out
     assert "would keep 1 thing of 1 session in 1 project" in out
     assert list_learned(shop) == []
     assert api.call("recall_events", project=shop) == []
@@ -201,7 +202,7 @@ def test_interrupt_finishes_session_and_next_run_goes_on(
     run: Shell, transcripts: Transcripts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = transcripts.create_repository("shop")
-    for i, text in enumerate((CHARGES, QUEUE, LUNCH)):
+    for i, text in enumerate((CHARGES, QUEUE, BRANCHES)):
         transcripts.write_claude(f"s{i}", shop, text, at=NOON + 100 * i)
     learn_past_session = past_sessions.learn_past_session
 
@@ -226,18 +227,18 @@ def test_learn_needs_transcripts(run: Shell, transcripts: Transcripts) -> None:
 
 
 def test_review_by_hash(run: Shell) -> None:
-    messages = [{"role": "user", "text": text} for text in (CHARGES, QUEUE, LUNCH)]
+    messages = [{"role": "user", "text": text} for text in (CHARGES, QUEUE, BRANCHES)]
     api.call("learn", session_id="abcdef012345", messages=messages)
     hashes = {item["content"]: item["hash"] for item in list_learned("test")}
     out = run("learned")
-    assert out.count("you said it, session abcdef01, today") == 3
+    assert [f"you said it, session abcdef01, turn {turn}, today" in out for turn in (1, 2, 3)] == [True] * 3
     assert f"{hashes[QUEUE]} decision   {QUEUE}" in out
     assert CHARGES in run("learned", "--session", "abcd", "--all")
     assert "nothing was learned there" in run("learned", "--session", "zz")
     assert "confirmed:" in run("learned", "keep", hashes[CHARGES])
     assert "athena undo" in run("learned", "drop", hashes[QUEUE])
-    out = run("learned", "never", hashes[LUNCH], "--about", "pizza")
-    assert f"no decision like \"{LUNCH}\", none about 'pizza'" in out
+    out = run("learned", "never", hashes[BRANCHES], "--about", "naming")
+    assert f"no decision like \"{BRANCHES}\", none about 'naming'" in out
     assert "nothing was learned here yet" in run("learned")
     rules = run("learned", "rules")
     assert "decision like" in rules

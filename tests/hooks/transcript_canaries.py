@@ -51,12 +51,12 @@ STATEMENTS = (
     "From now on the {s} queue is drained before each release.",
     "Never edit files under {s} by hand, they are overwritten by the build.",
     "The {s} database lives on db-stage-2 and is wiped every Sunday night.",
-    "I prefer {s} over long comments in tests.",
+    "Note that the {s} exporter needs libfoo 3 on the build host.",
 )
 # Statements with a clause that must go; the rest may be stored.
 PRIVATE_STATEMENTS = (
     "We decided to keep the display of {s} in German because my mother {c} has dementia.",
-    "We decided to move the {s} release to Tuesday because my wife {c} is in hospital.",
+    "From now on the {s} release is on Tuesday because my wife {c} is in hospital.",
     "The {s} server only runs at night, and my phone number is +49 170 {d}.",
     "We use {s} for all the reports, my home address is {n} {c} Street.",
 )

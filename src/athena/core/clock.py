@@ -13,6 +13,11 @@ system_clock: Clock = time.time
 MIN_CALENDAR_TIME, MAX_CALENDAR_TIME = -62_135_000_000.0, 253_402_000_000.0
 
 
+def is_in_calendar(timestamp: float) -> bool:
+    """Return whether a calendar can show a time."""
+    return MIN_CALENDAR_TIME <= timestamp <= MAX_CALENDAR_TIME
+
+
 def to_local_time(timestamp: float) -> datetime:
     """Return a time in this machine's zone, with the offset that held then; the nearest one that a calendar has."""
     timestamp = min(max(timestamp, MIN_CALENDAR_TIME), MAX_CALENDAR_TIME)  # a clock may be wrong by any time

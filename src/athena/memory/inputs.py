@@ -151,8 +151,6 @@ def parse_time(value: str | float | None, name: str, now: float, *, end: bool) -
 
 def check_time_range(moment: float | None, name: str) -> float | None:
     """Return the time; raise InvalidInput if no calendar has it."""
-    try:
-        clock.to_local_time(moment or 0.0)
-    except (OverflowError, ValueError, OSError):
-        raise InvalidInput(f"{name} is out of range: {moment!r:.60}") from None
+    if moment is not None and not clock.is_in_calendar(moment):
+        raise InvalidInput(f"{name} is out of range: {moment!r:.60}")
     return moment

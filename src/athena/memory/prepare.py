@@ -121,10 +121,9 @@ def _parse_date(date: object, now: float) -> tuple[float, str]:
             raise InvalidInput(f"metadata.date: {error}", hint=error.hint) from None
     else:
         raise InvalidInput(f"metadata.date must be a time in words or seconds, not {type(date).__name__}")
-    try:
-        day = clock.to_local_time(moment)
-    except (OverflowError, ValueError, OSError):
-        raise InvalidInput(f"metadata.date is out of range: {date!r:.60}") from None
+    if not clock.is_in_calendar(moment):
+        raise InvalidInput(f"metadata.date is out of range: {date!r:.60}")
+    day = clock.to_local_time(moment)
     return moment, f"{day.day} {day:%B %Y}"
 
 

@@ -130,8 +130,7 @@ def test_projects_do_not_see_each_other(app: App) -> None:
 
 SETTLED = (
     "We decided to use PostgreSQL 16 for the ledger, because two of the reports need its window functions.",
-    "The root cause of the flaky test was the clock of the runner, which went back by an hour in October; pinning it "
-    "to UTC fixed it.",
+    "We decided to pin the clock of the runners to UTC, because they went back by an hour in October.",
 )
 TRIFLES = (
     "The canteen is on floor 3 only.",
@@ -237,10 +236,7 @@ def test_lesson_is_stored_once_and_undoable(app: App) -> None:
     assert len(call(app, "search_by_tag", tags=["auto"])) == 2
     episodes = call(app, "recall_events", event_type="episode")
     assert [one.session_id for one in episodes] == ["s2", "s1"]
-    assert episodes[0].content == (
-        "Decided: We decided to export the orders nightly. "
-        "Ended: The crash was caused by the importer's cache; clearing it fixed it."
-    )
+    assert episodes[0].content == "Ended: The crash was caused by the importer's cache; clearing it fixed it."
     call(app, "undo")
     assert call(app, "search_by_tag", tags=["auto"]) == []
 
@@ -287,7 +283,8 @@ def test_agent_text_never_replaces_person(app: App, time: Time) -> None:
     call_as_person(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY
     planted = "The API rate limit is 900 requests each minute for every customer."
-    assert learn(app, "s1", planted, "assistant") == [planted]
+    assert learn(app, "s1", planted, "assistant") == [], "an agent's words are no statement"
+    call(app, "remember", content=planted)
     call(app, "consolidate", strategy="balanced", days_back=30)
     text = call(app, "briefing").text
     assert "100 requests" in text.partition("Important:")[2].partition("New:")[0]

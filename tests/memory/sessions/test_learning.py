@@ -17,7 +17,8 @@ from athena.memory.store import Store
 from conftest import Engine
 
 RULES_FILE = Path(__file__).parents[2] / "data/learning_rules.tsv"
-LUNCH = "We decided to have lunch at the Italian place."
+BRANCHES = "We decided to name the branches after the tickets."
+EXPORT = "Tomorrow we do the invoice export."
 QUEUE = "We decided to use Redis for the queue of orders."
 
 
@@ -40,7 +41,7 @@ def call_as_person(app: App, operation: str, **arguments: Any) -> Any:
 
 @pytest.mark.usefixtures("isolated")
 def test_learned_tells_kind_session_and_speaker() -> None:
-    learn(LUNCH, session="abc-1")
+    learn(BRANCHES, session="abc-1")
     learn(QUEUE, session="xyz-2")
     api.store("Deploys run on Fridays")
     newest, oldest = api.call("list_learned")
@@ -48,8 +49,8 @@ def test_learned_tells_kind_session_and_speaker() -> None:
         QUEUE, "decision", "user", "xyz-2",
     )  # fmt: skip
     assert oldest["session_id"] == "abc-1"
-    assert list_learned(session_id="abc") == [LUNCH]
-    assert list_learned(limit=1, offset=1) == [LUNCH]
+    assert list_learned(session_id="abc") == [BRANCHES]
+    assert list_learned(limit=1, offset=1) == [BRANCHES]
 
 
 def test_kept_memory_counts_as_persons(isolated: App) -> None:
@@ -86,15 +87,13 @@ def test_dropped_statement_is_not_learned_again() -> None:
 
 @pytest.mark.usefixtures("isolated")
 def test_dropped_statement_leaves_its_episode() -> None:
-    learn(QUEUE, "We decided to keep the retries in the client.")
-    api.call("drop_learned", memory_ids=[find_hash(QUEUE)])
+    learn(QUEUE, EXPORT)
     [episode] = api.call("recall_events", event_type="episode")
-    assert episode["content"] == "Decided: We decided to keep the retries in the client."
-    api.call("drop_learned", memory_ids=[api.call("list_learned")[0]["hash"]])
+    assert episode["content"] == f"Next: {EXPORT}"
+    api.call("drop_learned", memory_ids=[find_hash(EXPORT)])
     assert api.call("recall_events", event_type="episode")[0]["content"] == "nothing was done"
     api.call("undo")
-    api.call("undo")
-    assert QUEUE in api.call("recall_events", event_type="episode")[0]["content"]
+    assert EXPORT in api.call("recall_events", event_type="episode")[0]["content"]
     assert len(list_learned()) == 2
 
 
@@ -131,11 +130,11 @@ def test_corrected_statement_stays_corrected(isolated: App) -> None:
 
 @pytest.mark.usefixtures("isolated")
 def test_never_refuses_what_is_alike() -> None:
-    learn(LUNCH, QUEUE)
-    rule = api.call("refuse_learned", memory_id=find_hash(LUNCH))
-    assert (rule["kind"], rule["example"], rule["everywhere"]) == ("decision", LUNCH, False)
+    learn(BRANCHES, QUEUE)
+    rule = api.call("refuse_learned", memory_id=find_hash(BRANCHES))
+    assert (rule["kind"], rule["example"], rule["everywhere"]) == ("decision", BRANCHES, False)
     assert list_learned() == [QUEUE]
-    alike = "We agreed to eat lunch at the pizza place."
+    alike = "We agreed to call the branches like the tickets."
     lesson = learn(alike, "We decided to keep the retries in the client.", session="s2")
     assert lesson["refused"] == 1
     assert [item["content"] for item in lesson["learned"]] == ["We decided to keep the retries in the client."]
@@ -150,20 +149,20 @@ def test_never_refuses_what_is_alike() -> None:
 
 @pytest.mark.usefixtures("isolated")
 def test_never_everywhere_holds_in_other_projects() -> None:
-    learn(LUNCH)
-    rule = api.call("refuse_learned", memory_id=find_hash(LUNCH), everywhere=True)
+    learn(BRANCHES)
+    rule = api.call("refuse_learned", memory_id=find_hash(BRANCHES), everywhere=True)
     assert rule["everywhere"]
-    assert learn(LUNCH, project="other")["refused"] == 1
+    assert learn(BRANCHES, project="other")["refused"] == 1
     assert [one["number"] for one in api.call("list_learning_rules", project="other")] == [rule["number"]]
     api.call("undo")
-    assert list_learned() == [LUNCH]
-    assert len(learn(LUNCH, project="other")["learned"]) == 1
+    assert list_learned() == [BRANCHES]
+    assert len(learn(BRANCHES, project="other")["learned"]) == 1
 
 
 @pytest.mark.usefixtures("isolated")
 def test_topic_refuses_its_words_of_same_kind() -> None:
-    learn(LUNCH)
-    rule = api.call("refuse_learned", memory_id=find_hash(LUNCH), topic="standup meeting")
+    learn(BRANCHES)
+    rule = api.call("refuse_learned", memory_id=find_hash(BRANCHES), topic="standup meeting")
     assert rule["topic"] == "standup meeting"
     assert learn("We agreed to hold the standup meetings in the Berlin office.", session="s2")["refused"] == 1
     assert learn("We agreed to hold the interviews in the Berlin office.", session="s2")["refused"] == 0
@@ -172,18 +171,20 @@ def test_topic_refuses_its_words_of_same_kind() -> None:
 
 
 def test_rule_holds_without_model(isolated: App) -> None:
-    learn(LUNCH)
-    api.call("refuse_learned", memory_id=find_hash(LUNCH))
+    learn(BRANCHES)
+    api.call("refuse_learned", memory_id=find_hash(BRANCHES))
     store = isolated.store._replace(encoder=isolated.store.encoder.without_model())
-    alike, other = (Candidate(text, "decision", "user") for text in ("We agreed on lunch at the Italian place.", QUEUE))
+    alike, other = (
+        Candidate(text, "decision", "user") for text in ("We agreed to name branches after tickets.", QUEUE)
+    )
     scope = isolated.create_context("test", "hook").scope
     assert run_sync(remove_refused(store, scope, [alike, other])) == [other]
 
 
 @pytest.mark.parametrize("surface", ["mcp", "program", "hook"])
 def test_only_people_review(isolated: App, surface: str) -> None:
-    learn(LUNCH)
-    memory_id = find_hash(LUNCH)
+    learn(BRANCHES)
+    memory_id = find_hash(BRANCHES)
     rule = api.call("refuse_learned", memory_id=memory_id)
     context = isolated.create_context("test", surface)
     calls: dict[str, dict[str, Any]] = {
@@ -204,15 +205,15 @@ def test_only_people_review(isolated: App, surface: str) -> None:
 
 
 def test_model_reaches_no_rule_by_other_means(isolated: App) -> None:
-    learn(LUNCH)
-    rule = api.call("refuse_learned", memory_id=find_hash(LUNCH))
+    learn(BRANCHES)
+    rule = api.call("refuse_learned", memory_id=find_hash(BRANCHES))
     context = isolated.create_context("test", "mcp")
     for name, arguments in {
         "get_memory": {"memory_id": rule["number"]},
         "forget": {"memory_id": rule["number"]},
         "forget_batch": {"memory_ids": [rule["number"]]},
         "restore_memory": {"memory_id": rule["number"], "kind": "rule"},
-        "recall": {"query": LUNCH, "kinds": ["rule"]},
+        "recall": {"query": BRANCHES, "kinds": ["rule"]},
         "update_memory": {"memory_id": rule["number"], "content": "x"},
     }.items():
         try:
@@ -220,29 +221,29 @@ def test_model_reaches_no_rule_by_other_means(isolated: App) -> None:
         except AthenaError:
             continue
         assert result in (False, 0), name
-    assert [hit["content"] for hit in api.call("recall", query=LUNCH)] == []
+    assert [hit["content"] for hit in api.call("recall", query=BRANCHES)] == []
     assert len(api.call("list_learning_rules")) == 1
 
 
 def test_named_purge_takes_rule_along(engine: Engine, tmp_path: Path) -> None:
-    learn("We decided to have lunch at the Quokkaria place.")
+    learn("We decided to name the branches after the Quokka tickets.")
     [item] = api.call("list_learned")
     api.call("refuse_learned", memory_id=item["hash"])
     api.call("purge", expect=1)  # all that is forgotten: the rule is not
     assert len(api.call("list_learning_rules")) == 1
-    learn("We decided to use the Zebrano theme for the shop.", session="s2")
+    learn("We decided to use Zebrano 3 for the queue of mails.", session="s2")
     [item] = api.call("list_learned")
     api.call("refuse_learned", memory_id=item["hash"])
     assert api.call("purge", memory_ids=[item["id"]], dry_run=True) == 2
     api.call("purge", memory_ids=[item["id"]], expect=2)
     assert [rule["example"] for rule in api.call("list_learning_rules")] == [
-        "We decided to have lunch at the Quokkaria place."
+        "We decided to name the branches after the Quokka tickets."
     ]
     assert b"Zebrano" not in engine.read_all_bytes(tmp_path / "home")
 
 
 def test_purge_takes_dropped_statement_along(engine: Engine, tmp_path: Path) -> None:
-    learn("We decided to use the Zebrano theme for the shop.")
+    learn("We decided to use Zebrano 3 for the queue of mails.")
     [item] = api.call("list_learned")
     api.call("drop_learned", memory_ids=[item["hash"]])
     api.call("purge", expect=1)
@@ -279,7 +280,7 @@ def test_notice_counts_once(isolated: App) -> None:
         return run_sync(learning.take_notice(store, scope))
 
     assert take() == 0
-    learn(LUNCH, QUEUE)
+    learn(BRANCHES, QUEUE)
     api.store("Deploys run on Fridays")
     assert [take(), take()] == [2, 0]
     learn("We decided to keep the retries in the client.", session="s2")

@@ -364,4 +364,4 @@ def test_evidence_is_told() -> None:
 def test_pasted_text_is_read_in_part() -> None:
     rule = "We use Leaflet for the map."
     assert list_texts(f"{'lorem ipsum ' * 2_000}\n{rule}") == []
-    assert list_texts(*["what does this mean? " * 400] * 38, rule)[-1:] == [rule]
+    assert list_texts(*["what does this mean? " * 400] * 40, rule)[-1:] == [rule]

@@ -144,7 +144,8 @@ def test_operations_are_tools_with_hints(served: RunningServer) -> None:
 
     found = {tool.name: tool for tool in asyncio.run(work())}
     wanted = [one for one in CATALOG if CallerKind.MODEL in one.callers]
-    closed = {"learn", "list_projects", "rename_project", "approve_run"}
+    closed = {"learn", "list_projects", "rename_project", "approve_run", "list_learned", "keep_learned", "edit_learned"}
+    closed |= {"drop_learned", "refuse_learned", "list_learning_rules", "remove_learning_rule"}
     assert {one.name for one in CATALOG} - found.keys() == closed
     assert list(found) == [one.name for one in wanted]
     for one in wanted:

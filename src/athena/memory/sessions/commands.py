@@ -72,6 +72,7 @@ class Retraction(NamedTuple):
     topic: frozenset[str]  # its words; none: what was said last
     is_lasting: bool = False  # of earlier sessions too
     is_whole: bool = False  # the whole turn before, not only its last statement
+    position: int = 0  # in its turn
 
 
 def find_retractions(text: str, quotes: Sequence[tuple[int, int]]) -> tuple[list[Retraction], int]:
@@ -91,7 +92,7 @@ def find_retractions(text: str, quotes: Sequence[tuple[int, int]]) -> tuple[list
             names = match.groupdict()
             topic = find_specific_words(names.get("topic") or names.get("name") or "")
             if topic:
-                retractions.append(Retraction(frozenset(topic), is_lasting=pattern is FORGET_TOPIC_PATTERN))
+                retractions.append(Retraction(frozenset(topic), pattern is FORGET_TOPIC_PATTERN, False, match.start()))
                 continue
             valid_from = max(valid_from, match.start())
             if says_nothing(text[: match.start()]):
@@ -108,6 +109,6 @@ def says_nothing(text: str) -> bool:
     return len(WORD_PATTERN.findall(text)) < MIN_WORDS
 
 
-def is_about(text: str, topic: frozenset[str]) -> bool:
-    """Return whether a text has half of the words of a topic."""
-    return bool(topic) and 2 * len(topic & find_specific_words(text)) >= len(topic)
+def is_about(text: str, topic: frozenset[str], min_share: float = 0.5) -> bool:
+    """Return whether a text has such a share of the words of a topic."""
+    return bool(topic) and len(topic & find_specific_words(text)) >= min_share * len(topic)

@@ -16,6 +16,7 @@ from athena.memory.lookup import Ref, locate
 from athena.memory.prepare import prepare_memory
 from athena.memory.rows import QUOTED_BEFORE_RELATION, MemoryRow
 from athena.memory.sessions import learning_rows
+from athena.memory.sessions.commands import is_about
 from athena.memory.sessions.events import clean_session_id
 from athena.memory.sessions.learning_rows import AUTO_TAG, EXAMPLE_KEY, RULE_KIND
 from athena.memory.sessions.learning_rules import LearningRule, Mode, list_rules, save_rule
@@ -30,9 +31,10 @@ from athena.storage.filters import tag_key
 CONFIRMED_IMPORTANCE = 0.7  # of a memory that a person confirmed; a memory that a person stores has 0.5
 CONFIRMED_KEY = "confirmed"
 SOURCE_PREFIX = "session "  # of the source that learning writes
-EMPTY_PART_PATTERN = re.compile(r"\b(Decided|Ended):(?=\s*(?:(?:Work|Ended|Decided):|$))")
+EMPTY_PART_PATTERN = re.compile(r"\b(Next|Decided|Ended):(?=\s*(?:(?:Work|Ended|Decided):|$))")
 MAX_LISTED = 10_000
 MAX_TOPIC_CHARS = 100
+MIN_TOPIC_SHARE = 0.75  # of the words of a topic that a memory of an earlier session must have
 NOTICE_MAX_AGE_S = 7 * 86_400.0  # older memories come from an import of past sessions, or were never announced
 
 
@@ -153,6 +155,32 @@ async def _refuse_memories(
         return [_to_item(memories[memory_id]) for memory_id in ids if memory_id in memories]
 
     return await store.database.write(write_refused)
+
+
+async def forget_topics(store: Store, topics: Sequence[frozenset[str]], call: Call) -> int:
+    """Forget what learning stored of a person's words about topics, each given by its words; return how many."""
+    now = store.clock()
+
+    async def write_forgotten(tx: Transaction) -> int:
+        async def hide_rows(call_id: int) -> int:
+            learned = await learning_rows.list_learned_memories(tx, call.scope, MAX_LISTED, 0)
+            ids = [
+                memory.id
+                for memory in learned
+                if memory.author == "person"
+                and memory.created <= now
+                and any(is_about(memory.content, topic, MIN_TOPIC_SHARE) for topic in topics)
+            ]
+            scope_ids = await scopes.fetch_own_ids(tx, call.scope.with_kind("memory"))
+            for row in [row for memory_id in ids for row in await rows.find_rows_by_id(tx, scope_ids, memory_id)]:
+                await history_rows.insert_row_change(tx, row, call_id, now, "forgotten")
+                await write.hide_memory(store, tx, row, now)
+                await _clean_episodes(store, tx, call.scope, row, call_id)
+            return len(ids)
+
+        return int(await calls.run_once(tx, call, hide_rows))
+
+    return await store.database.write(write_forgotten)
 
 
 async def _clean_episodes(store: Store, tx: Transaction, scope: Scope, row: MemoryRow, call_id: int) -> None:

@@ -19,6 +19,7 @@ from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
 from athena.memory.sessions import events, extract, rows, statements, supersede
+from athena.memory.sessions.learning import forget_topics
 from athena.memory.sessions.learning_rows import AUTO_TAG
 from athena.memory.sessions.learning_rules import remove_refused
 from athena.memory.sessions.select import (
@@ -93,7 +94,9 @@ async def learn_from_session(
     """Store what was decided in a session, then its episode; without `keep`, only the episode."""
     summary = extract.strip_summary_tags(summary or "").strip() or None
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
-    proposed = await run_in_thread(_find_candidates, store, texts) if keep else []
+    proposed, forgotten = await run_in_thread(_find_candidates, store, texts) if keep else ([], [])
+    if forgotten and not dry_run:
+        await forget_topics(store, forgotten, _derive_call(call, "forgotten"))
     requested = [candidate for candidate in proposed if candidate.is_request]
     candidates = requested + await remove_refused(
         store, call.scope, [candidate for candidate in proposed if not candidate.is_request]
@@ -109,10 +112,11 @@ async def learn_from_session(
             continue
         if candidate.is_weak and not (relation.replaced or candidate.replaced):
             continue
-        if relation.replaced:
-            candidate = supersede.add_replaced(candidate, relation.replaced[0].content)
+        hidden = [hit for hit in relation.replaced if AUTO_TAG in hit.tags]  # what a person stored is theirs to change
+        if hidden:
+            candidate = supersede.add_replaced(candidate, hidden[0].content)
         fresh.append(candidate)
-        replaced.append([hit.id for hit in relation.replaced])
+        replaced.append([hit.id for hit in hidden])
     known, refused = len(restored), len(proposed) - len(candidates)
     drafts = [_create_candidate_draft(candidate, session) for candidate in fresh]
     if dry_run:
@@ -133,8 +137,8 @@ def _to_learned(memory_id: int, short_hash: str, draft: Draft, outcome: str) -> 
     return Learned(memory_id, short_hash, draft.content, draft.memory_type, outcome, *evidence)
 
 
-def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candidate]:
-    """Return what users stated, and causes and fixes that agents found."""
+def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[Candidate], list[frozenset[str]]]:
+    """Return what users stated, causes and fixes that agents found, and the topics that users asked to forget."""
     model = _get_model(store)
     found = statements.find_statements(messages, model)
     by_users = [
@@ -144,7 +148,7 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candid
             one.role,
             one.turn,
             one.confidence,
-            one.kind == "correction",
+            one.is_change,
             one.is_request,
             one.is_weak,
             one.context,
@@ -152,9 +156,8 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> list[Candid
         for one in found.statements
     ]
     by_users = supersede.settle_changes(_select_best(by_users), model)
-    by_agents = [message for message in messages if message.role != "user"]
-    fixes = [candidate for candidate in extract.find_candidates(by_agents) if candidate.kind == "fix"]
-    return by_users + fixes
+    fixes = extract.find_fixes([message.text for message in messages if message.role != "user"])
+    return by_users + [Candidate(text, "fix", "assistant") for text in fixes], found.forgotten
 
 
 def _select_best(candidates: list[Candidate]) -> list[Candidate]:
@@ -162,7 +165,9 @@ def _select_best(candidates: list[Candidate]) -> list[Candidate]:
     if len(candidates) <= MAX_STATEMENTS:
         return candidates
     ranked = sorted(
-        range(len(candidates)), key=lambda i: (candidates[i].is_request, candidates[i].confidence or 0.0, i), reverse=True
+        range(len(candidates)),
+        key=lambda i: (candidates[i].is_request, candidates[i].confidence or 0.0, i),
+        reverse=True,
     )
     return [candidates[i] for i in sorted(ranked[:MAX_STATEMENTS])]
 
@@ -206,7 +211,7 @@ async def _record_episode(
     elif told or work:
         parts.append(" ".join(filter(None, ("Ended:", work, told))))
     parts = [part for part in parts if part]
-    is_idle = not (parts or candidates)
+    is_idle = not parts
     if is_idle and not messages:
         return None
     item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts) or IDLE_TEXT, "session_id": session}
@@ -222,7 +227,7 @@ def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> st
     Left out is what they repeat of prompts or tell of private life, and failures that were not the end.
     """
     prompts = [message.text for message in messages if message.role == "user"]
-    rest = [extract.remove_echoes(prompt, statements) for prompt in prompts]  # statements may be repeated
+    rest = list(extract.remove_all_echoes(prompts, statements))  # statements may be repeated
     answers = [answer[:MAX_ANSWER_CHARS] for answer in _list_uncorrected(messages[-MAX_ENDING_MESSAGES:])]
     earlier, last = answers[:-LAST_ANSWERS], answers[-LAST_ANSWERS:]
     sentences = extract.find_results(extract.clean_answer("\n".join(earlier), rest))
@@ -323,11 +328,9 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
 
 def _find_replaced(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> list[Hit]:
     chances = supersede.compare_statements(candidate, [hit.content for hit in hits], _get_model(store))
-    return [
-        hit
-        for hit, chance in zip(hits, chances, strict=True)
-        if chance >= supersede.MIN_REPLACEMENT and AUTO_TAG in hit.tags
-    ][:MAX_REPLACED]
+    return [hit for hit, chance in zip(hits, chances, strict=True) if chance >= supersede.MIN_REPLACEMENT][
+        :MAX_REPLACED
+    ]
 
 
 def _is_similar(text: str, other: str) -> bool:

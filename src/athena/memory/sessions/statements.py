@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from athena.core import redaction
 from athena.core.private import remove_private_clauses
 from athena.memory.sessions import orders
-from athena.memory.sessions.classifier import KINDS, Prediction, classify_fragments
+from athena.memory.sessions.classifier import KINDS, MAX_ANSWER_CHARS, Prediction, classify_fragments
 from athena.memory.sessions.commands import (
     MIN_WORDS,
     NOT_REMEMBER_PATTERN,
@@ -25,6 +25,7 @@ from athena.memory.sessions.commands import (
     says_nothing,
 )
 from athena.memory.sessions.fragments import Fragment, split_fragments
+from athena.memory.sessions.proposals import ACCEPT_PATTERN, SENTENCE_PATTERN, find_accepted_proposal
 from athena.memory.sessions.select import extract_words
 from athena.memory.sessions.values import Utterance
 
@@ -37,7 +38,7 @@ MIN_BEGIN = 0.9
 MIN_VAGUE_KEEP = 0.8  # for a statement that begins with a pronoun
 MAX_WORDS, MAX_STATEMENT_CHARS = 60, 400
 MAX_TURN_CHARS = 8_000  # what is longer was pasted
-MAX_CHARS_PER_ROLE = 300_000  # counted from the end of the conversation
+MAX_READ_CHARS = 30_000  # of a conversation that the model reads, with the ends of answers: a second of CPU
 MAX_QUESTION_CHARS = 160
 UNKEPT_KINDS = ("question", "hypothesis", "quote", "smalltalk", "private", "secret", "control")
 MEMORY_TYPES = {"rule": "convention", "correction": "fact", "order": "decision", "report": "fact"}
@@ -53,6 +54,10 @@ FILLER_PATTERN = re.compile(
     rf"(?:(?:{_FILLERS})(?:\s*[,.:!;–—-]+\s*|\s+)|(?:{_MARKED_FILLERS})\s*[,.:!;–—-]+\s+|so\s+(?=(?:we|i|the|from)\b))",
     re.IGNORECASE | re.VERBOSE,
 )
+CHANGE_OF_MIND_PATTERN = re.compile(
+    r"\bchanged? (?:my|our|his|her) mind|\bon second thought|\bcorrection\b|\bscratch that|\bi was wrong", re.IGNORECASE
+)
+TAKEN_BACK_PATTERN = re.compile(r"(?:scratch|strike|forget|disregard) (?:that|this|it|about)\b", re.IGNORECASE)
 STANDING_PATTERN = re.compile(
     r"\b(?:from (?:now|here) on|as of (?:now|today)|henceforth|going forward)\b", re.IGNORECASE
 )
@@ -62,7 +67,7 @@ ASKED_PATTERN = re.compile(
     r"shall|will|has|"
     r"have|the|our|my|this|that|much|many|long|about|come)|(?:should|shall|does|did|is|are|was) (?:we|i|it|there|"
     r"that|this|you))\b|"
-    r"(?:what|where|who|how)'?s\b",
+    r"(?:what|where|who|how)'?s\b|(?:warum|wieso|wann|pourquoi|por qué|cuándo)\b",
     re.IGNORECASE,
 )
 TAG_QUESTION_PATTERN = re.compile(r"[,\s]+(?:ok(?:ay)?|alright|please|pls)\?+$", re.IGNORECASE)
@@ -94,36 +99,16 @@ CHANGED_VALUE_PATTERN = re.compile(
     r"not|no longer|new|goes (?:up|down)|bump(?:ed)?|raise[ds]?|lower(?:ed)?|switch(?:ed)?)\b",
     re.IGNORECASE,
 )
-SAID_PATTERN = re.compile(r"what (?:i|we|you) (?:said|told|wrote)\b", re.IGNORECASE)
-BARE_PRONOUN_PATTERN = re.compile(r"(?:it|that|this|please|ok|for me|always)?\W*(?:,|\.|!|$)", re.IGNORECASE)
-ACCEPT_PATTERN = re.compile(
-    r"(?:(?:yes|yeah|yep|ok(?:ay)?|sure|agreed|right|perfect|great|good|fine|please|exactly|deal|sounds good|lgtm|"
-    r"go (?:with|for) (?:it|that|this|the (?:first|second|third|last) one)|let'?s (?:do|go with) (?:it|that|this)|"
-    r"do (?:it|that|this|so)|make it so|that works|works for me|i like (?:it|that)|go ahead|"
-    r"(?:we )?(?:take|use|keep) (?:it|that|this))[\s,.!;]*)+",
+VALUE_PATTERN = re.compile(r"(?<![\w.])[\d#$€£~]")
+# a step of the work, for now
+ERRAND_PATTERN = re.compile(
+    r"(?:(?:bitte|please|pls|now|then|first|just|can you|could you)[, ]+)*(?:look at|show me|tell me|explain|try|rerun|"
+    r"run it|see (?:if|whether)|go on|schau|zeig|sag|erklär|guck|regarde|montre|explique|revisa|mira)\b"
+    r"(?!.*\b(?:always|never|every|each|only|must|from now on|whenever|immer|nie|jede[nrs]?|tomorrow|later|next)\b)",
     re.IGNORECASE,
 )
-PROPOSAL_PATTERN = re.compile(
-    r"\b(?:i (?:could|can|would|suggest|propose|recommend)|we (?:could|can|should)|shall (?:i|we)|should (?:i|we)|"
-    r"want me to|how about|option|instead)\b", re.IGNORECASE,
-)  # fmt: skip
-PROPOSAL_START_PATTERN = re.compile(
-    r"^(?:(?:or )?(?:shall|should) (?:i|we)|want me to|i (?:could|can|would|suggest|propose|recommend)|"
-    r"we (?:could|can|should)|how about)\s+(?:that |to |we )?", re.IGNORECASE,
-)  # fmt: skip
-# a step of the work, nothing that holds later
-ROUTINE_PATTERN = re.compile(
-    r"(?:now |also |then )?(?:(?:re)?run|commit|push|continue|proceed|go on|show|open|check|look|start|test|try|"
-    r"explain|do|"
-    r"(?:fix|build|implement|add|write|make|apply|use|take|change|finish) (?:it|that|this|them|one|"
-    r"both))\b", re.IGNORECASE,
-)  # fmt: skip
-EXPLICIT_ACCEPT_PATTERN = re.compile(
-    r"(?:(?:yes|yeah|yep|ok(?:ay)?|sure|perfect|great|good)[\s,.!]+)*(?:do (?:it|that|this|so)|go (?:with|for) (?:it|"
-    r"that|this)|go ahead|"
-    r"let'?s do (?:it|that|this)|agreed|sounds good|that works|works for me|deal|make it so)\b", re.IGNORECASE,
-)  # fmt: skip
-SENTENCE_PATTERN = re.compile(r"[^.!?\n]+[.!?]*")
+SAID_PATTERN = re.compile(r"what (?:i|we|you) (?:said|told|wrote)\b", re.IGNORECASE)
+BARE_PRONOUN_PATTERN = re.compile(r"(?:it|that|this|please|ok|for me|always)?\W*(?:,|\.|!|$)", re.IGNORECASE)
 DEPENDENT_PATTERN = re.compile(
     r"(?:because|cos|cuz|since|which|so that|not|as|when|if|until|unless|except|otherwise|instead|that|who|where|"
     r"while|or"
@@ -166,6 +151,7 @@ class Statement(NamedTuple):
     is_weak: bool = False  # worth keeping only if it changes what is known
     context: str = ""  # the sentence before it and its own
     position: int = 0  # in its turn
+    is_change: bool = False  # "changed my mind"
 
     @property
     def memory_type(self) -> str:
@@ -181,18 +167,11 @@ def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
     """Return what to keep of a conversation, in order."""
     statements: list[Statement] = []
     forgotten: list[frozenset[str]] = []
-    answer, turn = "", 0
-    skipped_chars = max(0, sum(len(text) for role, text in messages if role == "user") - MAX_CHARS_PER_ROLE)
-    for role, text in messages:
-        if role != "user":
-            answer = text or answer
-            continue
-        turn += 1
-        skipped_chars -= len(text)
-        if skipped_chars > 0:
-            continue
-        new, retractions = _read_turn(text[:MAX_TURN_CHARS], answer, turn, model)
-        for topic, is_lasting, is_whole in retractions:
+    turns = _list_turns(messages)
+    read = _choose_turns(turns)
+    for turn, (text, answer) in enumerate(turns, 1):
+        new, retractions = _read_turn(text, answer, turn, model if turn in read else None)
+        for topic, is_lasting, is_whole, _ in retractions:
             if topic:
                 forgotten += [topic] if is_lasting else []
                 statements = [one for one in statements if not is_about(one.text, topic)]
@@ -204,14 +183,49 @@ def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
     return Findings(statements, forgotten)
 
 
-def _read_turn(text: str, answer: str, turn: int, model: "MiniLM") -> tuple[list[Statement], list[Retraction]]:
-    """Return the statements of a turn, and its requests to forget something."""
+def _list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
+    """Return the user's turns, each with the answer before it."""
+    turns: list[tuple[str, str]] = []
+    answer = ""
+    for role, text in messages:
+        if role == "user":
+            turns.append((text[:MAX_TURN_CHARS], answer))
+        else:
+            answer = text or answer
+    return turns
+
+
+def _choose_turns(turns: Sequence[tuple[str, str]]) -> set[int]:
+    """Return the numbers of the turns that the model reads: of too many the short ones, which a person typed."""
+    telling = [i for i, turn in enumerate(turns, 1) if not _is_empty(*turn)]
+    chosen: set[int] = set()
+    chars_left = MAX_READ_CHARS
+    for i in sorted(telling, key=lambda i: (len(turns[i - 1][0]), -i)):
+        text, answer = turns[i - 1]
+        chars_left -= len(text) + min(len(answer), MAX_ANSWER_CHARS)
+        if chars_left < 0:
+            break
+        chosen.add(i)
+    return chosen
+
+
+def _is_empty(text: str, answer: str) -> bool:
+    """Return whether a turn is one question, or too short for a statement."""
+    text = text.strip()
+    if text.endswith("?") and ASKED_PATTERN.match(text) and len(SENTENCE_PATTERN.findall(text)) == 1:
+        return True
+    has_number = any(map(str.isdigit, text))
+    return len(text.split()) < MIN_WORDS - has_number and not answer.rstrip().endswith("?")
+
+
+def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tuple[list[Statement], list[Retraction]]:
+    """Return the statements of a turn, and its requests to forget something; without a model only requests."""
     if is_unrecorded(text):
         return [], find_retractions(text, ())[0]
     fragments = split_fragments(text)
-    predictions = classify_fragments(model, text, fragments, answer)
+    predictions = classify_fragments(model, text, fragments, answer) if model else []
     quotes = [match.span() for match in QUOTED_PATTERN.finditer(text) if len(match[0].split()) >= MIN_QUOTE_WORDS]
-    spans = _group_fragments(text, fragments, predictions, quotes)
+    spans = _group_fragments(text, fragments, predictions, quotes) if predictions else []
     retractions, valid_from = find_retractions(text, quotes)
     statements = [
         statement
@@ -221,9 +235,12 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM") -> tuple[list
     ]
     statements += _read_requests(text, fragments, turn)
     used = {fragments[i].sentence for span in spans for i in span}
-    statements += _find_weak(text, fragments, predictions, used, turn)
-    topics = [retraction.topic for retraction in retractions if retraction.topic]
-    statements = [one for one in statements if not any(is_about(one.text, topic) for topic in topics)]
+    statements += _find_weak(text, fragments, predictions, used, turn) if predictions else ()
+    statements = [
+        one
+        for one in statements
+        if not any(one.position <= other.position and is_about(one.text, other.topic) for other in retractions)
+    ]
     if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
     return _drop_repeated(statements), retractions
@@ -237,7 +254,7 @@ def _find_weak(
         members = [i for i, fragment in enumerate(fragments) if fragment.sentence == sentence]
         best = max(predictions[i].keep for i in members)
         content = clean_statement(text[fragments[members[0]].start : fragments[members[-1]].end])
-        has_change = CHANGED_VALUE_PATTERN.search(content) and any(map(str.isdigit, content))
+        has_change = CHANGED_VALUE_PATTERN.search(content) and VALUE_PATTERN.search(content)
         if best < MIN_WEAK_KEEP or any(fragments[i].is_block or fragments[i].before == "quoted" for i in members):
             continue
         is_standing = STANDING_PATTERN.search(content) is not None
@@ -314,13 +331,18 @@ def _create_statement(
         content = clean_statement(text[start:end])
         if content and PRONOUN_PATTERN.match(content):
             content = _resolve_pronoun(content, text[:start])
-        if content and (ACCEPT_PATTERN.fullmatch(content) or _is_vague(content, best.keep)):
+        if content and (
+            ACCEPT_PATTERN.fullmatch(content) or TAKEN_BACK_PATTERN.match(content) or _is_vague(content, best.keep)
+        ):
             return None
         if content and part[0] == 0 and len(WORD_PATTERN.findall(content)) < 6:
             content = _add_question(content, answer)
-        if content and is_storable(content):
+        if content := _make_storable(content):
             context = _get_context(text, fragments, part[0], part[-1])
-            return Statement(content, kind, "user", turn, round(best.keep, 2), context=context, position=start)
+            first = next(other.start for other in fragments if other.sentence == fragments[part[0]].sentence)
+            is_change = kind == "correction" or CHANGE_OF_MIND_PATTERN.search(text, first, end) is not None
+            confidence = round(best.keep, 2)
+            return Statement(content, kind, "user", turn, confidence, False, False, context, start, is_change)
     return None
 
 
@@ -333,7 +355,7 @@ def _get_context(text: str, fragments: Sequence[Fragment], first: int, last: int
 
 def _is_vague(content: str, keep: float) -> bool:
     """Return whether a text is no statement of its own, or somebody else's."""
-    if any(pattern.match(content) for pattern in (HYPOTHESIS_PATTERN, OPINION_PATTERN, ASKED_PATTERN)):
+    if any(pattern.match(content) for pattern in (HYPOTHESIS_PATTERN, OPINION_PATTERN, ASKED_PATTERN, ERRAND_PATTERN)):
         return True
     starts_vaguely = PRONOUN_PATTERN.match(content) or VAGUE_START_PATTERN.match(content)
     return starts_vaguely is not None and keep < MIN_VAGUE_KEEP
@@ -354,6 +376,14 @@ def clean_statement(text: str) -> str:
         line = line[match.end() :]
     line = TRAILING_PATTERN.sub("", TAG_QUESTION_PATTERN.sub("", line))
     return line[:1].upper() + line[1:]
+
+
+def _make_storable(text: str) -> str:
+    """Return a statement, without its private clauses if it has any; empty if nothing is left to store."""
+    if not text or is_storable(text):
+        return text
+    rest = clean_statement(remove_private_clauses(text)) if len(text) <= MAX_STATEMENT_CHARS else ""
+    return rest if rest != text and is_storable(rest) else ""
 
 
 def is_storable(text: str) -> bool:
@@ -418,23 +448,13 @@ def _read_requests(text: str, fragments: Sequence[Fragment], turn: int) -> Itera
         if BARE_PRONOUN_PATTERN.match(content) or not content:  # "remember that." is about the sentence before
             before = [other for other in fragments if other.sentence == fragment.sentence - 1]
             content = clean_statement(text[before[0].start : before[-1].end]) if before else ""
-        if is_storable(content):
+        if content := _make_storable(content):
             yield Statement(content, "fact", "user", turn, 1.0, is_request=True, position=fragment.start)
 
 
 def _accept_proposal(text: str, answer: str, turn: int, *, is_all: bool) -> Statement | None:
-    """Return the agent's proposal that a turn accepts with "yes, do that"; `is_all`: and says nothing else."""
-    first = next(iter(SENTENCE_PATTERN.findall(text)), "").strip()
-    if is_all:
-        if not first or not ACCEPT_PATTERN.fullmatch(first) or text.rstrip().endswith("?"):
-            return None
-    elif not EXPLICIT_ACCEPT_PATTERN.match(first):
-        return None
-    proposals = [one.strip() for one in SENTENCE_PATTERN.findall(answer) if PROPOSAL_PATTERN.search(one)]
-    proposals = [one for one in (PROPOSAL_START_PATTERN.sub("", one.rstrip("?!. ")) for one in proposals) if one]
-    proposals = [one for one in proposals if not ROUTINE_PATTERN.match(one)]
-    proposal = proposals[-1] if proposals else ""
-    if not is_storable(proposal) or orders.has_command(proposal) or orders.has_request(proposal):
+    proposal = find_accepted_proposal(text, answer, is_all=is_all)
+    if not is_storable(proposal):
         return None
     return Statement(f"Agreed: {proposal[:1].lower()}{proposal[1:]}.", "decision", "assistant", turn, 0.6)
 

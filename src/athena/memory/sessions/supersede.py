@@ -137,7 +137,7 @@ def compute_features(
 
 
 def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") -> list[float]:
-    """Return for each older statement the probability that the new one, alone or in its context, replaces it."""
+    """Return for each statement of earlier sessions the probability that the new one, or its context, replaces it."""
     forms = [new.text, new.context] if new.context and is_elliptic(new.text) else [new.text]
     vectors: Any = model.embed([*forms, *older])
     similarities = vectors[len(forms) :] @ vectors[: len(forms)].T
@@ -152,36 +152,39 @@ def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") ->
 
 def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Candidate]:
     """Return the statements that hold at the end of a session, each with the text that it replaced."""
-    settled: list[Candidate | None] = list(candidates)
     if len(candidates) < 2:
         return list(candidates)
+    settled: list[Candidate | None] = list(candidates)
     vectors: Any = model.embed([candidate.text for candidate in candidates])
-    for new in range(1, len(candidates)):
-        if any(restates(candidates[old].text, candidates[new].text) for old in range(new) if settled[old] is not None):
-            settled[new] = None
+    for i, new in enumerate(candidates):
+        older = [(j, candidates[j]) for j in range(i) if settled[j] is not None]
+        if any(restates(old.text, new.text) for _, old in older):
+            settled[i] = None
             continue
-        older = [
-            old
-            for old in range(max(0, new - MAX_DISTANCE), new)
-            if settled[old] is not None and not candidates[old].is_weak
-        ]
-        if not older or candidates[new].role != "user":
+        if new.role != "user":
             continue
         chances = [
-            measure_replacement(
-                candidates[old].text,
-                candidates[new].text,
-                float(vectors[old] @ vectors[new]),
-                is_correction=candidates[new].is_correction,
-                distance=new - old,
+            (
+                measure_replacement(
+                    old.text,
+                    new.text,
+                    float(vectors[i] @ vectors[j]),
+                    is_correction=new.is_correction,
+                    distance=i - j,
+                ),
+                j,
             )
-            for old in older
+            for j, old in older
+            if i - j <= MAX_DISTANCE and not old.is_weak
         ]
-        best_chance, best = max(zip(chances, older, strict=True))
-        if best_chance < MIN_REPLACEMENT and (change := _find_short_change(candidates, older, new)) is not None:
+        best_chance, best = max(chances, default=(0.0, 0))
+        if (
+            best_chance < MIN_REPLACEMENT
+            and (change := _find_short_change(candidates, [j for _, j in chances], i)) is not None
+        ):
             best_chance, best = 1.0, change
         if best_chance >= MIN_REPLACEMENT:
-            settled[new] = add_replaced(candidates[new], candidates[best].text)
+            settled[i] = add_replaced(new, candidates[best].text)
             settled[best] = None
     return [candidate for candidate in settled if candidate is not None]
 

@@ -1,0 +1,197 @@
+"""Changes of mind, within a session and across sessions: all stays in the store, and one statement holds."""
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena.app.compose import App
+from athena.core.threads import run_sync
+from athena.memory.sessions.supersede import is_elliptic, measure_replacement, restates
+from conftest import MODEL, Engine
+
+NOW = 1_794_700_800.0
+DAY = 86_400.0
+Learn = Callable[..., list[str]]
+
+
+class Time:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
+    app = App(engine.open(tmp_path / "athena.db"), MODEL, time)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def learn(app: App, time: Time) -> Learn:
+    """Return a function that learns a session, a day after the one before; ">> " begins an agent's answer."""
+    number = 0
+
+    def learn_session(*texts: str) -> list[str]:
+        nonlocal number
+        number += 1
+        time.now += DAY
+        messages = [
+            {"role": "assistant" if text.startswith(">> ") else "user", "text": text.removeprefix(">> ")}
+            for text in texts
+        ]
+        lesson = call(app, "learn", session_id=f"s{number}", messages=messages)
+        return [learned.content for learned in lesson.learned]
+
+    return learn_session
+
+
+def call(app: App, name: str, /, **arguments: Any) -> Any:
+    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "python"), **arguments))
+
+
+def list_memories(app: App) -> list[str]:
+    return [memory.content for memory in call(app, "search_by_tag", tags=["auto"], k=100)]
+
+
+def brief(app: App) -> str:
+    """Return what a briefing tells of memories, without what it tells of the last sessions."""
+    return "\n".join(line for line in str(call(app, "briefing").text).splitlines() if "Ended:" not in line)
+
+
+CHANGES = [
+    ("We hold the drafts for 96 hours.", "Changed my mind: we hold the drafts for 72 hours."),
+    ("We use Redis 7 for the queue of orders.", "From now on we use RabbitMQ for the queue of orders, not Redis."),
+    ("Staging listens on port 8081.", "Staging listens on port 9090 now."),
+    ("The upload limit is 20 MB.", "No, the upload limit is 50 MB from now on."),
+    ("We always deploy on Fridays.", "We never deploy on Fridays anymore."),
+    ("Petra signs off the releases.", "From now on Ines signs off the releases, no longer Petra."),
+    ("The API returns at most 100 items per page.", "Make it 250 items per page for the API from now on."),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_change_within_session_leaves_newer(app: App, learn: Learn, before: str, after: str) -> None:
+    assert len(learn(f"note: {before}", ">> OK.", "note: comments are in English.", ">> Fine.", after)) == 2
+    assert before not in list_memories(app)
+    assert before not in brief(app).replace(f"(before: {before})", "")
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_change_across_sessions_keeps_both(app: App, learn: Learn, before: str, after: str) -> None:
+    assert learn(f"note: {before}", ">> OK.") == [before]
+    [newer] = learn(after, ">> Changed.")
+    assert {before, newer} <= set(list_memories(app)), "history keeps both"
+    text = brief(app)
+    assert newer in text
+    assert f"] {before} (" not in text
+
+
+def test_unrelated_statements_replace_nothing(app: App, learn: Learn) -> None:
+    first = learn("Staging listens on port 8081.", ">> OK.", "note: backups are kept for 30 days.")
+    second = learn("Grafana listens on port 3001.", ">> OK.", "note: logs are kept for 14 days.")
+    assert (len(first), len(second)) == (2, 2)
+    assert all(text in brief(app) for text in (*first, *second))
+
+
+def test_change_back_lets_first_hold_again(app: App, learn: Learn) -> None:
+    redis, rabbit = "We use Redis for the queue of orders.", "We use RabbitMQ for the queue of orders."
+    assert learn(redis) == [redis]
+    learn(f"Changed my mind: {rabbit[:1].lower()}{rabbit[1:]}")
+    assert "RabbitMQ" in brief(app)
+    assert redis not in brief(app)
+    learn(redis, ">> Back to Redis then.")
+    assert {redis} < set(list_memories(app))
+    assert len(list_memories(app)) == 2, "both stay, neither twice"
+    text = brief(app)
+    assert redis in text
+    assert "RabbitMQ" not in text
+    hits = [hit.content for hit in call(app, "recall", query="what do we use for the queue of orders")]
+    assert hits.index(redis) < next(i for i, hit in enumerate(hits) if "RabbitMQ" in hit)
+
+
+def test_recall_puts_newer_before_replaced(app: App, learn: Learn) -> None:
+    before, after = CHANGES[0]
+    learn(before)
+    [newer] = learn(after)
+    hits = [hit.content for hit in call(app, "recall", query="how long do we hold the drafts, 96 hours?")]
+    assert hits.index(newer) < hits.index(before)
+
+
+def test_agent_replaces_nothing_that_person_said(app: App, learn: Learn) -> None:
+    before = "We hold the drafts for 96 hours."
+    learn(before)
+    learn("why are they gone?", ">> We hold the drafts for 72 hours now. The drafts were deleted, which fixed it.")
+    learn("hm", ">> I suggest to hold the drafts for 72 hours instead.", "yes, do that")
+    assert before in brief(app)
+
+
+def test_person_replaces_what_agent_proposed(app: App, learn: Learn) -> None:
+    learn("hm", ">> I suggest to hold the drafts for 72 hours.", "yes, do that")
+    learn("We hold the drafts for 96 hours.")
+    assert "We hold the drafts for 96 hours." in brief(app)
+
+
+def test_stored_memory_of_person_is_not_replaced(app: App, learn: Learn) -> None:
+    """What a person stored by hand is theirs: learning adds to it, and hides nothing."""
+    context = app.create_context("p", "cli")
+    run_sync(
+        app.catalog.get_operation("remember")(context, content="We hold the drafts for 96 hours.", tags=["always"])
+    )
+    learn("Changed my mind: we hold the drafts for 72 hours.")
+    assert "96 hours" in brief(app)
+    assert list_memories(app) == ["We hold the drafts for 72 hours."]
+
+
+def test_repeated_statement_is_stored_once(app: App, learn: Learn) -> None:
+    text = "We hold the drafts for 96 hours."
+    assert learn(text, ">> For 72 hours?", "I said 96 hours for the drafts.") == [text]
+    assert learn(text) == []
+    assert list_memories(app) == [text]
+
+
+def test_forgotten_topic_leaves_earlier_sessions(app: App, learn: Learn) -> None:
+    learn("We use Leaflet for the map.", "We hold the drafts for 96 hours.")
+    call(app, "remember", content="The map tiles come from the office server", tags=["auto"])
+    context = app.create_context("p", "cli")
+    run_sync(app.catalog.get_operation("remember")(context, content="The map of the office hangs in the hall"))
+    learn("forget what I said about the map", ">> Forgotten.")
+    assert set(list_memories(app)) == {"We hold the drafts for 96 hours.", "The map tiles come from the office server"}
+    assert "Leaflet" not in brief(app)
+    assert "hall" in str(call(app, "recall", query="map of the office")), "what a person stored stays"
+    call(app, "undo")
+    assert "We use Leaflet for the map." in list_memories(app)
+
+
+def test_forgotten_topic_may_be_stated_anew(app: App, learn: Learn) -> None:
+    learn("We use Leaflet for the map.")
+    learn("forget what I said about the map. From now on we use OpenLayers for the map.")
+    assert list_memories(app) == ["From now on we use OpenLayers for the map."]
+    assert learn("We use Leaflet for the map.") == ["We use Leaflet for the map."], "it is not refused"
+
+
+def test_forgetting_in_past_session_spares_later_memories(app: App, learn: Learn, time: Time) -> None:
+    learn("We use Leaflet for the map.")
+    messages = [{"role": "user", "text": "forget what I said about the map"}]
+    call(app, "learn", session_id="old", messages=messages, happened=time.now - 9 * DAY)
+    call(app, "learn", session_id="dry", messages=messages, dry_run=True)
+    assert list_memories(app) == ["We use Leaflet for the map."]
+
+
+@pytest.mark.sqlite_only("no store is touched")
+def test_replacement_is_measured_by_value_and_words() -> None:
+    old, new = "Staging listens on port 8081.", "Staging listens on port 9090 now."
+    assert measure_replacement(old, new, 0.8, is_correction=False, distance=None) == 1
+    assert measure_replacement(old, "Backups are kept for 30 days.", 0.1, is_correction=False, distance=None) < 0.1
+    assert restates(old, "I said 8081 for staging")
+    assert not restates(old, "Staging listens on 8081")
+    assert is_elliptic("make it 72")
+    assert not is_elliptic("From now on Ines signs off the releases, no longer Petra")
