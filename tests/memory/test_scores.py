@@ -93,13 +93,10 @@ def test_memory_with_every_word_is_never_hidden(isolated: App) -> None:
     vocabulary = [f"{a}{b}{c}" for a in "bdgk" for b in ("ar", "el", "um") for c in ("ta", "fo", "ix")]
     memories = [" ".join(words.sample(vocabulary, 8)) for _ in range(60)]
     api.store_batch(memories)
-    hidden = {
-        question: text
-        for question in words.sample(vocabulary, 12)
-        for text in {text for text in memories if question in text.split()}
-        - set(list_texts(api.call("recall", query=question, k=100)))
-    }
-    assert hidden == {}
+    questions = words.sample(vocabulary, 12)
+    found = {question: set(list_texts(api.call("recall", query=question, k=100))) for question in questions}
+    wanted = {question: {text for text in memories if question in text.split()} for question in questions}
+    assert {question: wanted[question] - found[question] for question in questions} == dict.fromkeys(questions, set())
 
 
 def test_floor_and_min_score_agree(isolated: App) -> None:

@@ -84,9 +84,10 @@ def parse_due_bound(value: When, name: str, now: float, *, end: bool) -> float |
 def _read_time(parse: Callable[[], float], value: str | float, name: str) -> float:
     try:
         moment = float(parse())
-        clock.to_local_time(moment)
     except (InvalidInput, OverflowError, ValueError, OSError):
-        raise InvalidInput(f"{name} is not a time: {value!r:.60}", hint=TIME_HINT) from None
+        moment = math.inf
+    if not clock.is_in_calendar(moment):
+        raise InvalidInput(f"{name} is not a time: {value!r:.60}", hint=TIME_HINT)
     return moment
 
 

@@ -1,5 +1,6 @@
 """A week of three people: 40 sessions in 3 projects with changes of mind; the last briefings tell what holds."""
 
+import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from conftest import MODEL, Engine
 
+BEFORE_PATTERN = re.compile(r"\(before: [^\n]*?\)(?= \()")  # what a statement replaces
 SCRIPT = Path(__file__).parents[2] / "data/week.txt"
 FIRST_MORNING = 1_794_700_800.0
 SESSION_GAP_S = 4 * 3_600.0
-MIN_TOLD = 0.9  # of the phrases that a briefing must tell
+MIN_TOLD = 0.8  # of the phrases that a briefing must tell
+PRIVATE = ("sk_live", "daughter", "physio", "hunter2", "back hurts", "my boss", "Salary")
 # For each project: what its last briefing must tell (one of the alternatives), and what it must not.
 BRIEFINGS: dict[str, tuple[list[str], list[str]]] = {
     "ferry": (
@@ -21,11 +24,11 @@ BRIEFINGS: dict[str, tuple[list[str], list[str]]] = {
             "django 5", "integer cents", "utc", "15 minutes", "Duarte", "stripe checkout", "max 60 chars",
             "48 hours", "emails from staging", "ferry-stage-2", "own trips", "semicolons", "phone numbers",
             "portuguese is the default", "locale files", "10 years", "24 hours before", "tracking pixels", "cdn",
-            "june 1", "release tag", "ferry-ops", "docs/postmortems", "tuesday to thursday", "winter timetable",
+            "june 1", "release tag", "ferry-ops", "docs/postmortems", "tuesday to thursday", "the winter timetable",
         ],
         [
-            "20 minutes", "sk_live", "daughter", "physio", "hunter2", "dark mode", "the payment page", "the refund page",
-            "seat map now", "postmortem template",
+            "20 minutes", "sk_live", "daughter", "physio", "hunter2", "dark mode", "the payment page",
+            "the refund page", "seat map now", "postmortem template",
         ],
     ),
     "kiln": (
@@ -33,11 +36,11 @@ BRIEFINGS: dict[str, tuple[list[str], list[str]]] = {
             "ESP32-S3", "ESP-IDF 5.2", "thermocouple", "40 lines", "20 Hz", "1280 degrees", "per second", "1250",
             "Unity", "GPIO 18", "port 80", "below 60 degrees", "signed", "4 lines of 20", "German", "12 segments",
             "32 cents", "semantic versions", "Petra owns", "2 kHz", "AsciiDoc", "90 seconds", "8 digits",
-            "branch stable", "certificate for the EU",
+            "branch stable", "the certificate for the EU",
         ],
         [
             "10 Hz", "every 5 seconds", "GPIO 21", "fuzzy", "back hurts", "green below", "WiFi", "the PID loop.",
-            "factory test is next", "menu on the display",
+            "the menu on the display", "the factory test",
         ],
     ),
     "atlas": (
@@ -45,7 +48,7 @@ BRIEFINGS: dict[str, tuple[list[str], list[str]]] = {
             "HNSW", "bullet points", "0.97", "25 ms", "float16", "date-topic-number", "ISO codes",
             "benchmark before", "hashes of queries", "10000 queries", "docs/api", "emojis", "128", "atlas-search",
             "5 percent", "less than one minute", "50 ms", "3.12", "reports/", "with outputs", "two approvals",
-            "90 days", "map office in Porto", "German", "hand over",
+            "90 days", "map office in Porto", "German", "hand over to the map office",
         ],
         [
             "0.95", "quantization", "FAISS", "forum", "never use HNSW", "Salary", "my boss", "memory of the index",
@@ -95,9 +98,7 @@ def play_session(app: App, project: str, session: str, lines: list[str]) -> None
             event = {"event_type": event_type, "content": text, "session_id": session}
             call(app, project, "record_event", **event, outcome="success")
         else:
-            messages.append(
-                {"role": "assistant", "text": rest} if kind == ">" else {"role": "user", "text": line}
-            )
+            messages.append({"role": "assistant", "text": rest} if kind == ">" else {"role": "user", "text": line})
     call(app, project, "learn", session_id=session, messages=messages)
 
 
@@ -109,13 +110,15 @@ def test_last_briefings_tell_what_holds(app: App, time: Time) -> None:
         time.now += SESSION_GAP_S
         play_session(app, project, f"s{number}", lines)
     time.now += SESSION_GAP_S
-    told = missing = 0
+    absent: list[str] = []
     for project, (musts, must_nots) in BRIEFINGS.items():
         briefing = call(app, project, "briefing")
-        text = briefing.text.casefold()
+        text = BEFORE_PATTERN.sub("", briefing.text).casefold()
+        assert [phrase for phrase in must_nots if phrase.casefold() in text] == [], project
+        assert f"next: {musts[-1]}".casefold() in text, "the next step of the last session"
         assert briefing.tokens <= 900
-        absent = [phrase for phrase in musts if phrase.casefold() not in text]
-        told, missing = told + len(musts) - len(absent), missing + len(absent)
-        print(project, briefing.tokens, "absent", absent, "wrong", [p for p in must_nots if p.casefold() in text])
-        print(briefing.text)
-    assert told / (told + missing) >= MIN_TOLD
+        absent += [phrase for phrase in musts if phrase.casefold() not in text]
+    count = sum(len(musts) for musts, _ in BRIEFINGS.values())
+    assert count - len(absent) >= MIN_TOLD * count, absent
+    stored = str([call(app, project, "search_by_tag", tags=["auto"], k=500) for project in BRIEFINGS])
+    assert [word for word in PRIVATE if word in stored] == []

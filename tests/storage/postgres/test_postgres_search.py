@@ -73,8 +73,8 @@ def fill(url: str, project: str, count: int, each: int = 1) -> None:
         memories, passages, lexemes = [], [], []
         for i in range(count):
             number, text = first[0] + i, " ".join(f"filler stone{i} grey{i % 50} p{j}." for j in range(each))
-            name = hash_text(f"{project}{text}")
-            memories.append((number, scope, hash_text(text), name[:12], text, "", "[]", "note", "{}", i, i, i, 0.5))
+            digest = hash_text(text)
+            memories.append((number, scope, digest, digest[:12], text, "", "[]", "note", "{}", i, i, i, 0.5))
             start = 0
             for j in range(each):
                 piece = f"filler stone{i} grey{i % 50} p{j}."

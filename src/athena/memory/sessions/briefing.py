@@ -22,6 +22,7 @@ from athena.memory import values as memory_values
 from athena.memory.documents import ingest
 from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.events import clean_session_id
+from athena.memory.sessions.learning_rows import AUTO_TAG
 from athena.memory.sessions.select import (
     MAX_ANALYSED_CHARS,
     MIN_SHARED_WORDS,
@@ -36,6 +37,7 @@ from athena.memory.sessions.values import (
     FAILURE_OUTCOMES,
     IDLE_KEY,
     OUTCOME_KEY,
+    REQUESTED_KEY,
     SESSION_KEY,
     SUCCESS_OUTCOMES,
     Briefing,
@@ -44,6 +46,7 @@ from athena.memory.sessions.values import (
     Injection,
     Told,
     list_outcome_synonyms,
+    strip_step,
 )
 from athena.memory.sessions.voice import BriefingText, Header, Heading, Line, SafeText
 from athena.memory.store import Store
@@ -78,6 +81,7 @@ STANDING_WORTH = {
     "fact": (0.65, 120.0),
     "fix": (0.55, 45.0),
     "todo": (0.6, 14.0),
+    "requested": (0.9, 360.0),  # "remember that"
 }
 USE_BONUS, MAX_COUNTED_USES = 0.15, 5.0
 SETTLED_TYPES = ("decision", "fix")  # the next session needs these most
@@ -89,6 +93,9 @@ ROUTINE_WORD_PATTERN = re.compile(
 
 # Episodes of earlier versions begin with the first prompt of their session.
 OLD_PROMPT_PATTERN = re.compile(r"\AAsked: (?:.*(?=Ended: )|.*)", re.DOTALL)
+
+
+PASSED_STEP_PATTERN = re.compile(r"\ANext: .*?(?=Ended: |Work: |\Z)|[^.!?:]*\bnext\b[^.!?]*(?:[.!?]|\Z)", re.DOTALL)
 
 
 class StandingMemory(NamedTuple):
@@ -142,13 +149,15 @@ async def compose_briefing(
 
 
 def _create_items(sources: BriefingSources, session: str | None, now: float) -> list[BriefingItem]:
-    return [
+    old_steps = _find_old_steps(sources, session)
+    items = [
         *_items_from_tasks(sources.due, now),
         *_items_from_episodes(sources.episodes, session, now),
         *_items_from_tagged(sources.tagged, now),
         *_items_from_standing(sources.standing, now),
         *_items_from_newest(sources.newest, now),
     ]
+    return [item for item in items if item.kind != "memory" or item.id not in old_steps]
 
 
 async def record_briefing(
@@ -265,6 +274,10 @@ def _items_from_episodes(
         outcome = list_outcome_synonyms(str(episode.metadata.get(OUTCOME_KEY)))[0]
         note = _format_age(at, now) + (f", {outcome}" if outcome in SHOWN_OUTCOMES else "")
         max_chars = MAX_LAST_SESSION_CHARS if i == 0 else MAX_EARLIER_SESSION_CHARS
+        if i:  # its next step is behind us
+            episode = replace(episode, content=PASSED_STEP_PATTERN.sub("", episode.content).strip())
+        if episode.content in ("", "Ended:"):
+            continue
         reason = "what the last sessions did"
         items.append(_create_item(Heading.SESSIONS, "event", episode, note, reason, worth, max_chars))
     return items
@@ -299,12 +312,26 @@ async def _list_standing(tx: Transaction, scope: Scope) -> list[StandingMemory]:
     ]
 
 
+def _find_old_steps(sources: BriefingSources, session: str | None) -> set[int]:
+    """Return the next steps that a later session has passed, or that the last episode tells."""
+    others = [(at, episode) for at, episode in sources.episodes if _get_session_name(episode) != session]
+    last_at, last_text = (others[0][0], others[0][1].content) if others else (0.0, "")
+    memories = [*(one.memory for one in sources.standing), *(memory for _, memory in sources.newest)]
+    return {
+        memory.id
+        for memory in memories
+        if memory.memory_type == "todo"
+        and AUTO_TAG in memory.tags
+        and (memory.created < last_at or strip_step(memory.content) in last_text)
+    }
+
+
 def _items_from_standing(standing: Iterable[StandingMemory], now: float) -> list[BriefingItem]:
     """Return items for what holds in the project; what was used is worth more, what never was fades."""
     items = []
     for memory, strength, last_used in standing:
         kind = memory.memory_type if memory.memory_type in STANDING_WORTH else "fact"
-        worth, half_life = STANDING_WORTH[kind]
+        worth, half_life = STANDING_WORTH["requested" if memory.metadata.get(REQUESTED_KEY) else kind]
         use = min(strength, MAX_COUNTED_USES) * _decay_weight(last_used, now, half_life) / MAX_COUNTED_USES
         worth *= max(_decay_weight(memory.created, now, half_life), 0.6 * use)
         worth += USE_BONUS * use

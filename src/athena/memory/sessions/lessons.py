@@ -33,10 +33,12 @@ from athena.memory.sessions.values import (
     IDLE_KEY,
     IDLE_TEXT,
     OUTCOME_KEY,
+    REQUESTED_KEY,
     Candidate,
     Learned,
     Lesson,
     Utterance,
+    strip_step,
 )
 from athena.memory.sessions.voice import shorten_text
 from athena.memory.store import Store
@@ -204,7 +206,7 @@ async def _record_episode(
         told = await run_in_thread(_find_gist, summary)
     else:
         told = await run_in_thread(_find_ending, messages, [candidate.text for candidate in candidates])
-    next_steps = [candidate.text for candidate in candidates if candidate.kind == "todo"]
+    next_steps = [strip_step(candidate.text) for candidate in candidates if candidate.kind == "todo"]
     parts = [f"Next: {shorten_text(' '.join(next_steps[-MAX_NEXT_STEPS:]), MAX_NEXT_CHARS)}"] if next_steps else []
     if summary:
         parts += [told, work]
@@ -246,7 +248,7 @@ def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> st
 
 def _list_uncorrected(messages: Sequence[Utterance]) -> list[str]:
     """Return the answers that the user did not object to."""
-    following = [*messages[1:], Utterance("assistant", "")]
+    following = [*messages[1:], Utterance("assistant", "")][: len(messages)]
     return [
         message.text
         for message, after in zip(messages, following, strict=True)
@@ -327,6 +329,7 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
 
 
 def _find_replaced(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> list[Hit]:
+    hits = [hit for hit in hits if supersede.are_comparable(candidate.kind, hit.memory_type)]
     chances = supersede.compare_statements(candidate, [hit.content for hit in hits], _get_model(store))
     return [hit for hit, chance in zip(hits, chances, strict=True) if chance >= supersede.MIN_REPLACEMENT][
         :MAX_REPLACED
@@ -355,6 +358,7 @@ def _create_candidate_draft(candidate: Candidate, session: str) -> Draft:
             ("turn", candidate.turn),
             ("confidence", candidate.confidence),
             ("replaces", candidate.replaced),
+            (REQUESTED_KEY, candidate.is_request or None),
         )
         if value is not None
     }

@@ -57,7 +57,11 @@ FILLER_PATTERN = re.compile(
 CHANGE_OF_MIND_PATTERN = re.compile(
     r"\bchanged? (?:my|our|his|her) mind|\bon second thought|\bcorrection\b|\bscratch that|\bi was wrong", re.IGNORECASE
 )
-TAKEN_BACK_PATTERN = re.compile(r"(?:scratch|strike|forget|disregard) (?:that|this|it|about)\b", re.IGNORECASE)
+TAKEN_BACK_PATTERN = re.compile(
+    r"(?:scratch|strike|forget|disregard) (?:that|this|it|about)\b|"
+    r"we (?:decided|agreed|said) (?:that|this|it)\b.{0,12}$",
+    re.IGNORECASE,
+)
 STANDING_PATTERN = re.compile(
     r"\b(?:from (?:now|here) on|as of (?:now|today)|henceforth|going forward)\b", re.IGNORECASE
 )
@@ -253,25 +257,18 @@ def _find_weak(
     for sentence in sorted({fragment.sentence for fragment in fragments} - used):
         members = [i for i, fragment in enumerate(fragments) if fragment.sentence == sentence]
         best = max(predictions[i].keep for i in members)
-        content = clean_statement(text[fragments[members[0]].start : fragments[members[-1]].end])
-        has_change = CHANGED_VALUE_PATTERN.search(content) and VALUE_PATTERN.search(content)
+        start, end = fragments[members[0]].start, fragments[members[-1]].end
+        content = clean_statement(text[start:end])
+        is_change = CHANGE_OF_MIND_PATTERN.search(text, start, end) is not None
+        has_change = is_change or (CHANGED_VALUE_PATTERN.search(content) and VALUE_PATTERN.search(content))
         if best < MIN_WEAK_KEEP or any(fragments[i].is_block or fragments[i].before == "quoted" for i in members):
             continue
         is_standing = STANDING_PATTERN.search(content) is not None
         if (has_change or is_standing) and is_storable(content) and not _is_vague(content, MIN_KEEP):
             context = _get_context(text, fragments, members[0], members[-1])
             kind = "rule" if is_standing else "decision"
-            yield Statement(
-                content,
-                kind,
-                "user",
-                turn,
-                round(best, 2),
-                False,
-                not is_standing,
-                context,
-                fragments[members[0]].start,
-            )
+            is_weak = not is_standing
+            yield Statement(content, kind, "user", turn, round(best, 2), False, is_weak, context, start, is_change)
 
 
 def _get_sentence_end(fragments: Sequence[Fragment], i: int) -> int:

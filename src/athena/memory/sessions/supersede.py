@@ -175,7 +175,7 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
                 j,
             )
             for j, old in older
-            if i - j <= MAX_DISTANCE and not old.is_weak
+            if i - j <= MAX_DISTANCE and not old.is_weak and are_comparable(new.kind, old.kind)
         ]
         best_chance, best = max(chances, default=(0.0, 0))
         if (
@@ -187,6 +187,11 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
             settled[i] = add_replaced(new, candidates[best].text)
             settled[best] = None
     return [candidate for candidate in settled if candidate is not None]
+
+
+def are_comparable(kind: str, other_kind: str) -> bool:
+    """Return whether one may replace the other: what holds is no answer to what is to do."""
+    return (kind == "todo") == (other_kind == "todo")
 
 
 def is_elliptic(text: str) -> bool:

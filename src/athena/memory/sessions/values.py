@@ -1,5 +1,6 @@
 """Values of events, sessions, timelines and briefings."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -7,6 +8,7 @@ from athena.memory.sessions.voice import BriefingText
 from athena.memory.values import MOMENT_KEY, Memory, strip_reserved_keys
 
 OUTCOME_KEY, SESSION_KEY, DURATION_KEY = "outcome", "session_id", "duration_ms"  # keys of an event's metadata
+REQUESTED_KEY = "requested"  # key of a memory's metadata: the person asked to remember it
 IDLE_KEY = "idle"  # key of an episode's metadata: the session had no result
 IDLE_TEXT = "nothing was done"  # the text of such an episode
 MAX_DECIDED_CHARS = 160  # of a decision in an episode
@@ -19,8 +21,14 @@ SUCCESS_OUTCOMES = (
     "success", "succeeded", "successful", "succeeds", "ok", "okay", "pass", "passed", "passes", "done", "completed",
     "complete", "worked", "green",
 )  # fmt: skip
+STEP_PATTERN = re.compile(r"^(?:next(?: steps?| time| up)?|to-?do(?: for \w+(?: \w+)?)?)\s*:\s*", re.IGNORECASE)
 WORK_EVENT_TYPE = "work"  # the end of an agent's turn
 FAILED_EVENT_TYPES = ("error", "exception", "failure", "crash")  # failures even without an outcome
+
+
+def strip_step(text: str) -> str:
+    """Return a next step without the words that call it one: "Next time: the manual" becomes "the manual"."""
+    return STEP_PATTERN.sub("", text)
 
 
 def list_outcome_synonyms(outcome: str) -> tuple[str, ...]:
