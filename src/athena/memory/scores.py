@@ -17,18 +17,18 @@ SPREAD_RANK = 9  # the hit whose distance from the first says how much the first
 MIN_SPREAD_OF_FEW = 2.8  # with too few hits to tell: as of the clearest tenth of the questions with an answer
 MAX_QUESTION_WORDS = 25
 FULL_COVERAGE, FULL_COVERAGE_SCORE = 0.99, 0.25  # of hits that hold every word of the question, a quarter is right
-BIAS = -5.697
+BIAS = -5.313
 WEIGHTS = {
-    "coverage": -0.097,
-    "cosine": 2.745,
-    "tokens": 0.537,
-    "best_coverage": -0.093,
-    "best_cosine": 0.879,
-    "best_tokens": 3.171,
-    "gap": 1.059,
-    "log_rank": -0.129,
-    "spread": 0.47,
-    "question_length": 0.358,
+    "coverage": -0.683,
+    "cosine": 3.332,
+    "tokens": -0.354,
+    "best_coverage": 0.662,
+    "best_cosine": 0.804,
+    "best_tokens": 2.807,
+    "gap": 1.114,
+    "log_rank": -0.023,
+    "spread": 0.577,
+    "question_length": 0.185,
 }
 
 

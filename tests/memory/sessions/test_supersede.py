@@ -96,19 +96,19 @@ def test_change_across_sessions_keeps_both(app: App, learn: Learn, before: str, 
 
 
 def test_unrelated_statements_replace_nothing(app: App, learn: Learn) -> None:
-    first = learn("Staging listens on port 8081.", ">> OK.", "note: backups are kept for 30 days.")
-    second = learn("Grafana listens on port 3001.", ">> OK.", "note: logs are kept for 14 days.")
+    first = learn("note: staging listens on port 8081.", ">> OK.", "note: backups are kept for 30 days.")
+    second = learn("note: grafana listens on port 3001.", ">> OK.", "note: logs are kept for 14 days.")
     assert (len(first), len(second)) == (2, 2)
     assert all(text in brief(app) for text in (*first, *second))
 
 
 def test_change_back_lets_first_hold_again(app: App, learn: Learn) -> None:
     redis, rabbit = "We use Redis for the queue of orders.", "We use RabbitMQ for the queue of orders."
-    assert learn(redis) == [redis]
+    assert learn(f"note: {redis}") == [redis]
     learn(f"Changed my mind: {rabbit[:1].lower()}{rabbit[1:]}")
     assert "RabbitMQ" in brief(app)
     assert redis not in brief(app)
-    learn(redis, ">> Back to Redis then.")
+    learn(f"note: {redis}", ">> Back to Redis then.")
     assert {redis} < set(list_memories(app))
     assert len(list_memories(app)) == 2, "both stay, neither twice"
     text = brief(app)
@@ -120,7 +120,7 @@ def test_change_back_lets_first_hold_again(app: App, learn: Learn) -> None:
 
 def test_recall_puts_newer_before_replaced(app: App, learn: Learn) -> None:
     before, after = CHANGES[0]
-    learn(before)
+    learn(f"note: {before}")
     [newer] = learn(after)
     hits = [hit.content for hit in call(app, "recall", query="how long do we hold the drafts, 96 hours?")]
     assert hits.index(newer) < hits.index(before)
@@ -128,7 +128,7 @@ def test_recall_puts_newer_before_replaced(app: App, learn: Learn) -> None:
 
 def test_agent_replaces_nothing_that_person_said(app: App, learn: Learn) -> None:
     before = "We hold the drafts for 96 hours."
-    learn(before)
+    learn(f"note: {before}")
     learn("why are they gone?", ">> We hold the drafts for 72 hours now. The drafts were deleted, which fixed it.")
     learn("hm", ">> I suggest to hold the drafts for 72 hours instead.", "yes, do that")
     assert before in brief(app)
@@ -136,7 +136,7 @@ def test_agent_replaces_nothing_that_person_said(app: App, learn: Learn) -> None
 
 def test_person_replaces_what_agent_proposed(app: App, learn: Learn) -> None:
     learn("hm", ">> I suggest to hold the drafts for 72 hours.", "yes, do that")
-    learn("We hold the drafts for 96 hours.")
+    learn("note: we hold the drafts for 96 hours.")
     assert "We hold the drafts for 96 hours." in brief(app)
 
 
@@ -153,13 +153,13 @@ def test_stored_memory_of_person_is_not_replaced(app: App, learn: Learn) -> None
 
 def test_repeated_statement_is_stored_once(app: App, learn: Learn) -> None:
     text = "We hold the drafts for 96 hours."
-    assert learn(text, ">> For 72 hours?", "I said 96 hours for the drafts.") == [text]
-    assert learn(text) == []
+    assert learn(f"note: {text}", ">> For 72 hours?", "I said 96 hours for the drafts.") == [text]
+    assert learn(f"note: {text}") == []
     assert list_memories(app) == [text]
 
 
 def test_forgotten_topic_leaves_earlier_sessions(app: App, learn: Learn) -> None:
-    learn("We use Leaflet for the map.", "We hold the drafts for 96 hours.")
+    learn("note: we use Leaflet for the map.", "note: we hold the drafts for 96 hours.")
     call(app, "remember", content="The map tiles come from the office server", tags=["auto"])
     context = app.create_context("p", "cli")
     run_sync(app.catalog.get_operation("remember")(context, content="The map of the office hangs in the hall"))
@@ -172,14 +172,14 @@ def test_forgotten_topic_leaves_earlier_sessions(app: App, learn: Learn) -> None
 
 
 def test_forgotten_topic_may_be_stated_anew(app: App, learn: Learn) -> None:
-    learn("We use Leaflet for the map.")
+    learn("note: we use Leaflet for the map.")
     learn("forget what I said about the map. From now on we use OpenLayers for the map.")
     assert list_memories(app) == ["From now on we use OpenLayers for the map."]
-    assert learn("We use Leaflet for the map.") == ["We use Leaflet for the map."], "it is not refused"
+    assert learn("note: we use Leaflet for the map.") == ["We use Leaflet for the map."], "it is not refused"
 
 
 def test_forgetting_in_past_session_spares_later_memories(app: App, learn: Learn, time: Time) -> None:
-    learn("We use Leaflet for the map.")
+    learn("note: we use Leaflet for the map.")
     messages = [{"role": "user", "text": "forget what I said about the map"}]
     call(app, "learn", session_id="old", messages=messages, happened=time.now - 9 * DAY)
     call(app, "learn", session_id="dry", messages=messages, dry_run=True)

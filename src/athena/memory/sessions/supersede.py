@@ -48,9 +48,12 @@ WEIGHTS = (
 )  # fmt: skip
 
 
-def measure_replacement(old: str, new: str, similarity: float, *, is_correction: bool, distance: int | None) -> float:
+def measure_replacement(
+    old: str, new: str, similarity: float, *, is_correction: bool, distance: int | None, context: str = ""
+) -> float:
     """Return the probability that a statement replaces an older one; `distance` counts statements of one session."""
-    if not is_correction and CHANGE_PATTERN.search(new) is None:
+    is_announced = CHANGE_PATTERN.search(new) or STRONG_CHANGE_PATTERN.search(context)
+    if not is_correction and not is_announced:
         return 0.0  # "tank 2 is lager" after "tank 1 is ale"
     features = compute_features(old, new, similarity, is_correction, distance)
     if _has_other_value(old, new, similarity):
@@ -143,7 +146,14 @@ def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") ->
     similarities = vectors[len(forms) :] @ vectors[: len(forms)].T
     return [
         max(
-            measure_replacement(text, form, float(similarity), is_correction=new.is_correction, distance=None)
+            measure_replacement(
+                text,
+                form,
+                float(similarity),
+                is_correction=new.is_correction,
+                distance=None,
+                context=new.context,
+            )
             for form, similarity in zip(forms, row, strict=True)
         )
         for text, row in zip(older, similarities, strict=True)
@@ -171,6 +181,7 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
                     float(vectors[i] @ vectors[j]),
                     is_correction=new.is_correction,
                     distance=i - j,
+                    context=new.context,
                 ),
                 j,
             )
