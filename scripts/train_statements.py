@@ -1,7 +1,7 @@
 """Train the classifier of `athena/memory/sessions/classifier.py` on `data/sessions`, and fit `supersede.WEIGHTS`.
 
     python scripts/train_statements.py [--without rafa,olek,hugo]   # the figures of docs/learning.md
-    python scripts/train_statements.py --all                        # writes the shipped statements.npz
+    python scripts/train_statements.py --all                        # trains on all writers, writes statements.npz
 
 The first prints a cross-validation by writer, the figures on the writers left out, how they grow with the number of
 writers, and the weights of changes of mind. `--out FILE` writes the model without those writers. Needs numpy alone.
