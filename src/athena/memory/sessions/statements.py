@@ -63,7 +63,9 @@ TAKEN_BACK_PATTERN = re.compile(
     re.IGNORECASE,
 )
 STANDING_PATTERN = re.compile(
-    r"\b(?:from (?:now|here) on|as of (?:now|today)|henceforth|going forward)\b", re.IGNORECASE
+    r"\b(?:from (?:now|here) on|as of (?:now|today)|henceforth|going forward)\b|"
+    r"^(?:please |pls )?(?:don'?t|do not|never|no) (?:\S+ ){1,12}(?:anywhere|ever again|any ?more)\W*$",
+    re.IGNORECASE,
 )
 # questions that end without a mark
 ASKED_PATTERN = re.compile(
