@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from athena.core import redaction
-from athena.core.private import remove_private_clauses
+from athena.core.private import find_private_details, remove_private_clauses
 from athena.memory.sessions import orders
 from athena.memory.sessions.classifier import KINDS, MAX_ANSWER_CHARS, Prediction, classify_fragments
 from athena.memory.sessions.commands import (
@@ -139,6 +139,7 @@ PERSON_PATTERN = re.compile(  # "Ines owns the tours. She approves every change.
 )
 QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
 MIN_QUOTE_WORDS = 4
+SECRET_WORD_PATTERN = re.compile(r"[^\s:=,;'\"]{5,}")
 TRAILING_PATTERN = re.compile(
     r"(?:[\s,;:–—-]|\b(?:and|but|so|or|because|pls|please|thanks?|thx|ok(?:ay)?|haha+|lol|btw|too|"
     r"then)\s*[.!]*$)+$", re.IGNORECASE
@@ -249,7 +250,20 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tup
     ]
     if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
-    return _drop_repeated(statements), retractions
+    return _drop_repeated(_drop_private(statements, text, answer)), retractions
+
+
+def _drop_private(statements: Sequence[Statement], text: str, answer: str) -> list[Statement]:
+    """Return the statements without a word of a secret or a private detail of the whole turn or answer.
+
+    A part of a sentence hides what it is: "sessionid=..." is a secret after "Cookie:".
+    """
+    if not statements:
+        return []
+    whole = f"{text}\n\n{answer[-MAX_TURN_CHARS:]}"
+    details = [whole[start:end] for _, start, end in find_private_details(whole)]
+    words = {word for detail in details for word in SECRET_WORD_PATTERN.findall(detail)}
+    return [one for one in statements if not any(word in one.text for word in words)]
 
 
 def _find_weak(
