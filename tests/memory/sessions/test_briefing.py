@@ -130,7 +130,8 @@ def test_projects_do_not_see_each_other(app: App) -> None:
 
 SETTLED = (
     "We decided to use PostgreSQL 16 for the ledger, because two of the reports need its window functions.",
-    "We decided to pin the clock of the runners to UTC, because they went back by an hour in October.",
+    "The root cause of the flaky test was the clock of the runner, which went back by an hour in October; pinning it "
+    "to UTC fixed it.",
 )
 TRIFLES = (
     "The canteen is on floor 3 only.",

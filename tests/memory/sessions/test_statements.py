@@ -164,6 +164,8 @@ def test_statement_beside_forgotten_topic_stays() -> None:
         "the password of the admin is hunter2-Xk9, always use that one",
         f"we always use the token {SECRET} for the mirror",
         "remember: the door code is 7712#",
+        "From now on use Cookie: sessionid=hunter2Xk9mQ4tvoUPXVDr14t8LmidhWFEVekm for it",
+        "note: Authorization: Bearer hunter2Xk9mQ4tvoUPXVDr14t8LmidhWFEVekm",
         "I have physio on Thursdays so no meetings then",
         "Always skip calls on Friday afternoon, my daughter has chemo",
         "remember that my wife has diabetes",

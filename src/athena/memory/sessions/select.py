@@ -132,7 +132,7 @@ def _count_json_chars(text: str) -> int:
 def _select_greedily(items: Sequence[BriefingItem], max_tokens: int) -> list[BriefingItem]:
     """Take the best item of each section, then the items with the most worth beside those already selected.
 
-    If not all items fit, worth per token decides.
+    If not all items fit, worth per token decides; squared, so that short trifles do not crowd out what matters.
     """
     cost = {id(item): tokens.count_tokens(item.line) + LINE_OVERHEAD_TOKENS for item in items}
     is_tight = sum(cost.values()) > max_tokens
@@ -150,7 +150,7 @@ def _select_greedily(items: Sequence[BriefingItem], max_tokens: int) -> list[Bri
         if opening:
             best = opening.pop(0)
         else:
-            best = max(remaining, key=lambda item: marginal_worth(item) / (cost[id(item)] if is_tight else 1))
+            best = max(remaining, key=lambda item: marginal_worth(item) ** 2 / (cost[id(item)] if is_tight else 1))
         remaining = [item for item in remaining if item is not best]
         if (
             cost[id(best)] > max_tokens

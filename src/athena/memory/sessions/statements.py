@@ -63,7 +63,9 @@ TAKEN_BACK_PATTERN = re.compile(
     re.IGNORECASE,
 )
 STANDING_PATTERN = re.compile(
-    r"\b(?:from (?:now|here) on|as of (?:now|today)|henceforth|going forward)\b", re.IGNORECASE
+    r"\b(?:from (?:now|here) on|as of (?:now|today)|henceforth|going forward)\b|"
+    r"^(?:please |pls )?(?:don'?t|do not|never|no) (?:\S+ ){1,12}(?:anywhere|ever again|any ?more)\W*$",
+    re.IGNORECASE,
 )
 # questions that end without a mark
 ASKED_PATTERN = re.compile(
@@ -248,18 +250,19 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tup
     ]
     if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
-    return _drop_repeated(_drop_unsafe(statements, text)), retractions
+    return _drop_repeated(_drop_unsafe(statements, text, answer)), retractions
 
 
-def _drop_unsafe(statements: list[Statement], text: str) -> list[Statement]:
+def _drop_unsafe(statements: list[Statement], text: str, answer: str) -> list[Statement]:
     """Return statements without those that hold a part of a secret or of a private clause.
 
-    These are found in the whole turn: a statement may lack the word that tells what the rest of it is.
+    These are found in the whole turn and answer: "sessionid=..." is a secret after "Cookie:".
     """
     if not statements:
         return []
-    safe = remove_private_clauses(redaction.redact(text).text)
-    lost = set(RUN_PATTERN.findall(text)) - set(RUN_PATTERN.findall(safe)) if safe != text else set()
+    whole = f"{text}\n\n{answer[-MAX_TURN_CHARS:]}"
+    safe = remove_private_clauses(redaction.redact(whole).text)
+    lost = set(RUN_PATTERN.findall(whole)) - set(RUN_PATTERN.findall(safe)) if safe != whole else set()
     return [one for one in statements if not lost & set(RUN_PATTERN.findall(one.text))]
 
 

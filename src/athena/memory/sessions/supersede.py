@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from athena.core.words import stem_word
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.sessions.select import find_specific_words
 from athena.memory.sessions.values import Candidate
@@ -35,13 +36,16 @@ STRONG_CHANGE_PATTERN = re.compile(
 )  # fmt: skip
 NUMBER_PATTERN = re.compile(r"(?<![\w.])\d[\w:/-]*(?:[.,]\d[\w:/-]*)*")
 SHORT_CHANGE_PATTERN = re.compile(
-    r"(?:(?:actually|ok|okay|so|nah|yeah|um|no|sigh|hm+|then|sorry)[ ,]+)*(?:make (?:it|that)|back to|go back|go (?:for )?(?=\d)|"
-    r"take (?=\w* ?\d)|put (?=\d)|swap to|let'?s (?:say|make it|do) |revert|change (?:it|that) to|say (?=\d)|it'?s (?=\d))",
+    r"(?:(?:actually|ok|okay|so|nah|yeah|um|no|sigh|hm+|then|sorry)[ ,]+)*(?:make (?:it|that)|back to|go back|"
+    r"go (?:for )?(?=\d)|take (?=\w* ?\d)|put (?=\d)|swap to|let'?s (?:say|make it|do) |revert|change (?:it|that) to|"
+    r"say (?=\d)|it'?s (?=\d))",
     re.IGNORECASE,
 )
 REPEATED_PATTERN = re.compile(r"\b(?:i|we) (?:already )?(?:said|told you|wrote)\b", re.IGNORECASE)
 PRONOUN_PATTERN = re.compile(r"(?:it|they|this|that|these|those|we move)\b", re.IGNORECASE)
 NEGATED_PATTERN = re.compile(r"\bnot (?:the |a |in |at |on )?([\w./-]+)")
+_UNITS = "seconds minutes hours days weeks months years percent degrees bytes items lines times"
+UNIT_WORDS = frozenset(stem_word(word) for word in _UNITS.split())
 BIAS = -7.254
 WEIGHTS = (
     1.49, 5.323, 0.52, 0.469, -0.615, 1.69, 0.314, 1.045, -0.07, 1.219, 0.973, 0.371, 2.024, 0.075, -0.39, 5.532, 0.536,
@@ -67,11 +71,10 @@ def _has_other_value(old: str, new: str, similarity: float) -> bool:
     if similarity >= MIN_NEGATED_SIMILARITY and _negates_value(old, new):
         return True
     numbers, old_numbers = set(NUMBER_PATTERN.findall(new)), set(NUMBER_PATTERN.findall(old))
-    names = [word for word in find_specific_words(new) & find_specific_words(old) if not word.isdigit()]
     if not numbers or not old_numbers:
         return False
     if not numbers & old_numbers:
-        return bool(names) and similarity >= MIN_VALUE_SIMILARITY
+        return _shares_subject(old, new) and similarity >= MIN_VALUE_SIMILARITY
     # "4e-4 was unstable, so 2e-4 from now on"
     names_old_value = any(len(number) > 1 for number in numbers & old_numbers) and bool(numbers - old_numbers)
     return names_old_value and similarity >= MIN_NAMED_VALUE_SIMILARITY
@@ -92,6 +95,14 @@ def _find_short_change(candidates: Sequence[Candidate], older: Sequence[int], ne
     if NUMBER_PATTERN.search(text):
         near = [old for old in near if NUMBER_PATTERN.search(candidates[old].text)]
     return near[-1] if near else None
+
+
+def _shares_subject(old: str, new: str) -> bool:
+    """Return whether half of the names in the shorter text are in the other; "degrees" alone is no name."""
+    names, old_names = (
+        {word for word in find_specific_words(text) - UNIT_WORDS if not word.isdigit()} for text in (new, old)
+    )
+    return bool(names & old_names) and 2 * len(names & old_names) >= min(len(names), len(old_names))
 
 
 def restates(old: str, new: str) -> bool:
@@ -200,9 +211,9 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
     return [candidate for candidate in settled if candidate is not None]
 
 
-def are_comparable(kind: str, other_kind: str) -> bool:
-    """Return whether one may replace the other: what holds is no answer to what is to do."""
-    return (kind == "todo") == (other_kind == "todo")
+def are_comparable(kind: str, old_kind: str) -> bool:
+    """Return whether one may replace an older one: what holds is no answer to what is to do."""
+    return kind == "todo" or old_kind != "todo"
 
 
 def is_elliptic(text: str) -> bool:
