@@ -2,11 +2,12 @@
 
     python scripts/fit_scores.py --set FILE --cranfield FOLDER [--judge FILE] [--locomo FILE]
 
-The collections are those of `athena eval`; `scripts/build_worlds.py` writes files for `--set` and `--judge`. The weights
-are fitted to the set and to Cranfield, which count the same. LoCoMo's licence excludes fitting: it only judges. Each question is asked in its own store. Questions that nothing answers are
-those without `gold` (near the topics of the store), those about the other stores of the collection, and requests for
-tools (foreign to any memory). The script prints the weights, then for each collection, with those questions, the
-calibration error and what floors on the best hit cost and bring.
+The collections are those of `athena eval`; `scripts/build_worlds.py` writes files for `--set` and `--judge`. The
+weights are fitted to the set and to Cranfield, which count the same. LoCoMo's licence excludes fitting: it only
+judges. Each question is asked in its own store. Questions that nothing answers are those without `gold` (near the
+topics of the store), those about the other stores of the collection, and requests for tools (foreign to any memory).
+The script prints the weights, then for each collection, with those questions, the calibration error and what floors
+on the best hit cost and bring.
 """
 
 import argparse

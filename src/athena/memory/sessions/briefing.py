@@ -79,7 +79,7 @@ STANDING_WORTH = {
     "preference": (0.8, 360.0),
     "decision": (0.75, 120.0),
     "fact": (0.5, 120.0),
-    "fix": (0.6, 45.0),
+    "fix": (0.78, 45.0),
     "todo": (0.6, 14.0),
     "requested": (0.9, 360.0),  # "remember that"
 }
@@ -155,7 +155,7 @@ def _create_items(sources: BriefingSources, session: str | None, now: float) -> 
         *_items_from_episodes(sources.episodes, session, now),
         *_items_from_tagged(sources.tagged, now),
         *_items_from_standing(sources.standing, now),
-        *_items_from_newest(_leave_out_standing(sources), now),
+        *_items_from_newest([pair for pair in sources.newest if pair[1].id not in standing_ids], now),
     ]
     return [item for item in items if item.kind != "memory" or item.id not in old_steps]
 
@@ -342,11 +342,6 @@ def _items_from_standing(standing: Iterable[StandingMemory], now: float) -> list
         item = _create_item(section, "memory", memory, age, f"{kind} that holds here", min(1.0, worth))
         items.append(replace(item, steady=True))
     return items
-
-
-def _leave_out_standing(sources: BriefingSources) -> list[tuple[float, Memory]]:
-    standing_ids = {standing.memory.id for standing in sources.standing}
-    return [(at, memory) for at, memory in sources.newest if memory.id not in standing_ids]
 
 
 def _items_from_newest(memories: Sequence[tuple[float, Memory]], now: float) -> list[BriefingItem]:

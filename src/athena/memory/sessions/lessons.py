@@ -19,6 +19,7 @@ from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
 from athena.memory.sessions import events, extract, rows, statements, supersede
+from athena.memory.sessions.commands import is_unrecorded
 from athena.memory.sessions.learning import forget_topics
 from athena.memory.sessions.learning_rows import AUTO_TAG
 from athena.memory.sessions.learning_rules import remove_refused
@@ -158,8 +159,17 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
         for one in found.statements
     ]
     by_users = supersede.settle_changes(_select_best(by_users), model)
-    fixes = extract.find_fixes([message.text for message in messages if message.role != "user"])
-    return by_users + [Candidate(text, "fix", "assistant") for text in fixes], found.forgotten
+    answers = [message.text for message in messages if message.role != "user"]
+    prompts = [message.text for message in messages if message.role == "user" and not is_unrecorded(message.text)]
+    told = [extract_words(candidate.text) for candidate in by_users]
+    fixes = [Candidate(text, "fix", "assistant") for text in extract.find_fixes(answers)]
+    fixes += [
+        Candidate(text, "fix", "user")
+        for text in extract.find_fixes(prompts)
+        if statements.is_storable(text)
+        and all(measure_overlap(extract_words(text), words) < KNOWN_OVERLAP for words in told)
+    ]
+    return by_users + fixes, found.forgotten
 
 
 def _select_best(candidates: list[Candidate]) -> list[Candidate]:
