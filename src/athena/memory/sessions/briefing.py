@@ -150,6 +150,7 @@ async def compose_briefing(
 
 def _create_items(sources: BriefingSources, session: str | None, now: float) -> list[BriefingItem]:
     old_steps = _find_old_steps(sources, session)
+    standing_ids = {standing.memory.id for standing in sources.standing}
     items = [
         *_items_from_tasks(sources.due, now),
         *_items_from_episodes(sources.episodes, session, now),
