@@ -40,7 +40,6 @@ MAX_WORDS, MAX_STATEMENT_CHARS = 60, 400
 MAX_TURN_CHARS = 8_000  # what is longer was pasted
 MAX_READ_CHARS = 30_000  # of a conversation that the model reads, with the ends of answers: a second of CPU
 MAX_QUESTION_CHARS = 160
-UNKEPT_KINDS = ("question", "hypothesis", "quote", "smalltalk", "private", "secret", "control")
 MEMORY_TYPES = {"rule": "convention", "correction": "fact", "order": "decision", "report": "fact"}
 _FILLERS = r"""o+k(?:ay)?|yes|yeah|yep|yup|nope|nah|alright|hm+|and|but|also|oh|ah+|btw|by\ the\ way|fyi|cool|perfect
     |thanks?(?:\ you)?|thx|sure|hey|hi|hello|listen|actually|anyways?|hold\ on|sorry|plus|um+|uh+|you\ know|i\ mean
@@ -95,10 +94,11 @@ HYPOTHESIS_PATTERN = re.compile(
 )
 OPINION_PATTERN = re.compile(
     r"\b(?:(?-i:[A-Z])\w+|he|she|they|somebody|someone|my \w+) (?:also |even |still |once )?(?:thinks?|believes?|"
-    r"suggest(?:s|ed)|is convinced|claim(?:s|ed)|reckons?|guess(?:es|ed)|swears?|wonders?|would (?:like|prefer|"
-    r"love))\b",
-    re.IGNORECASE,
-)
+    r"suggest(?:s|ed)|is convinced|claim(?:s|ed)|reckons?|guess(?:es|ed)|swears?|wonders?|would (?:like|prefer))\b|"
+    r"(?:the|a|an|this|that|some|their) (?:\w+ ){0,2}(?:page|site|docs?|readme|wiki|forum|ticket|issue|article|blog|"
+    r"post|e?mail|thread|manual|vendor|comment|log|message|tutorial)\b.{0,30}\b(?:says?|said|reads|states?|claims?|"
+    r"tells?|recommends?|suggests?|wants?)\b", re.IGNORECASE,
+)  # fmt: skip
 CHANGED_VALUE_PATTERN = re.compile(
     r"\b(?:now|again|after all|make it|it is|it'?s going to be|instead|back to|changed?|moved?|from now on|"
     r"let'?s say|lets say|"
@@ -139,6 +139,7 @@ PERSON_PATTERN = re.compile(  # "Ines owns the tours. She approves every change.
 )
 QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
 MIN_QUOTE_WORDS = 4
+QUOTE, MIN_QUOTE_CHANCE = KINDS.index("quote"), 0.4
 RUN_PATTERN = re.compile(r"\w+")
 TRAILING_PATTERN = re.compile(
     r"(?:[\s,;:–—-]|\b(?:and|but|so|or|because|pls|please|thanks?|thx|ok(?:ay)?|haha+|lol|btw|too|"
@@ -240,9 +241,9 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tup
         if fragments[span[-1]].end > valid_from
         and (statement := _create_statement(text, fragments, predictions, span, answer, turn))
     ]
-    statements += _read_requests(text, fragments, turn)
+    statements += _read_requests(text, fragments, turn, predictions, quotes)
     used = {fragments[i].sentence for span in spans for i in span}
-    statements += _find_weak(text, fragments, predictions, used, turn) if predictions else ()
+    statements += _find_weak(text, fragments, predictions, used, quotes, turn) if predictions else ()
     statements = [
         one
         for one in statements
@@ -254,10 +255,7 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tup
 
 
 def _drop_unsafe(statements: list[Statement], text: str, answer: str) -> list[Statement]:
-    """Return statements without those that hold a part of a secret or of a private clause.
-
-    These are found in the whole turn and answer: "sessionid=..." is a secret after "Cookie:".
-    """
+    """Return statements that hold nothing of a secret or private clause of the whole turn: "Cookie:" may be cut off."""
     if not statements:
         return []
     whole = f"{text}\n\n{answer[-MAX_TURN_CHARS:]}"
@@ -267,7 +265,12 @@ def _drop_unsafe(statements: list[Statement], text: str, answer: str) -> list[St
 
 
 def _find_weak(
-    text: str, fragments: Sequence[Fragment], predictions: Sequence[Prediction], used: set[int], turn: int
+    text: str,
+    fragments: Sequence[Fragment],
+    predictions: Sequence[Prediction],
+    used: set[int],
+    quotes: Sequence[tuple[int, int]],
+    turn: int,
 ) -> Iterator[Statement]:
     """Yield sentences that give a new value ("so 0.11 it is", "store page Jan 27 now"), and rules "from now on"."""
     for sentence in sorted({fragment.sentence for fragment in fragments} - used):
@@ -277,7 +280,8 @@ def _find_weak(
         content = clean_statement(text[start:end])
         is_change = CHANGE_OF_MIND_PATTERN.search(text, start, end) is not None
         has_change = is_change or (CHANGED_VALUE_PATTERN.search(content) and VALUE_PATTERN.search(content))
-        if best < MIN_WEAK_KEEP or any(fragments[i].is_block or fragments[i].before == "quoted" for i in members):
+        is_quote = max(predictions[i].kinds[QUOTE] for i in members) >= MIN_QUOTE_CHANCE
+        if best < MIN_WEAK_KEEP or is_quote or any(_is_quoted(text, fragments[i], quotes) for i in members):
             continue
         is_standing = STANDING_PATTERN.search(content) is not None
         if (has_change or is_standing) and is_storable(content) and not _is_vague(content, MIN_KEEP):
@@ -297,7 +301,7 @@ def _group_fragments(
     """Return groups of neighbouring fragments, each a statement."""
     groups: list[list[int]] = []
     for i, (fragment, prediction) in enumerate(zip(fragments, predictions, strict=True)):
-        if not _may_keep(text, fragment, prediction, quotes):
+        if prediction.keep < MIN_NEIGHBOR_KEEP or _is_quoted(text, fragment, quotes):
             continue
         joins = bool(groups) and groups[-1][-1] == i - 1 and fragments[i - 1].sentence == fragment.sentence
         own = text[fragment.start : fragment.end]
@@ -322,10 +326,11 @@ def _reach_back(text: str, fragments: Sequence[Fragment], i: int, last_used: int
     return list(range(first, i + 1))
 
 
-def _may_keep(text: str, fragment: Fragment, prediction: Prediction, quotes: Sequence[tuple[int, int]]) -> bool:
-    if fragment.is_block or fragment.before == "quoted" or prediction.keep < MIN_NEIGHBOR_KEEP:
-        return False
-    return not any(start <= fragment.start and fragment.end <= end for start, end in quotes)
+def _is_quoted(text: str, fragment: Fragment, quotes: Sequence[tuple[int, int]]) -> bool:
+    line = text[text.rfind("\n", 0, fragment.start) + 1 : fragment.end]
+    if fragment.is_block or fragment.before == "quoted" or line.lstrip().startswith(">"):
+        return True
+    return any(start <= fragment.start and fragment.end <= end for start, end in quotes)
 
 
 def _create_statement(
@@ -439,10 +444,18 @@ def _add_question(content: str, answer: str) -> str:
     return f"{question} {content}"
 
 
-def _read_requests(text: str, fragments: Sequence[Fragment], turn: int) -> Iterator[Statement]:
-    """Yield what the person asks to remember, each such sentence whole."""
+def _read_requests(
+    text: str,
+    fragments: Sequence[Fragment],
+    turn: int,
+    predictions: Sequence[Prediction],
+    quotes: Sequence[tuple[int, int]],
+) -> Iterator[Statement]:
+    """Yield what the person asks to remember, each such sentence whole; nothing that a quoted text asks for."""
     seen: set[int] = set()
     for i, fragment in enumerate(fragments):
+        if _is_quoted(text, fragment, quotes) or (predictions and predictions[i].kinds[QUOTE] >= MIN_QUOTE_CHANCE):
+            continue
         end = _get_sentence_end(fragments, i)
         match = REMEMBER_PATTERN.search(text, fragment.start, end)
         if match is None or fragment.sentence in seen or match.start() >= fragment.end:
