@@ -45,7 +45,9 @@ _ILLNESS = r"""(?:dementia|demenz|démence|demencia|dementie|alzheimer\w*|parkin
     |macular\ degeneration|colou?r-?blind\w*|visually\ impaired|deaf|hard\ of\ hearing|tinnitus|partially\ sighted
     |blindness|disabilit(?:y|ies)|disabled\ person|antidepressants?|ibuprofen|paracetamol|metformin|prozac|zoloft
     |sertraline|ritalin|adderall|xanax|lithium\ pills|methadone|beta\ blockers?|chemotherapy|rehab|alcoholi[cs]\w*
-    |addict(?:ed|ion)?|sobriety|physio(?:therap\w+)?|dentists?|chiropract\w+|krank(?:heit|geschrieben|enhaus)?|malad(?:e|ie)|enferm(?:o|a|edad)|ziek(?:te|enhuis)?
+    |addict(?:ed|ion)?|sobriety
+    |physio(?:therap\w+)?|dentists?|chiropract\w+|blood\ (?:pressure|sugar|tests?)
+    |krank(?:heit|geschrieben|enhaus)?|malad(?:e|ie)|enferm(?:o|a|edad)|ziek(?:te|enhuis)?
     |allerg(?:y|ies|ic)|cœliac|coeliac|celiac|gluten\ intolerance)"""
 # words of health only near a person: "brew doctor", "sick of", "code surgery"
 _VAGUE_ILLNESS = r"""(?:doctors?|a\ stroke|physician|therapist|psychiatrist|psychologist|therapy|counsel(?:l)?ing

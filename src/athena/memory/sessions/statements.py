@@ -24,6 +24,7 @@ from athena.memory.sessions.commands import (
     is_unrecorded,
     says_nothing,
 )
+from athena.memory.sessions.extract import remove_echoes
 from athena.memory.sessions.fragments import Fragment, split_fragments
 from athena.memory.sessions.proposals import ACCEPT_PATTERN, SENTENCE_PATTERN, find_accepted_proposal
 from athena.memory.sessions.select import extract_words
@@ -109,7 +110,7 @@ VALUE_PATTERN = re.compile(r"(?<![\w.])[\d#$€£~]")
 # a step of the work, for now
 ERRAND_PATTERN = re.compile(
     r"(?:(?:bitte|please|pls|now|then|first|just|can you|could you)[, ]+)*(?:look at|show me|tell me|explain|try|rerun|"
-    r"run it|see (?:if|whether)|go on|schau|zeig|sag|erklär|guck|regarde|montre|explique|revisa|mira)\b"
+    r"run it|see (?:if|whether)|let'?s do|go on|schau|zeig|sag|erklär|guck|regarde|montre|explique|revisa|mira)\b"
     r"(?!.*\b(?:always|never|every|each|only|must|from now on|whenever|immer|nie|jede[nrs]?|tomorrow|later|next)\b)",
     re.IGNORECASE,
 )
@@ -138,7 +139,7 @@ PERSON_PATTERN = re.compile(  # "Ines owns the tours. She approves every change.
     r"[A-Z][a-z]+ (?=(?:[a-z]+s|will|can|may|must|has)\b)"
 )
 QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
-MIN_QUOTE_WORDS = 4
+MIN_QUOTE_WORDS, MAX_ECHOED_TURNS = 4, 5
 QUOTE, MIN_QUOTE_CHANCE = KINDS.index("quote"), 0.4
 RUN_PATTERN = re.compile(r"\w+")
 TRAILING_PATTERN = re.compile(
@@ -192,12 +193,13 @@ def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
 
 
 def _list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
-    """Return the user's turns, each with the answer before it."""
+    """Return the user's turns, each with the answer before it, without what that repeats of the turns before."""
     turns: list[tuple[str, str]] = []
     answer = ""
     for role, text in messages:
         if role == "user":
-            turns.append((text[:MAX_TURN_CHARS], answer))
+            prompts = [turn for turn, _ in turns[-MAX_ECHOED_TURNS:]]
+            turns.append((text[:MAX_TURN_CHARS], remove_echoes(answer[-MAX_TURN_CHARS:], prompts)))
         else:
             answer = text or answer
     return turns
