@@ -1,5 +1,7 @@
 """A clock that is wrong by any time breaks nothing."""
 
+from typing import Any
+
 import pytest
 
 from athena.app.compose import App
@@ -20,13 +22,14 @@ def test_time_outside_of_calendar_is_its_end(years: float) -> None:
 @pytest.mark.parametrize("years", [8_031.0, 20_000.0])
 def test_operations_work_beyond_year_9999(years: float) -> None:
     app = App(Sqlite(IN_MEMORY_PATH), MODEL, time=lambda: years * YEAR_S)
-    for name, arguments in (
-        ("remember", {"content": "the lamp is lit"}),
-        ("recall", {"query": "lamp last week"}),
-        ("list_memories", {}),
-        ("stats", {}),
-        ("briefing", {}),
-        ("verify", {}),
-    ):
-        run_sync(app.catalog.get_operation(name)(app.create_context("test", "python"), **arguments))
+
+    def call(name: str, **arguments: Any) -> Any:
+        return run_sync(app.catalog.get_operation(name)(app.create_context("test", "python"), **arguments))
+
+    stored = call("remember", content="the lamp is lit")
+    assert [hit.id for hit in call("recall", query="lamp")] == [stored.id]
+    assert [memory.id for memory in call("list_memories")] == [stored.id]
+    assert call("stats")["memories"] == 1
+    assert stored.hash in call("briefing").text
+    assert call("verify").problems == ()
     app.close()
