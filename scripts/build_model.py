@@ -53,6 +53,7 @@ TRAINED = ROOT / "data" / "model"
 LAYERS_FILE, PROJECTION_FILE = "layers.safetensors", "projection.npy"
 
 WIDTH, HEADS, LAYERS, LONGEST = 384, 12, 6, 256
+RANK = 8  # of the adapters that scripts/train_adapters.py trains
 MICROSOFT = "com.microsoft"
 
 WEIGHTS = "weights.bin"
@@ -131,6 +132,7 @@ class Rows(NamedTuple):
     value: str
     scale: str
     kind: Kind
+    source: str  # the matrix before it was quantized
 
 
 class Float:
@@ -144,7 +146,7 @@ class Float:
         return self.graph.node("Gather", [words, "input_ids"], "word")
 
     def rows(self, value: str, kind: Kind) -> Rows:
-        return Rows(value, "", kind)
+        return Rows(value, "", kind, value)
 
     def multiply(self, rows: Rows, weight: Array, output: str) -> str:
         constant = self.graph.constant(output + ".weight", weight, "float32")
@@ -165,7 +167,7 @@ class Integer(Float):
 
     def rows(self, value: str, kind: Kind) -> Rows:
         """Quantize each row to bytes by its largest value."""
-        graph, last = self.graph, self.graph.axes(1)
+        graph, last, source = self.graph, self.graph.axes(1), value
         if kind.uneven:
             value = graph.node("Mul", [value, graph.constant("even", 1 / EVEN, "float32")], value + ".even")
         # The negative outputs of GELU are negligible.
@@ -178,7 +180,7 @@ class Integer(Float):
             scale = graph.node("Max", [scale, floor], value + ".floor")
         zeros = self._zeros(kind, scale)
         rounded = graph.node("QuantizeLinear", [value, scale, zeros], value + ".uint8", axis=0)
-        return Rows(rounded, graph.node("Unsqueeze", [scale, last], value + ".column"), kind)
+        return Rows(rounded, graph.node("Unsqueeze", [scale, last], value + ".column"), kind, source)
 
     def multiply(self, rows: Rows, weight: Array, output: str) -> str:
         graph, kind = self.graph, rows.kind
@@ -281,9 +283,48 @@ class Encoder:
         node("Div", [total, node("ReduceL2", [total, axes(1)], "size", keepdims=1)], "embedding")
 
 
+class AdaptedEncoder(Encoder):
+    """Builds the same layers with low-rank adapters, which are inputs of the graph: `0.query.down`, `0.query.up`."""
+
+    def __init__(self, weights: Weights, arithmetic: type[Float]) -> None:
+        super().__init__(weights, arithmetic)
+        self.inputs: list[onnx.ValueInfoProto] = []
+
+    def linear(self, rows: Rows, source: str, output: str, factor: float = 1) -> str:
+        result = super().linear(rows, source, output + ".fixed", factor)
+        width = self.weights[source + ".weight"].T.shape
+        low = self.graph.node("MatMul", [rows.source, self.input_of(output + ".down", width[0], RANK)], output + ".low")
+        high = self.graph.node("MatMul", [low, self.input_of(output + ".up", RANK, width[1])], output + ".high")
+        return self.graph.node("Add", [result, high], output)
+
+    def normal(self, value: str, source: str, output: str) -> str:
+        if output == "normal":
+            return super().normal(value, source, output)
+        gain, bias = (self.input_of(f"{output}.{part}", WIDTH) for part in ("gain", "bias"))
+        return self.graph.node("LayerNormalization", [value, gain, bias], output, axis=-1, epsilon=1e-12)
+
+    def input_of(self, name: str, *shape: int) -> str:
+        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        return name
+
+
 def build(weights: Weights, arithmetic: type[Float]) -> dict[str, bytes]:
     """Write the model with mean pooling, and return its files."""
     encoder = Encoder(weights, arithmetic)
+    model = build_graph(encoder, [])
+    return {"model.onnx": model, WEIGHTS: bytes(encoder.graph.weights)}
+
+
+def build_adapted(weights: Weights, model: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Write the graph that takes adapters and reads the same weights."""
+    encoder = AdaptedEncoder(weights, Integer)
+    graph = build_graph(encoder, encoder.inputs)
+    if bytes(encoder.graph.weights) != model[WEIGHTS]:
+        raise SystemExit("the graph with adapters has other weights than the model")
+    return {"adapted.onnx": graph}
+
+
+def build_graph(encoder: Encoder, adapters: Sequence[onnx.ValueInfoProto]) -> bytes:
     state = encoder.input()
     for number in range(LAYERS):
         state = encoder.layer(number, state)
@@ -297,14 +338,14 @@ def build(weights: Weights, arithmetic: type[Float]) -> dict[str, bytes]:
     graph = helper.make_graph(
         encoder.graph.nodes,
         "all-MiniLM-L6-v2",
-        [ids, mask],
+        [ids, mask, *adapters],
         [embedding, states],
         list(encoder.graph.constants.values()),
         value_info=encoder.graph.shapes,
     )
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(MICROSOFT, 1)]
     model = helper.make_model(graph, opset_imports=opsets, producer_name="athena", ir_version=10)
-    return {"model.onnx": model.SerializeToString(deterministic=True), WEIGHTS: bytes(encoder.graph.weights)}
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def trim(tokenizer: bytes) -> bytes:
@@ -403,6 +444,7 @@ def main() -> None:
     model, tokenizer = build(weights, Integer), trim(source["tokenizer.json"])
     worst = check(original, weights, model, tokenizer)
     files = {"LICENSE": source["LICENSE"], "NOTICE": notice, "tokenizer.json": tokenizer} | model
+    files |= build_adapted(weights, model)
     files[PROJECTION_FILE] = (options.layers / PROJECTION_FILE).read_bytes()
     write(TARGET, files)
     print(f"{write_checksums(TARGET)}{sum(map(len, files.values())):,} bytes; cosine to 32-bit at least {worst:.4f}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from athena.core import memory_limit
 from athena.core.threads import check_stopped
 from athena.embedding.embedder import Excerpt, PassageEncoding, QuestionEncoding, TokenStates
 from athena.errors import AthenaError, Unavailable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 BUNDLED_MODEL_DIR = Path(__file__).parent / "minilm"
 CHECKSUMS_FILE = "SHA256SUMS"  # scripts/build_model.py writes it: every file that we load stands there
+MODEL_FILE = "model.onnx"
+ADAPTED_MODEL_FILE = "adapted.onnx"  # the same layers and weights; adapters are inputs of the graph
 
 MAX_TEXT_TOKENS = 256  # the model was trained on no longer texts
 PROJECTION_BATCH_TOKENS = 5
@@ -58,6 +61,7 @@ class MiniLM:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._loaded: LoadedModel | None = None
+        self._adapted: LoadedModel | None = None
         self._abandoned: list[LoadedModel] = []
         self._projection_matrix: NDArray[np.float32] | None = None
 
@@ -76,20 +80,26 @@ class MiniLM:
         """Return the first 256 tokens of each text with their states in context."""
         return self._run_texts(texts, "states", _to_token_states)
 
+    def embed_adapted(
+        self, texts: Sequence[str | tuple[str, str]], adapter: Mapping[str, NDArray[np.float32]]
+    ) -> list[TokenStates]:
+        """Return the tokens of texts or of pairs of texts, with the states that an adapter of the layers gives."""
+        return self._run_texts(texts, "states", _to_token_states, adapter)
+
     def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
         """Encode passages, each in the context of its neighbours."""
         texts = [excerpt.header + excerpt.before + excerpt.text + excerpt.after for excerpt in excerpts]
+        states = self.embed_tokens(texts)  # checks the memory limit before numpy is loaded
         projection = self._load_projection()
         return [
-            _to_passage_encoding(tokens, excerpt, projection)
-            for tokens, excerpt in zip(self.embed_tokens(texts), excerpts, strict=True)
+            _to_passage_encoding(tokens, excerpt, projection) for tokens, excerpt in zip(states, excerpts, strict=True)
         ]
 
     def encode_question(self, question: str) -> QuestionEncoding:
         """Encode a question."""
+        (tokens,) = self.embed_tokens([question])  # checks the memory limit before numpy is loaded
         import numpy as np
 
-        (tokens,) = self.embed_tokens([question])
         mean = tokens.states.mean(axis=0)
         inner = slice(1, -1) if len(tokens.ids) > 2 else slice(None)
         token_vectors = project_states(tokens.states[inner], self._load_projection())
@@ -106,31 +116,42 @@ class MiniLM:
             self._projection_matrix = np.load(io.BytesIO(content), allow_pickle=False)
         return self._projection_matrix
 
-    def _ensure_loaded(self) -> LoadedModel:
+    def _ensure_loaded(self, *, is_adapted: bool = False) -> LoadedModel:
         if self._pid != os.getpid():
             # After a fork another thread may have held the lock or been inside the session, and in the child
             # it never leaves. Neither is used again, nor freed, which would wait as well.
             self._lock = threading.Lock()
-            if self._loaded:
-                self._abandoned.append(self._loaded)
-            self._pid, self._loaded = os.getpid(), None
+            self._abandoned += filter(None, (self._loaded, self._adapted))
+            self._pid, self._loaded, self._adapted = os.getpid(), None, None
         with self._lock:
             if self._loaded is None:
+                memory_limit.check_room("onnxruntime", memory_limit.MODEL_BYTES, "the model")
                 self._loaded = _load_model(self._folder)
-            return self._loaded
+            if not is_adapted:
+                return self._loaded
+            if self._adapted is None:
+                self._adapted = _load_model(self._folder, ADAPTED_MODEL_FILE, self._loaded.tokenizer)
+            return self._adapted
 
     def _run_texts(
-        self, texts: Sequence[str], output: str, convert: Callable[[Encoding, NDArray[np.float32]], Output]
+        self,
+        texts: Sequence[str | tuple[str, str]],
+        output: str,
+        convert: Callable[[Encoding, NDArray[np.float32]], Output],
+        adapter: Mapping[str, NDArray[np.float32]] | None = None,
     ) -> list[Output]:
-        loaded = self._ensure_loaded()
+        loaded = self._ensure_loaded(is_adapted=adapter is not None)
         outputs: list[Output] = []
         for start in range(0, len(texts), TOKENIZE_BATCH_SIZE):
             check_stopped()
             # Not `encode_batch`: its pool of threads does not survive a fork and says so on stderr.
             encodings = [
-                loaded.tokenizer.encode(_to_valid_utf8(text)) for text in texts[start : start + TOKENIZE_BATCH_SIZE]
+                loaded.tokenizer.encode(_to_valid_utf8(text))
+                if isinstance(text, str)
+                else loaded.tokenizer.encode(_to_valid_utf8(text[0]), _to_valid_utf8(text[1]))
+                for text in texts[start : start + TOKENIZE_BATCH_SIZE]
             ]
-            results = _run_batches(loaded, encodings, output, self._threads)
+            results = _run_batches(loaded, encodings, output, self._threads, adapter or {})
             outputs.extend(convert(encoding, results[row]) for row, encoding in enumerate(encodings))
         return outputs
 
@@ -189,7 +210,7 @@ class ModelFiles:
             raise _create_unavailable(f"{self._folder / name} is damaged")
 
 
-def _load_model(folder: Path) -> LoadedModel:
+def _load_model(folder: Path, graph_file: str = MODEL_FILE, tokenizer: Tokenizer | None = None) -> LoadedModel:
     files = ModelFiles(folder)
     wait_for_weights = files.start_check("weights.bin")  # while the libraries are imported
     # From 1.29 on onnxruntime sends telemetry for every session, and its telemetry thread makes a forked child
@@ -223,8 +244,10 @@ def _load_model(folder: Path) -> LoadedModel:
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.log_severity_level = 4
-    tokenizer = Tokenizer.from_buffer(files.read_file("tokenizer.json"))
-    graph = files.read_file("model.onnx")
+    if tokenizer is None:
+        tokenizer = Tokenizer.from_buffer(files.read_file("tokenizer.json"))
+        tokenizer.enable_truncation(MAX_TEXT_TOKENS)
+    graph = files.read_file(graph_file)
     # The graph comes from memory, so onnxruntime has to be told where the weights are: the real folder, not a link.
     weights_folder = str(wait_for_weights().parent)
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", weights_folder)
@@ -232,7 +255,6 @@ def _load_model(folder: Path) -> LoadedModel:
         session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except (OSError, *failures) as error:
         raise _create_unavailable(error) from error
-    tokenizer.enable_truncation(MAX_TEXT_TOKENS)
     return LoadedModel(session, tokenizer, failures)
 
 
@@ -245,7 +267,11 @@ def _create_unavailable(cause: object) -> Unavailable:
 
 
 def _run_batches(
-    loaded: LoadedModel, encodings: list[Encoding], output: str, threads: int
+    loaded: LoadedModel,
+    encodings: list[Encoding],
+    output: str,
+    threads: int,
+    adapter: Mapping[str, NDArray[np.float32]],
 ) -> dict[int, NDArray[np.float32]]:
     """Run tokenized texts through the model, batches in parallel; return the output by row."""
     batches = _batch_by_length([len(encoding.ids) for encoding in encodings])
@@ -267,7 +293,7 @@ def _run_batches(
                 ids[i, :length] = encodings[row].ids
                 mask[i, :length] = 1
             try:
-                (values,) = loaded.session.run([output], {"input_ids": ids, "attention_mask": mask})
+                (values,) = loaded.session.run([output], {"input_ids": ids, "attention_mask": mask, **adapter})
             except loaded.failures as error:
                 failures.append(error)
                 return

@@ -242,6 +242,8 @@ class Chat:
         self._model, self._timeout = model, timeout
         proxies = [ProxyHandler({})] if host in LOOPBACK_HOSTS else []
         self._opener = build_opener(NoRedirectHandler(), *proxies)
+        self.paused_until = 0.0  # monotonic seconds: callers that can do without it do not ask before
+        self.is_failing = False
 
     def complete(self, task: str, text: str) -> str:
         """Return the model's answer; blocks."""

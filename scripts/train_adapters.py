@@ -1,0 +1,405 @@
+"""Train the adapters of `athena/memory/sessions`: which clauses are worth keeping, and which statement replaces which.
+
+    python scripts/train_adapters.py ROWS.json.gz OUT [--without rafa,olek,hugo] [--figures]
+
+Needs torch and a GPU, neither of which is among the project's dependencies. ROWS and `words.npz` beside it are written
+by scripts/adapter_data.py. OUT gets statements.npz and changes.npz, trained on all writers but those left out; with
+`--figures` it is printed how good they are on the writers left out, and how that grows with the number of writers.
+
+The layers of the bundled model stay as they are. Each linear map gets a product of two thin matrices, and the norms
+are trained as well; on top of the states stand small heads.
+"""
+
+import argparse
+import gzip
+import json
+import math
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from safetensors.numpy import load_file
+from torch import nn
+from training_network import HEADS, NAMES, WIDTH, MiniLM
+
+RANK = 8  # as in scripts/build_model.py
+PARTS = ("query", "key", "value", "answer", "up", "down")
+GRAPH_NAMES = {
+    "up": "wide",
+    "down": "narrow",
+    "middle_norm": "middle",
+    "end_norm": "state",
+}  # of scripts/build_model.py
+OUTPUTS, VIEWS, HASH_BUCKETS = 17, 7, 1 << 14
+WORD_SCALE = 0.3
+MASKED_WORD = 100  # the id of [UNK]
+FIRST_WORD = 103  # ids below are marks
+LOW = -1e4  # the score of what cannot be chosen
+LAYERS_FILE = Path(__file__).parents[1] / "data" / "model" / "layers.safetensors"
+DEVICE = "cuda"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train; chosen by cross-validation over the writers that are not judges."""
+
+    epochs: int = 8
+    batch: int = 16
+    rate: float = 3e-3
+    head_rate: float = 2e-3
+    dropout: float = 0.2
+    masked: float = 0.1  # share of the words that the model does not see
+    seed: int = 0
+
+
+class LowRank(nn.Module):  # type: ignore[misc]  # torch is not installed here
+    """A linear map that stays, and a product of two thin matrices that is trained."""
+
+    def __init__(self, fixed: nn.Linear) -> None:
+        super().__init__()
+        self.fixed = fixed
+        self.down = nn.Parameter(torch.randn(RANK, fixed.in_features) / math.sqrt(fixed.in_features))
+        self.up = nn.Parameter(torch.zeros(fixed.out_features, RANK))
+
+    def forward(self, values: Any) -> Any:
+        return self.fixed(values) + functional.linear(functional.linear(values, self.down), self.up)
+
+
+def load_adapted(words_file: Path, dropout: float) -> MiniLM:
+    """Return the bundled model with untrained adapters."""
+    network = MiniLM(dropout)
+    state = network.state_dict()
+    tables = np.load(words_file)
+    for theirs, value in load_file(LAYERS_FILE).items():
+        if theirs in NAMES:
+            state[NAMES[theirs]] = torch.from_numpy(value.astype(np.float32))
+    state["positions.weight"] = torch.from_numpy(tables["position"].astype(np.float32))
+    state["types.weight"] = torch.from_numpy(tables["token_type"].astype(np.float32))
+    state["words.weight"][torch.from_numpy(tables["used"])] = torch.from_numpy(tables["words"].astype(np.float32))
+    network.load_state_dict(state)
+    for parameter in network.parameters():
+        parameter.requires_grad = False
+    for layer in network.layers:
+        for part in PARTS:
+            setattr(layer, part, LowRank(getattr(layer, part)))
+        for norm in (layer.middle_norm, layer.end_norm):
+            norm.requires_grad_(True)
+    return network
+
+
+class Batch(NamedTuple):
+    """Texts of one step, padded."""
+
+    rows: Sequence[Row]
+    ids: Any
+    mask: Any
+
+
+def create_batch(rows: Sequence[Row], masked: float = 0.0) -> Batch:
+    longest = max(len(row["ids"]) for row in rows)
+    ids = torch.tensor([row["ids"] + [0] * (longest - len(row["ids"])) for row in rows], device=DEVICE)
+    mask = torch.tensor([[i < len(row["ids"]) for i in range(longest)] for row in rows], device=DEVICE)
+    if masked:
+        is_hidden = (torch.rand(ids.shape, device=DEVICE) < masked) & (ids >= FIRST_WORD)
+        ids = torch.where(is_hidden, MASKED_WORD, ids)
+    return Batch(rows, ids, mask)
+
+
+class StatementTagger(nn.Module):  # type: ignore[misc]  # the same
+    """The classifier of `classifier.py`."""
+
+    def __init__(self, network: MiniLM) -> None:
+        super().__init__()
+        self.network = network
+        self.dense = nn.Linear(2 * WIDTH, OUTPUTS)
+        self.words = nn.Embedding(HASH_BUCKETS + 1, OUTPUTS, padding_idx=HASH_BUCKETS)
+        self.neighbors = nn.Parameter(torch.zeros(VIEWS, OUTPUTS, OUTPUTS))
+        nn.init.zeros_(self.words.weight)
+        with torch.no_grad():
+            self.dense.weight *= 0.2
+
+    def forward(self, batch: Batch) -> tuple[Any, Any]:
+        """Return the logits of both stages for all fragments, turn after turn."""
+        with torch.autocast(DEVICE, torch.bfloat16):
+            states = self.network(batch.ids, batch.mask)
+        states = states.float()
+        means = [states[i, first:last].mean(0) for i, row in enumerate(batch.rows) for first, last in row["spans"]]
+        counts = [len(row["spans"]) for row in batch.rows]
+        wholes = states[:, 0].repeat_interleave(torch.tensor(counts, device=DEVICE), 0)
+        pooled = functional.dropout(torch.cat([torch.stack(means), wholes], 1), 0.2, self.training)
+        first = self.dense(pooled) + self.sum_words([words for row in batch.rows for words in row["words"]])
+        views = gather_views(to_probabilities(first), batch.rows)
+        return first, first + sum(view @ weight for view, weight in zip(views, self.neighbors, strict=True))
+
+    def sum_words(self, words: Sequence[Sequence[int]]) -> Any:
+        longest = max(map(len, words))
+        buckets = torch.tensor([[*row, *[HASH_BUCKETS] * (longest - len(row))] for row in words], device=DEVICE)
+        if not self.training:
+            return self.words(buckets).sum(1) * WORD_SCALE
+        buckets = torch.where(torch.rand(buckets.shape, device=DEVICE) < 0.3, HASH_BUCKETS, buckets)
+        return self.words(buckets).sum(1) * WORD_SCALE / 0.7
+
+    def measure_loss(self, batch: Batch) -> Any:
+        labels = torch.tensor([label for row in batch.rows for label in row["labels"]], device=DEVICE)
+        total = 0
+        for logits, share in zip(self(batch), (0.3, 0.7), strict=True):
+            keep, begin = (
+                functional.binary_cross_entropy_with_logits(logits[:, i], labels[:, i].float()) for i in (0, 1)
+            )
+            total += share * (keep + 0.5 * begin + 0.5 * functional.cross_entropy(logits[:, 2:], labels[:, 2]))
+        return total
+
+    def list_parameters(self, settings: Settings) -> list[dict[str, Any]]:
+        return [
+            {"params": self.dense.parameters(), "lr": settings.head_rate},
+            {"params": self.words.parameters(), "lr": 1.5 * settings.head_rate, "weight_decay": 0.1},
+            {"params": [self.neighbors], "lr": 5 * settings.head_rate},
+        ]
+
+    def predict(self, batch: Batch) -> Any:
+        return self(batch)[1]
+
+    def export_head(self) -> dict[str, Any]:
+        return {
+            "dense": to_numpy(self.dense.weight).T,
+            "bias": to_numpy(self.dense.bias),
+            "words": to_numpy(self.words.weight)[:HASH_BUCKETS] * WORD_SCALE,
+            "neighbors": to_numpy(self.neighbors),
+        }
+
+
+class ChangeTagger(nn.Module):  # type: ignore[misc]  # the same
+    """The classifier of `supersede.py`: does the second statement replace the first."""
+
+    def __init__(self, network: MiniLM, rows: Sequence[Row]) -> None:
+        super().__init__()
+        self.network = network
+        features = torch.tensor([row["features"] for row in rows])
+        self.register_buffer("means", features.mean(0))
+        self.register_buffer("deviations", features.std(0) + 1e-3)
+        self.dense = nn.Linear(2 * WIDTH, 1)
+        self.features = nn.Linear(features.shape[1], 1)
+        with torch.no_grad():
+            self.dense.weight *= 0.2
+            self.features.weight *= 0.2
+
+    def forward(self, batch: Batch) -> Any:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            states = self.network(batch.ids, batch.mask)
+        states = states.float()
+        mask = batch.mask[:, :, None]
+        pooled = torch.cat([states[:, 0], (states * mask).sum(1) / mask.sum(1)], 1)
+        features = torch.tensor([row["features"] for row in batch.rows], device=DEVICE)
+        features = (features - self.means) / self.deviations
+        features = functional.dropout(features, 0.1, self.training)
+        return (self.dense(functional.dropout(pooled, 0.2, self.training)) + self.features(features))[:, 0]
+
+    def measure_loss(self, batch: Batch) -> Any:
+        """Return the loss of choosing, for each new statement, the one that it replaces or none."""
+        logits = self(batch)
+        numbers: dict[str, int] = {}
+        groups = [numbers.setdefault(row["group"], len(numbers)) for row in batch.rows]
+        labels = torch.tensor([float(row["label"]) for row in batch.rows], device=DEVICE)
+        choices = torch.full((len(numbers), len(groups) + 1), LOW, device=DEVICE)
+        places = (torch.tensor(groups, device=DEVICE), torch.arange(len(groups), device=DEVICE))
+        choices = choices.index_put(places, logits)
+        choices[:, -1] = 0  # none
+        right = torch.zeros_like(choices).index_put(places, labels)
+        right[:, -1] = (right.sum(1) == 0).float()
+        return functional.cross_entropy(choices, right / right.sum(1, keepdim=True))
+
+    def list_parameters(self, settings: Settings) -> list[dict[str, Any]]:
+        return [{"params": [*self.dense.parameters(), *self.features.parameters()], "lr": settings.head_rate}]
+
+    def predict(self, batch: Batch) -> Any:
+        return self(batch)
+
+    def export_head(self) -> dict[str, Any]:
+        weights = to_numpy(self.features.weight)[0] / to_numpy(self.deviations)
+        bias = to_numpy(self.dense.bias) + to_numpy(self.features.bias) - weights @ to_numpy(self.means)
+        return {"dense": to_numpy(self.dense.weight)[0], "features": weights, "bias": bias}
+
+
+def gather_views(own: Any, rows: Sequence[Row]) -> list[Any]:
+    """Return what each fragment sees: itself, its neighbours, the means of its sentence and of its turn."""
+    turns = torch.split(own, [len(row["spans"]) for row in rows])
+    columns: list[list[Any]] = [[] for _ in range(VIEWS)]
+    for row, turn in zip(rows, turns, strict=True):
+        count = len(turn)
+        padded = functional.pad(turn, (0, 0, 2, 2))
+        sentences = torch.tensor(row["sentences"], device=DEVICE)
+        same = (sentences[:, None] == sentences[None]).float()
+        views = (
+            turn, padded[1 : count + 1], padded[3 : count + 3], padded[:count], padded[4 : count + 4],
+            same @ turn / same.sum(1, keepdim=True), turn.mean(0).expand(count, -1),
+        )  # fmt: skip
+        for column, view in zip(columns, views, strict=True):
+            column.append(view)
+    return [torch.cat(column) for column in columns]
+
+
+def to_probabilities(logits: Any) -> Any:
+    return torch.cat([torch.sigmoid(logits[:, :2]), torch.softmax(logits[:, 2:], 1)], 1)
+
+
+def to_numpy(values: Any) -> Any:
+    return values.detach().float().cpu().numpy()
+
+
+def train(tagger: Any, rows: Sequence[Row], settings: Settings) -> Any:
+    """Train an adapter and its head."""
+    random.seed(settings.seed)
+    tagger.to(DEVICE).train()
+    layers = [value for value in tagger.network.parameters() if value.requires_grad]
+    parameters = [{"params": layers, "lr": settings.rate}, *tagger.list_parameters(settings)]
+    optimizer = torch.optim.AdamW(parameters, weight_decay=0.01)
+    groups: dict[str, list[Row]] = {}
+    for i, row in enumerate(rows):
+        groups.setdefault(row.get("group", str(i)), []).append(row)
+    order = list(groups.values())  # the pairs of a statement stay together
+    steps = len(order) // settings.batch * settings.epochs
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1, step / (0.1 * steps)) * max(0, 1 - step / steps)
+    )
+    for _ in range(settings.epochs):
+        random.shuffle(order)
+        for start in range(0, len(order) - settings.batch + 1, settings.batch):
+            chosen = [row for group in order[start : start + settings.batch] for row in group]
+            loss = tagger.measure_loss(create_batch(chosen, settings.masked))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return tagger.eval()
+
+
+def predict(tagger: Any, rows: Sequence[Row]) -> Any:
+    with torch.no_grad():
+        batches = [create_batch(rows[start : start + 64]) for start in range(0, len(rows), 64)]
+        return np.concatenate([to_numpy(tagger.predict(batch)) for batch in batches])
+
+
+def train_statements(rows: Sequence[Row], words: Path, settings: Settings) -> Any:
+    torch.manual_seed(settings.seed)
+    return train(StatementTagger(load_adapted(words, settings.dropout)), rows, settings)
+
+
+def train_changes(rows: Sequence[Row], words: Path, settings: Settings) -> Any:
+    torch.manual_seed(settings.seed)
+    return train(ChangeTagger(load_adapted(words, settings.dropout), rows), rows, settings)
+
+
+def measure_precision(labels: Any, scores: Any) -> float:
+    """Return the average precision (AP): the mean, over all right ones, of the precision down to each."""
+    ordered = labels[np.argsort(-scores, kind="stable")].astype(bool)
+    precisions = np.cumsum(ordered) / np.arange(1, len(ordered) + 1)
+    return float(precisions[ordered].mean())
+
+
+def describe_statements(rows: Sequence[Row], logits: Any) -> str:
+    labels = np.array([label for row in rows for label in row["labels"]])
+    kinds = (logits[:, 2:].argmax(1) == labels[:, 2]).mean()
+    begins = ((logits[:, 1] > 0) == labels[:, 1]).mean()
+    keep = measure_precision(labels[:, 0], logits[:, 0])
+    return f"{len(labels):6,} fragments  AP of keep {keep:.3f}  kind right {kinds:.3f}  begin right {begins:.3f}"
+
+
+def describe_changes(rows: Sequence[Row], logits: Any) -> str:
+    """Describe how often the likeliest pair of a statement is right, at the threshold with the best F1."""
+    labels = np.array([row["label"] for row in rows])
+    groups: dict[str, list[int]] = {}
+    for i, row in enumerate(rows):
+        groups.setdefault(row["group"], []).append(i)
+    logits = np.array(logits)
+    for group in groups.values():  # against the other ones and none of them
+        logits[group] -= np.logaddexp.reduce([0.0, *logits[group]])
+    best = [max(group, key=lambda i: logits[i]) for group in groups.values()]
+    right, scores = labels[best], logits[best]
+    changes = sum(labels[group].any() for group in groups.values())
+    figures = []
+    for threshold in np.unique(scores):
+        chosen = scores >= threshold
+        precision, recall = right[chosen].mean(), right[chosen].sum() / changes
+        figures.append((2 * precision * recall / max(1e-9, precision + recall), recall, precision, float(threshold)))
+    score, recall, precision, threshold = max(figures)
+    return (
+        f"{len(rows):6,} pairs  AP {measure_precision(labels, logits):.3f}  of {changes} changes found {recall:.3f} at "
+        f"precision {precision:.3f} (F1 {score:.3f}, probability {math.exp(threshold):.2f})"
+    )
+
+
+def export(tagger: Any, file: Path) -> None:
+    """Write what the product reads: graph inputs and the head; large matrices rounded to eight bits."""
+    arrays: dict[str, Any] = {}
+    for number, layer in enumerate(tagger.network.layers):
+        for part in PARTS:
+            low_rank = getattr(layer, part)
+            name = f"{number}.{GRAPH_NAMES.get(part, part)}"
+            factor = 1 / math.sqrt(WIDTH // HEADS) if part == "query" else 1  # the graph's scores are not scaled later
+            arrays[f"{name}.down"] = to_numpy(low_rank.down).T
+            arrays[f"{name}.up"] = to_numpy(low_rank.up).T * factor
+        for part in ("middle_norm", "end_norm"):
+            norm = getattr(layer, part)
+            arrays[f"{number}.{GRAPH_NAMES[part]}.gain"] = to_numpy(norm.weight)
+            arrays[f"{number}.{GRAPH_NAMES[part]}.bias"] = to_numpy(norm.bias)
+    np.savez_compressed(file, **dict(round_arrays(arrays | tagger.export_head())))
+
+
+def round_arrays(arrays: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in arrays.items():
+        if value.size < 1_000:
+            yield name, value.astype(np.float32)
+        elif name == "words" or name[0].isdigit():
+            # each vector of rank 8 has its own scale, and so has each output of the words
+            axis = 1 if name.endswith(".up") else 0
+            scale = np.maximum(np.abs(value).max(axis, keepdims=True), 1e-9) / 127
+            yield name, np.rint(value / scale).astype(np.int8)
+            yield f"{name}:scale", scale.astype(np.float32)
+        else:
+            yield name, value.astype(np.float16)
+
+
+def split_rows(rows: Sequence[Row], without: Collection[str]) -> tuple[list[Row], list[Row]]:
+    return [row for row in rows if row["writer"] not in without], [row for row in rows if row["writer"] in without]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train the adapters for statements and changes of mind.")
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--without", default="", help="writers to leave out of training, and to measure on")
+    parser.add_argument("--figures", action="store_true", help="print the learning curve as well")
+    options = parser.parse_args()
+    content = json.loads(gzip.decompress(options.rows.read_bytes()))
+    words = options.rows.with_name("words.npz")
+    without = [name for name in options.without.split(",") if name]
+    tasks = (
+        ("statements", content["turns"], Settings(), train_statements, describe_statements),
+        ("changes", content["pairs"], replace(Settings(), epochs=5, batch=32), train_changes, describe_changes),
+    )
+    for name, rows, settings, train_task, describe in tasks:
+        trained, left_out = split_rows(rows, without)
+        writers = list(dict.fromkeys(row["writer"] for row in trained))
+        for count in range(1, len(writers)) if options.figures and left_out else ():
+            some = [row for row in trained if row["writer"] in writers[:count]]
+            logits = predict(train_task(some, words, settings), left_out)
+            print(f"{name}: {count} writers  {describe(left_out, logits)}", flush=True)
+        tagger = train_task(trained, words, settings)
+        for writer in without:
+            own = [row for row in left_out if row["writer"] == writer]
+            if own:
+                print(f"{name}: {writer}  {describe(own, predict(tagger, own))}", flush=True)
+        if left_out:
+            print(f"{name}: {len(writers)} writers  {describe(left_out, predict(tagger, left_out))}", flush=True)
+        export(tagger, options.out / f"{name}.npz")
+
+
+if __name__ == "__main__":
+    main()
