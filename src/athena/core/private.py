@@ -42,7 +42,8 @@ _ILLNESS = r"""(?:dementia|demenz|démence|demencia|dementie|alzheimer\w*|parkin
     |schwanger\w*|enceinte|embarazada|zwanger|infertil\w+|ivf|menopause|endometriosis|abortion|wheelchair|rollstuhl
     |fauteuil\ roulant|silla\ de\ ruedas|rolstoel|pacemaker|dialysis|amputat\w+|heart\ attack|herzinfarkt
     |schlaganfall|high\ blood\ pressure|bluthochdruck|carpal\ tunnel|tendinitis|rsi|scoliosis|glaucoma|cataracts?
-    |macular\ degeneration|colou?r-?blind\w*|visually\ impaired|deaf|hard\ of\ hearing|tinnitus|partially\ sighted
+    |macular\ degeneration|colou?r[\s-]?blind(?!\w*[\s-]?(?:safe|friendly|palette|proof))\w*
+    |visually\ impaired|deaf|hard\ of\ hearing|tinnitus|partially\ sighted
     |blindness|disabilit(?:y|ies)|disabled\ person|antidepressants?|ibuprofen|paracetamol|metformin|prozac|zoloft
     |sertraline|ritalin|adderall|xanax|lithium\ pills|methadone|beta\ blockers?|chemotherapy|rehab|alcoholi[cs]\w*
     |addict(?:ed|ion)?|sobriety
@@ -53,7 +54,8 @@ _ILLNESS = r"""(?:dementia|demenz|démence|demencia|dementie|alzheimer\w*|parkin
 _VAGUE_ILLNESS = r"""(?:doctors?|a\ stroke|physician|therapist|psychiatrist|psychologist|therapy|counsel(?:l)?ing
     |surgery|operated|hospital\w*|clinic|sick(?:\ leave|\ note)?|ill|illness|disease|diagnos(?:ed|is)|symptoms?
     |medications?|meds|medicine|pills|prescription|dose|pain|injur(?:y|ed)|broke\ (?:my|his|her)\ \w+
-    |blood\ (?:test|pressure|sugar)|eyesight|vision\ loss|hearing\ (?:aid|loss)|blind|mental\ health
+    |blood\ (?:test|pressure|sugar)|eyesight|vision\ loss|hearing\ (?:aid|loss)
+    |(?<!color[\ -])(?<!colour[\ -])blind|mental\ health
     |health\ (?:issues?|problems?|condition|insurance)|died|passed\ away|death|funeral|divorc\w*|custody|wedding|arzt
     |ärztin|therapie|medikamente?|médecin|hôpital|médicaments?|médico|hospital|huisarts|gestorben|gravid\w*)"""
 _MONTH = r"""(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|januar|februar|märz|mai|juni|juli|okt|dez)[a-z]*"""
@@ -88,7 +90,7 @@ _DETAIL_TABLE: tuple[tuple[str, str], ...] = (
     ("contact", r"""(?i)\b(?:I|we|she|he|they|ich|wir)\s(?:live|lives|lived|moved|wohnen?|wohnt)\s(?:at|in|on|near|to
         |bei|nach)\b"""),
     ("contact", r"""(?i)\b(?:my|our|his|her|home|postal|mailing|meine|mon|mi|mijn)\s(?:home\s|postal\s
-        |private\s)?(?:address|adresse|dirección|adres|phone(?:\snumber)?|mobile|cell|telefonnummer
+        |private\s)?(?:address|adresse|dirección|adres|phone\snumber|(?:phone|mobile|cell)(?=\s\w+\b[^.!?\n]{0,20}\d)|telefonnummer
         |email(?:\saddress)?|e-mail)\s(?:is|ist|est|es)\b"""),
     ("identity", r"""(?i)\b(?:my|his|her|our|\w+['’]s|mein\w*|mon|mi|mijn)\s(?:\d+\w*\s)?(?:birthday|birth\s?date
         |date\sof\sbirth|geburtstag|geburtsdatum|anniversaire|cumpleaños|verjaardag)\b"""),

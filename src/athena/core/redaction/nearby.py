@@ -149,6 +149,7 @@ def _find_passwords(text: str, lower: str, start: int, end: int) -> Iterator[Sec
         return
     is_connected, passed = False, 0
     is_weak = lower[start:end] in WEAK_WORDS  # a word with other meanings
+    is_token = lower[start:end] == "token"
     is_verb = lower[start:end].startswith("pass") and end - start < 7
     for at, word in _read_words(text, end):
         offset, value = _strip_marks(word)
@@ -175,6 +176,9 @@ def _find_passwords(text: str, lower: str, start: int, end: int) -> Iterator[Sec
             return
         if is_likely and _is_password(text, at + offset, value, is_connected, is_quoted, passed):
             yield SecretMatch("password", at + offset, at + offset + len(value))
+            return
+        if is_connected and not is_token and compile_pattern(r"[A-Za-z]+(?:_[A-Za-z]+)*_\d{2,}").fullmatch(value):
+            yield SecretMatch("password", at + offset, at + offset + len(value))  # elsewhere it is a name
             return
         if low in BLOCKING_WORDS:
             return
@@ -284,8 +288,8 @@ _BEFORE_PATTERN = (
 _JOINING_WORDS = CONNECTORS | frozenset(
     "as als comme como come jako som kuin ως как як olarak ca drept mint for für pour para per".split()
 )
-_PRONOUNS = ("it's", "it’s", "it is", "it to", "set to", "changed to", "one is", "one:")
-_PRONOUN_PATTERN = r"(?i)\b(?:it['’]s|it is|it to|set to|changed to|one is|one:)\s[\"'`]?(?P<s>[^\s\"'`]{5,64})"
+_PRONOUNS = ("it's", "it’s", "its ", "it is", "it to", "set to", "changed to", "one is", "one:")
+_PRONOUN_PATTERN = r"(?i)\b(?:it['’]?s|it is|it to|set to|changed to|one is|one:)\s[\"'`]?(?P<s>[^\s\"'`]{5,64})"
 _CLAUSE_END_PATTERN = (
     r"""["'`”»)]?\s*(?:[.,;!?)\n]|\Z|(?:for|when|on|to|at|in|für|pour|para|per|voor|do|na|til|för)\b)"""
 )

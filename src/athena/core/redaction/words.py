@@ -7,14 +7,14 @@ PASSWORD_WORDS = """
 passw passphrase passwd pass_phrase passord mot_de_passe mots_de_passe mdp contrase palabra_de_paso clave_de_acceso
 clave senha palavra_passe kennwort wachtw haslo hasł heslo hesl parola parole lösenord losenord salasan adgangskode
 kodeord şifre sifre jelsz пароль парол συνθηματικ κωδικ παρωλ パスワード 暗号 密码 密碼 口令 비밀번호 암호 pwd pw pass
-passe zugangscode phrase_secr phrase_de_passe frase_de_paso frase_segreta frase_secreta passfrase wachtzin lösenfras tunnuslause ww
+passe zugangscode phrase_secr phrase_de_passe frase_de_paso frase_segreta frase_secreta passfrase wachtzin lösenfras tunnuslause ww token api_key apikey access_key
 """
 # stems that are words of their own, with no letters before or after
 WHOLE_WORDS = frozenset(
-    "pass passe pw pwd mdp ww pin puk cvv cvc otp totp ftp ssh vpn rdp user works try_it mtan cod".split()
+    "token pass passe pw pwd mdp ww pin puk cvv cvc otp totp ftp ssh vpn rdp user works try_it mtan cod".split()
 )
 
-WEAK_WORDS = frozenset("pass passe passes passed parole parola clave claves pw pwd paroles parolee hesl".split())
+WEAK_WORDS = frozenset("token pass passe passes passed parole parola clave claves pw pwd paroles parolee hesl".split())
 PIN_WORDS = """
 pincode pin puk cvv cvc otp totp mtan пин пін 暗証番号 暗証 コード 验证码 驗證碼 인증번호 핀
 """
