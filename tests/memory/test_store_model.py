@@ -1,6 +1,7 @@
 """The store against a plain dictionary: after any sequence of operations both agree."""
 
 import re
+from collections import Counter
 from typing import Any
 
 from hypothesis import settings
@@ -101,6 +102,12 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
         listed = {memory.id: memory for memory in self.call("list_memories", k=1000)}
         assert {n: m.content for n, m in listed.items()} == {n: m["content"] for n, m in self.live.items()}
         assert all(hash_text(memory.content).startswith(memory.hash) for memory in listed.values())
+        tags = Counter(tag for memory in self.live.values() for tag in memory["tags"])
+        assert {count.tag.casefold(): count.count for count in self.call("list_tags")} == tags
+        stats = self.call("stats")
+        assert stats["memories"] == len(self.live)
+        assert stats["characters"] == sum(len(memory["content"]) for memory in self.live.values())
+        assert stats["most_used_tags"] == dict(tags)
         verdict = self.call("verify")
         assert verdict.ok, verdict.problems
 

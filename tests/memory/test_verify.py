@@ -95,6 +95,23 @@ def test_changed_row_is_found(app: App, change: str, problem: str) -> None:
     assert any(problem in found for found in verdict.problems), verdict.problems
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("UPDATE counts SET memories = memories + 1 WHERE facet = 'tag'", "kept counts"),
+        ("UPDATE counts SET characters = characters - 1 WHERE facet = 'type'", "kept counts"),
+        ("DELETE FROM counts WHERE facet = 'day'", "kept counts"),
+        ("UPDATE tags SET happened = happened + 1", "differ from the tag index"),
+        ("DELETE FROM tags", "differ from the tag index"),
+    ],
+)
+def test_wrong_counts_and_tags_are_found(app: App, change: str, problem: str) -> None:
+    remember(app, "The lamp is lit at dusk.")
+    execute(app, change)
+    verdict = call(app, "verify")
+    assert [found for found in verdict.problems if problem in found], verdict.problems
+
+
 @pytest.mark.sqlite_only
 @pytest.mark.parametrize(
     ("change", "problem"),

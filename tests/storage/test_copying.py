@@ -249,7 +249,8 @@ def test_every_column_is_copied_or_derived(stores: Stores) -> None:
         assert found
         assert found <= known
     tables = run_sql(file, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-    assert {name for (name,) in tables if not re.match("word(s|_)", name)} == set(names)
+    derived = {"counts", "vector_blocks"}  # tables that each engine builds itself
+    assert {name for (name,) in tables if not re.match("word(s|_)", name)} == {*names, *derived}
     server = stores.open(stores.place("postgres"))
     listed = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'athena'"
     columns = run_sql(server, listed)

@@ -39,6 +39,11 @@ UNSCOPED = {
     "storage/passages:count_stale": "the same",
     "storage/calls:_prune_calls": "old calls and receipts are removed for all projects",
     "storage/calls:list_recent_calls": "token_savings reports on the whole store",
+    "memory/history_rows:list_call_changes": "a call of the project may have changed memories of the user's project",
+    "storage/counts:": "beginnings of statements that name the scope where they run",
+    "storage/counts:forget_empty": "a purge leaves no trace in any project",
+    "storage/counts:recount_all": "a copied store is counted whole",
+    "storage/counts:list_all": "verify looks at the whole store",
     "storage/usage:sum_usage": "token_savings reports on the whole store",
     "storage/calls:count_calls": "metrics report on the whole store",
 }

@@ -49,12 +49,14 @@ async def survey_topics(store: Store, scope: Scope, topic: str | None, limit: in
         return _group_topics([await _assess_topic(store, criteria, inputs.clean_query(topic), now)], limit)
 
     async def read_topics(tx: Transaction) -> Expertise:
-        contradicting = await topic_rows.list_contradicting_ids(tx, criteria)
-        contradicted = await topic_rows.count_tags_of_memories(tx, criteria, contradicting)
-        coverage = await topic_rows.fetch_topic_coverage(tx, criteria, now, HALF_LIFE_S)
+        visible = await scopes.fetch_visible_ids(tx, scope)
+        contradicting = await topic_rows.list_contradicting_ids(tx, visible)
+        contradicted = await topic_rows.count_tags_of_memories(tx, visible, contradicting)
+        recalled = await topic_rows.list_recalled_by_tag(tx, visible, now, HALF_LIFE_S)
+        coverage = await topic_rows.fetch_topic_coverage(tx, visible, recalled)
         survey = _group_topics([_create_topic(item, now, contradicted) for item in coverage], limit)
         groups = [
-            tuple([await _add_evidence(tx, criteria, topic) for topic in group])
+            tuple([await _add_evidence(tx, scope, topic, recalled) for topic in group])
             for group in (survey.well_covered, survey.thin, survey.stale)
         ]
         return Expertise(survey.topics, *groups)
@@ -96,8 +98,10 @@ def _to_days(seconds: float) -> float:
     return round(max(0.0, seconds) / SECONDS_PER_DAY, 1)
 
 
-async def _add_evidence(tx: Transaction, criteria: Filter, topic: Topic) -> Topic:
-    ids = await topic_rows.list_topic_evidence(tx, criteria, topic.topic, MAX_EVIDENCE)
+async def _add_evidence(
+    tx: Transaction, scope: Scope, topic: Topic, recalled: dict[str, list[topic_rows.RecalledRow]]
+) -> Topic:
+    ids = await topic_rows.list_topic_evidence(tx, scope, topic.topic, recalled.get(topic.topic, []), MAX_EVIDENCE)
     return replace(topic, evidence=tuple(ids))
 
 
@@ -105,12 +109,14 @@ async def _assess_topic(store: Store, criteria: Filter, topic: str, now: float) 
     """Assess one topic: by its tag, or if there is no such tag by a search."""
 
     async def find_by_tag(tx: Transaction) -> Topic | None:
-        coverage = await topic_rows.fetch_topic_coverage(tx, criteria, now, HALF_LIFE_S, topic)
+        visible = await scopes.fetch_visible_ids(tx, criteria.scope)
+        recalled = await topic_rows.list_recalled_by_tag(tx, visible, now, HALF_LIFE_S)
+        coverage = await topic_rows.fetch_topic_coverage(tx, visible, recalled, topic)
         if not coverage:
             return None
-        contradicting = await topic_rows.list_contradicting_ids(tx, criteria)
-        contradicted = await topic_rows.count_tags_of_memories(tx, criteria, contradicting)
-        return await _add_evidence(tx, criteria, _create_topic(coverage[0], now, contradicted))
+        contradicting = await topic_rows.list_contradicting_ids(tx, visible)
+        contradicted = await topic_rows.count_tags_of_memories(tx, visible, contradicting)
+        return await _add_evidence(tx, criteria.scope, _create_topic(coverage[0], now, contradicted), recalled)
 
     if (tagged := await store.database.read(find_by_tag)) is not None:
         return tagged
@@ -120,10 +126,11 @@ async def _assess_topic(store: Store, criteria: Filter, topic: str, now: float) 
 
     async def find_by_search(tx: Transaction) -> Topic:
         ids = [hit.id for hit in hits]
-        ages = await rows.fetch_memory_ages(tx, await scopes.fetch_visible_ids(tx, criteria.scope), ids)
+        visible = await scopes.fetch_visible_ids(tx, criteria.scope)
+        ages = await rows.fetch_memory_ages(tx, visible, ids)
         happened, strength, used = ages.T if ids else ([0.0], [0.0], [0.0])
         coverage = TopicCoverage(topic, len(ids), float(max(happened)), float(max(used)), float(sum(strength)))
-        contradicting = await topic_rows.list_contradicting_ids(tx, criteria)
+        contradicting = await topic_rows.list_contradicting_ids(tx, visible)
         return _create_topic(coverage, now, {topic: len(contradicting & {*ids})}, tuple(ids[:MAX_EVIDENCE]))
 
     return await store.database.read(find_by_search)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from athena.core.values import Kind, Page, Scope
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.memory import history_rows, link_rows, rows
+from athena.memory import history_rows, link_rows, list_rows, rows
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Change, Memory, extend_memory, format_preview
@@ -127,17 +127,27 @@ async def get_memory(store: Store, ref: Ref, scope: Scope) -> WithRelated:
     return await store.database.read(read_memory)
 
 
-async def list_newest(store: Store, criteria: Filter, limit: int, offset: int) -> Page[Memory]:
+async def list_newest(
+    store: Store, criteria: Filter, limit: int, offset: int, after: Ref | None = None
+) -> Page[Memory]:
+    """Return a page of memories, the newest first; `after` names the last one of the page before."""
+
     async def read_page(tx: Transaction) -> Page[Memory]:
-        newest = await rows.list_newest_memories(tx, criteria, limit, offset)
-        return Page(newest, await rows.count_memories(tx, criteria))
+        position = None
+        if after is not None:  # it may have been forgotten since
+            row = await locate(tx, criteria.scope, after, include_deleted=True)
+            position = list_rows.Position(row.happened, row.memory.id)
+        newest = await list_rows.list_newest_memories(tx, criteria, limit, offset, position)
+        return Page(newest, await list_rows.count_memories(tx, criteria))
 
     return await store.database.read(read_page)
 
 
 async def list_tags(store: Store, scope: Scope) -> list[TagCount]:
-    counts = await store.database.read(lambda tx: rows.count_tags(tx, Filter(scope)))
-    return [TagCount(tag, count) for tag, count in counts]
+    async def read_tags(tx: Transaction) -> list[tuple[str, int]]:
+        return await list_rows.count_tags(tx, await scopes.fetch_visible_ids(tx, scope))
+
+    return [TagCount(tag, count) for tag, count in await store.database.read(read_tags)]
 
 
 async def list_changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:

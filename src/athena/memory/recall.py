@@ -9,7 +9,7 @@ from athena.core import clock
 from athena.core.values import Kind, Page
 from athena.core.words import STOP_WORDS, tokenize
 from athena.embedding.embedder import QuestionEncoding
-from athena.memory import rows, time, topic_rows
+from athena.memory import list_rows, rows, time, topic_rows
 from athena.memory.ranking import (
     FEEDBACK_COUNT,
     HALF_LIFE_S,
@@ -235,8 +235,8 @@ async def _list_newest(store: Store, query: Query) -> Page[Hit]:
     """Answer a question that names nothing but a time: all memories of it, the newest first."""
 
     async def read_page(tx: Transaction) -> Page[Hit]:
-        memories = await rows.list_newest_memories(tx, query.criteria, query.limit, query.offset)
+        memories = await list_rows.list_newest_memories(tx, query.criteria, query.limit, query.offset)
         hits = [create_hit(memory, 1.0, None, query.criteria.scope.kind) for memory in memories]
-        return Page(hits, await rows.count_memories(tx, query.criteria))
+        return Page(hits, await list_rows.count_memories(tx, query.criteria))
 
     return await store.database.read(read_page)

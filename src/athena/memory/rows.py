@@ -8,9 +8,9 @@ from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.values import Scope
 from athena.errors import LimitExceeded
 from athena.memory.values import Memory
-from athena.storage import privacy, scopes
+from athena.storage import counts, privacy, scopes
 from athena.storage.database import Row, Transaction
-from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches, tag_key
+from athena.storage.filters import bind_list, split_batches, tag_key
 
 MEMORY_COLUMNS = (
     "m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name,"
@@ -32,7 +32,9 @@ CONTRADICTED_BY = "contradicted by"  # links a memory to a newer one that contra
 QUOTES_RELATION = "quotes"  # links a row to a memory whose text it repeats: a purge of the memory removes the row too
 QUOTED_BEFORE_RELATION = "quoted"  # the same, where only the row's history repeats the text
 MERGED_INTO = "merged into"  # links a forgotten duplicate to the memory that stays
-RESERVED_RELATIONS = (QUOTES_RELATION, QUOTED_BEFORE_RELATION, MERGED_INTO)
+UNDECIDED = "may be replaced by"  # links a memory to a newer one, where a person is to say which of them holds
+ASKED = "asked whether replaced by"  # the same, after the question
+RESERVED_RELATIONS = (QUOTES_RELATION, QUOTED_BEFORE_RELATION, MERGED_INTO, UNDECIDED, ASKED)
 
 
 class MemoryRow(NamedTuple):
@@ -94,21 +96,6 @@ def join_ids(ids: Iterable[int]) -> str:
     return ", ".join(map(str, ids)) or "NULL"
 
 
-async def count_memories(tx: Transaction, criteria: Filter) -> int:
-    condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
-    [(count,)] = await tx.fetch(f"SELECT count(*) FROM memories m WHERE {condition}", **values)
-    return int(count)
-
-
-async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:
-    """Return the matching memories of the project itself, without those of the user's shared project."""
-    condition, values = build_where_clause(criteria, await scopes.fetch_own_ids(tx, criteria.scope))
-    found = await tx.fetch(f"SELECT m.id, m.private FROM memories m WHERE {condition}", **values)
-    for _, private in found:  # how many there are is an answer, too
-        privacy.note_read(private)
-    return [row[0] for row in found]
-
-
 class AnswerBudget:
     """The characters that one answer may still read; `what` and `hint` are for the error."""
 
@@ -125,44 +112,6 @@ class AnswerBudget:
                 texts.clear()
             problem = f"{self._what} have more than {MAX_ANSWER_CHARS:,} characters together"
             raise LimitExceeded(problem, hint=self._hint)
-
-
-async def list_newest_memories(tx: Transaction, criteria: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    timed = await list_memories_by_time(tx, criteria, limit, offset, budget=AnswerBudget())
-    return [memory for _, memory in timed]
-
-
-async def list_memories_by_time(
-    tx: Transaction,
-    criteria: Filter,
-    limit: int,
-    offset: int = 0,
-    *,
-    oldest: bool = False,
-    longest: int | None = None,
-    budget: AnswerBudget | None = None,
-) -> list[tuple[float, Memory]]:
-    """Return memories with the time they happened, the newest first, or the oldest.
-
-    `longest` and `budget` are those of `fetch_memories`.
-    """
-    order = "ASC" if oldest else "DESC"
-    scope_ids = await scopes.fetch_visible_ids(tx, criteria.scope)
-    timed: list[tuple[float, int]] = []
-    for scope_id in scope_ids:  # one by one, so that each uses its index
-        condition, values = build_where_clause(criteria, [scope_id])
-        rows = await tx.fetch(
-            f"""SELECT m.happened, m.id FROM memories m WHERE {condition}
-                ORDER BY m.happened {order}, m.id {order} LIMIT :limit""",
-            limit=limit + offset,
-            **values,
-        )
-        timed += [(happened, memory_id) for happened, memory_id in rows]
-    timed.sort(reverse=not oldest)
-    page = timed[offset : offset + limit]  # only these are read, since each may be long
-    ids = [memory_id for _, memory_id in page]
-    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, budget=budget)
-    return [(happened, memories[memory_id]) for happened, memory_id in page]
 
 
 async def fetch_memories(
@@ -211,6 +160,16 @@ async def find_memory_rows(tx: Transaction, scope_ids: list[int], condition: str
 async def find_rows_by_id(tx: Transaction, scope_ids: list[int], memory_id: int) -> list[MemoryRow]:
     """Return the row with an id, if it is in one of the scopes, deleted or not."""
     return await find_memory_rows(tx, scope_ids, "m.id = :id", id=memory_id)
+
+
+async def list_rows_by_id(tx: Transaction, scope_ids: list[int], ids: list[int]) -> list[MemoryRow]:
+    """Return the rows with these ids that are in one of the scopes, deleted or not."""
+    found: list[MemoryRow] = []
+    for batch in split_batches(ids):
+        names, bound = bind_list("id", batch)
+        query = f"{SELECT_ROWS_SQL} WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id IN ({names}) ORDER BY m.id"
+        found += map(_to_memory_row, await tx.fetch(query, **bound))
+    return found
 
 
 async def find_rows_by_digest(tx: Transaction, scope: int, digest: str) -> list[MemoryRow]:
@@ -321,6 +280,21 @@ async def update_memory_row(tx: Transaction, row: MemoryRow, columns: dict[str, 
     )
 
 
+async def mark_deleted(tx: Transaction, hidden: Sequence[MemoryRow], now: float) -> None:
+    """Mark rows of one scope as deleted, and remove their tags from the index."""
+    for row in hidden:
+        privacy.note_change(row.private, "memory", row.memory.id)
+    names, bound = bind_list("id", [row.memory.id for row in hidden])
+    scope = hidden[0].scope
+    await tx.execute(f"DELETE FROM tags WHERE scope = :scope AND memory IN ({names})", scope=scope, **bound)
+    await tx.execute(
+        f"UPDATE memories SET deleted = :now, updated = :now WHERE scope = :scope AND id IN ({names})",
+        scope=scope,
+        now=now,
+        **bound,
+    )
+
+
 async def lock_memory(tx: Transaction, row: MemoryRow) -> None:
     """Keep others from changing or removing a memory until this transaction ends."""
     await tx.execute(
@@ -328,13 +302,15 @@ async def lock_memory(tx: Transaction, row: MemoryRow) -> None:
     )
 
 
-async def increment_occurrences(tx: Transaction, row: MemoryRow) -> None:
-    """Increment a memory's occurrence count."""
+async def increment_occurrences(tx: Transaction, row: MemoryRow, *, revived: bool = False) -> None:
+    """Increment a memory's occurrence count; `revived`: it was forgotten when `row` was read, and is not any more."""
     await tx.execute(
         "UPDATE memories SET occurrences = occurrences + 1 WHERE scope = :scope AND id = :id",
         scope=row.scope,
         id=row.memory.id,
     )
+    if row.deleted is None or revived:
+        await counts.count_occurrence(tx, row.scope, row.memory.memory_type)
 
 
 async def _assign_short_hash(tx: Transaction, scope: int, digest: str) -> str:
@@ -364,20 +340,23 @@ async def _assign_short_hash(tx: Transaction, scope: int, digest: str) -> str:
 
 async def delete_memory(tx: Transaction, scope: int, memory: int) -> None:
     """Delete a memory from every table; delete its passages first."""
+    await counts.count_out(tx, scope, [memory])
     for table in ("tags", "links", "waiting", "mentions"):
         await tx.execute(f"DELETE FROM {table} WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
     await tx.execute("DELETE FROM links WHERE other = :memory", memory=memory)
     await tx.execute("DELETE FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory)
 
 
-async def replace_tags(tx: Transaction, scope: int, memory: int, tags: Iterable[str]) -> None:
+async def replace_tags(tx: Transaction, scope: int, memory: int, tags: Iterable[str], happened: float) -> None:
+    """Set the tags by which a memory is found; a forgotten one has none there."""
     await tx.execute("DELETE FROM tags WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
     for tag in tags:
         await tx.execute(
-            "INSERT INTO tags (scope, tag, memory) VALUES (:scope, :tag, :memory)",
+            "INSERT INTO tags (scope, tag, memory, happened) VALUES (:scope, :tag, :memory, :happened)",
             scope=scope,
             tag=tag_key(tag),
             memory=memory,
+            happened=happened,
         )
 
 
@@ -409,18 +388,6 @@ async def note_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int]) -
         )
         for (private,) in rows:
             privacy.note_read(private)
-
-
-async def count_tags(tx: Transaction, criteria: Filter) -> list[tuple[str, int]]:
-    """Return the tags in use, the most used first; spellings of one tag count together."""
-    condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
-    await note_scope_marks(tx, await scopes.fetch_visible_ids(tx, criteria.scope))
-    rows = await tx.fetch(f"SELECT m.tags FROM memories m WHERE {condition}", **values)
-    totals: dict[str, list[Any]] = {}
-    for (tags,) in rows:
-        for tag in json.loads(tags):
-            totals.setdefault(tag_key(tag), [tag, 0])[1] += 1
-    return sorted(((tag, count) for tag, count in totals.values()), key=lambda pair: (-pair[1], pair[0]))
 
 
 async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int]) -> Any:

@@ -8,12 +8,12 @@ from athena.core.threads import run_in_thread
 from athena.core.values import Scope
 from athena.core.version import __version__
 from athena.errors import AthenaError
-from athena.memory import check_rows, rows, topic_rows
+from athena.memory import check_rows, list_rows, statistics_rows, topic_rows
 from athena.memory.index import Progress
 from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.store import Store
 from athena.memory.values import Memory, format_preview
-from athena.storage import passages, runs, workspaces
+from athena.storage import passages, runs, scopes, workspaces
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
@@ -53,7 +53,7 @@ async def check_health(store: Store, scope: Scope) -> Health:
     async def read_counts(tx: Transaction) -> tuple[int, int, int, Progress]:
         models = store.encoder.models
         return (
-            await rows.count_memories(tx, Filter(scope)),
+            await list_rows.count_memories(tx, Filter(scope)),
             await passages.count_pending(tx, models),
             await passages.count_pending(tx, models, memories=True),
             Progress(*await passages.count_replaced(tx, models)),
@@ -97,14 +97,15 @@ async def collect_stats(store: Store, scope: Scope) -> dict[str, Any]:
     ages = {"today": today, "7 days": now - 7 * SECONDS_PER_DAY, "30 days": now - 30 * SECONDS_PER_DAY}
 
     async def read_figures(tx: Transaction) -> dict[str, Any]:
-        recalled = await topic_rows.list_most_recalled(tx, Filter(scope), now, HALF_LIFE_S, MAX_MOST_RECALLED)
+        visible = await scopes.fetch_visible_ids(tx, scope)
+        recalled = await topic_rows.list_most_recalled(tx, visible, now, HALF_LIFE_S, MAX_MOST_RECALLED)
         figures: dict[str, Any] = {
             "most_recalled": [_format_recalled(*row) for row in recalled],
             "bytes": await store.database.measure_size(tx),
         }
         figures["workspaces"], _ = await workspaces.fetch_workspace_usage(tx, scope, excluded_name="")
         figures["waiting_programs"] = await runs.count_runs(tx, scope, "needs_approval")
-        return await check_rows.compute_statistics(tx, scope, ages) | figures
+        return await statistics_rows.compute_statistics(tx, scope, ages) | figures
 
     return await store.database.read(read_figures)
 

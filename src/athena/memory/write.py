@@ -4,6 +4,7 @@ Where many small rows are written one by one, the passages of each may wait in a
 next search or an idle moment writes the passages of all of them at once.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
 
@@ -13,16 +14,20 @@ from athena.memory.prepare import PreparedMemory, prepare_memory
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Draft
-from athena.storage import passages
+from athena.storage import counts, passages
+from athena.storage.counts import CountedMemory
 from athena.storage.database import IndexedPassage, Transaction
+from athena.storage.filters import split_batches
 
+HIDE_BATCH_SIZE = 100  # rows that one statement hides; their texts are in memory meanwhile
 INDEX_BATCH_SIZE = 500  # rows whose passages one transaction writes
 
 
 async def insert_memory(store: Store, tx: Transaction, scope: int, prepared: PreparedMemory, now: float) -> int:
     """Write a new memory and return its id."""
     memory_id = await rows.insert_memory(tx, scope, prepared.to_columns(now))
-    await rows.replace_tags(tx, scope, memory_id, prepared.draft.tags)
+    await rows.replace_tags(tx, scope, memory_id, prepared.draft.tags, prepared.happened)
+    await counts.count_new(tx, scope, _count_prepared(prepared), prepared.draft.tags)
     await mentions.write_mentions(tx, scope, memory_id, prepared.draft.content)
     await _put_passages(store, tx, scope, memory_id, prepared)
     return memory_id
@@ -31,8 +36,15 @@ async def insert_memory(store: Store, tx: Transaction, scope: int, prepared: Pre
 async def insert_unindexed(tx: Transaction, scope: int, prepared: PreparedMemory, now: float) -> int:
     """Write a new row without tags, queue its passages, and return its id."""
     memory_id = await rows.insert_unindexed_memory(tx, scope, prepared.to_columns(now))
+    await counts.count_new(tx, scope, _count_prepared(prepared), ())
     await rows.enqueue_memory(tx, scope, memory_id)
     return memory_id
+
+
+def _count_prepared(prepared: PreparedMemory) -> CountedMemory:
+    draft = prepared.draft
+    in_session = int(draft.metadata.get("session_id") is not None)
+    return CountedMemory(draft.memory_type, len(draft.content), 1, in_session, prepared.happened)
 
 
 async def index_waiting(store: Store, tx: Transaction, limit: int = INDEX_BATCH_SIZE) -> int:
@@ -64,11 +76,13 @@ async def rewrite_memory(store: Store, tx: Transaction, row: MemoryRow, new: Pre
     if not same_text:
         await mentions.write_mentions(tx, row.scope, memory_id, new.draft.content, replace=True)
     await rows.dequeue_memories(tx, row.scope, [memory_id])
+    await counts.count_out(tx, row.scope, [memory_id])
     await rows.update_memory_row(tx, row, {**columns, "deleted": None})
-    await rows.replace_tags(tx, row.scope, memory_id, new.draft.tags)
+    await rows.replace_tags(tx, row.scope, memory_id, new.draft.tags, new.happened)
+    await counts.count_in(tx, row.scope, [memory_id])
     indexed = await passages.list_memory_passages(tx, row.scope, memory_id) if same_text else []
     if indexed:
-        await store.database.vectors.set_visible(tx, row.scope, memory_id, True)
+        await store.database.vectors.set_visible(tx, row.scope, [memory_id], True)
         await store.database.fulltext.add_passages(tx, indexed)
     else:
         await store.database.vectors.retire_passages(tx, row.scope, memory_id)
@@ -77,11 +91,20 @@ async def rewrite_memory(store: Store, tx: Transaction, row: MemoryRow, new: Pre
 
 async def hide_memory(store: Store, tx: Transaction, row: MemoryRow, now: float) -> None:
     """Hide a memory from every search; its text stays for undo."""
-    memory_id = row.memory.id
-    await rows.dequeue_memories(tx, row.scope, [memory_id])
-    await store.database.fulltext.remove_passages(tx, await passages.list_memory_passages(tx, row.scope, memory_id))
-    await store.database.vectors.set_visible(tx, row.scope, memory_id, False)
-    await rows.update_memory_row(tx, row, {"deleted": now, "updated": now})
+    await hide_memories(store, tx, [row], now)
+
+
+async def hide_memories(store: Store, tx: Transaction, hidden: Sequence[MemoryRow], now: float) -> None:
+    """Hide memories from every search, many with one statement; their texts stay for undo."""
+    for scope in {row.scope: None for row in hidden}:
+        for batch in split_batches([row for row in hidden if row.scope == scope], HIDE_BATCH_SIZE):
+            ids = [row.memory.id for row in batch]
+            await rows.dequeue_memories(tx, scope, ids)
+            indexed = await passages.list_memory_passages(tx, scope, *ids)
+            await store.database.fulltext.remove_passages(tx, indexed)
+            await store.database.vectors.set_visible(tx, scope, ids, False)
+            await counts.count_out(tx, scope, ids)
+            await rows.mark_deleted(tx, batch, now)
 
 
 async def _put_passages(store: Store, tx: Transaction, scope: int, memory: int, prepared: PreparedMemory) -> None:

@@ -18,8 +18,9 @@ from athena.core.threads import run_sync, start_in_thread
 from athena.errors import Conflict, InvalidInput, Unavailable
 from athena.storage.database import UNFINISHED_COPY_COUNTER, CopiedTable, Database, Row, Transaction
 
-# All but what each engine builds itself: the full-text index, `counters`, and `scopes.passages`. A stamp only orders
-# changes for vector caches, so all passages get the first; rows that `retire_passages` emptied are left out.
+# All but what each engine builds itself: the full-text index, `counts`, `counters`, and `scopes.passages`. A stamp
+# only orders changes for vector caches, so all passages get the first; rows that `retire_passages` emptied are left
+# out.
 COPIED_TABLES = (
     CopiedTable("scopes", "id, name, kind", "id"),
     CopiedTable("models", "id, name", "id"),
@@ -29,7 +30,7 @@ COPIED_TABLES = (
            deleted, importance, author, private, occurrences, strength, used""",
         "id",
     ),
-    CopiedTable("tags", "scope, tag, memory", "scope, tag, memory"),
+    CopiedTable("tags", "scope, tag, memory, happened", "scope, tag, memory"),
     CopiedTable(
         "passages",
         "id, scope, memory, start, length, words, session, voice, live, windowed, 1 AS stamp, model, code",

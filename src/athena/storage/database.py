@@ -25,6 +25,8 @@ TABLES_WITH_IDS = ("scopes", "models", "memories", "history", "relations", "call
 class Transaction(Protocol):
     """A consistent view of the store. Values are bound by name, as in `WHERE id = :id`."""
 
+    add_up_sql: str  # the end of an INSERT into `counts`: adds to the row of this name, where the engine has only one
+
     async def execute(self, sql: str, **values: Any) -> int:
         """Run a statement and return how many rows it changed."""
         ...
@@ -179,8 +181,8 @@ class VectorIndex(Protocol[S]):
         """Return a model's id; insert the model if it is new."""
         ...
 
-    async def set_visible(self, tx: Transaction, scope: int, memory: int, live: bool) -> None:
-        """Show a memory's passages to searches, or hide them."""
+    async def set_visible(self, tx: Transaction, scope: int, memories: list[int], live: bool) -> None:
+        """Show the passages of memories to searches, or hide them."""
         ...
 
     async def retire_passages(self, tx: Transaction, scope: int, memory: int) -> None:

@@ -36,7 +36,21 @@ def tag_key(tag: str) -> str:
 def build_where_clause(memory_filter: Filter, scope_ids: list[int]) -> tuple[str, dict[str, Any]]:
     """Write a filter as a condition on `memories m`, with the values it binds."""
     scope_list = ", ".join(map(str, scope_ids)) or "NULL"
-    conditions = [f"m.scope IN ({scope_list})", "m.deleted IS NULL"]
+    rest, values = build_condition(memory_filter)
+    conditions = [f"m.scope IN ({scope_list})", rest]
+    if memory_filter.tags:
+        names, bound = bind_list("tag", map(tag_key, memory_filter.tags))
+        values |= bound
+        all_tags = f"GROUP BY t.memory HAVING count(*) >= {len(bound)}" if memory_filter.match == "all" else ""
+        conditions.append(
+            f"m.id IN (SELECT t.memory FROM tags t WHERE t.tag IN ({names}) AND t.scope IN ({scope_list}) {all_tags})"
+        )
+    return " AND ".join(conditions), values
+
+
+def build_condition(memory_filter: Filter) -> tuple[str, dict[str, Any]]:
+    """Write what a filter says about a memory itself, without scopes and tags."""
+    conditions = ["m.deleted IS NULL"]
     values: dict[str, Any] = {}
     if memory_filter.memory_type is not None:
         conditions.append("m.memory_type = :memory_type")
@@ -53,13 +67,6 @@ def build_where_clause(memory_filter: Filter, scope_ids: list[int]) -> tuple[str
     if memory_filter.until is not None:
         conditions.append("m.happened < :until")
         values["until"] = memory_filter.until
-    if memory_filter.tags:
-        names, bound = bind_list("tag", map(tag_key, memory_filter.tags))
-        values |= bound
-        all_tags = f"GROUP BY t.memory HAVING count(*) >= {len(bound)}" if memory_filter.match == "all" else ""
-        conditions.append(
-            f"m.id IN (SELECT t.memory FROM tags t WHERE t.tag IN ({names}) AND t.scope IN ({scope_list}) {all_tags})"
-        )
     return " AND ".join(conditions), values
 
 

@@ -20,11 +20,15 @@ from athena.errors import Misconfigured
 #   memories.private       the private sources that its text may quote, separated by spaces; empty for most
 #   memories.strength      how much it was recalled lately, as of the time `used`
 #   the same column in other tables: of what a program left there
+#   tags                   of live memories only; `happened` is that of the memory
+#   counts                 live memories of a scope by facet: `type`, `tag` and `day` (days since 1970, in UTC); on
+#                          SQLite one row for each name, on PostgreSQL one for each change, whose sum is the count
 #   passages.session       the id of the session's first memory; the memory's own id where it has no session
 #   passages.voice         1: the speaker is an assistant, a tool or the system; 2: a speaker talks about themselves
 #   passages.live          1 where searches may see it
 #   passages.windowed      1 where its vector includes the text of its neighbours; 0: the vector is stale
 #   passages.stamp         the value of the counter `stamp` at the last change; vector caches read by it (SQLite)
+#   vector_blocks          what vector caches need of the passages, packed (SQLite): storage/sqlite/vector_blocks.py
 #   passages.code          the vector; `tokens.signs` has the signs of each token's vector
 #   waiting                memories whose passages are not written yet: a search or the deferred write does it
 #   receipts.fingerprint   a hash of the arguments, so that one key cannot serve two different calls
@@ -272,6 +276,49 @@ STEPS: tuple[str, ...] = (
         SELECT h.memory FROM history h JOIN calls c ON c.id = h.call
         WHERE c.surface = 'cli' AND c.operation IN ('remember', 'remember_batch') AND h.action = 'remembered'
     );
+    """,
+    """
+    ALTER TABLE tags ADD COLUMN happened DOUBLE PRECISION NOT NULL DEFAULT 0;
+    DELETE FROM tags WHERE NOT EXISTS (
+        SELECT 1 FROM memories m WHERE m.scope = tags.scope AND m.id = tags.memory AND m.deleted IS NULL
+    );
+    UPDATE tags SET happened = (
+        SELECT m.happened FROM memories m WHERE m.scope = tags.scope AND m.id = tags.memory
+    );
+    CREATE INDEX tags_by_time ON tags (scope, tag, happened, memory);
+    CREATE INDEX memories_by_type ON memories (scope, memory_type, happened) WHERE deleted IS NULL;
+    CREATE INDEX memories_recalled ON memories (scope, strength, used) WHERE deleted IS NULL AND strength > 0;
+    CREATE INDEX memories_forgotten ON memories (scope, id) WHERE deleted IS NOT NULL;
+    CREATE INDEX memories_private ON memories (scope, private) WHERE private <> '';
+    CREATE TABLE counts (
+        {count_id}
+        scope BIGINT NOT NULL,
+        facet TEXT NOT NULL,
+        name TEXT NOT NULL,
+        memories BIGINT NOT NULL,
+        characters BIGINT NOT NULL,
+        occurrences BIGINT NOT NULL,
+        in_session BIGINT NOT NULL,
+        PRIMARY KEY (scope, facet, {count_key})
+    ) {clustered};
+    CREATE TABLE vector_blocks (
+        scope BIGINT NOT NULL,
+        number BIGINT NOT NULL,
+        stamp BIGINT NOT NULL,
+        purges BIGINT NOT NULL,
+        models TEXT NOT NULL,
+        dimensions BIGINT NOT NULL,
+        data {blob} NOT NULL,
+        PRIMARY KEY (scope, number)
+    );
+    INSERT INTO counts (scope, facet, name, memories, characters, occurrences, in_session)
+        SELECT scope, 'type', memory_type, count(*), sum(length(content)), sum(occurrences), count(session)
+        FROM memories WHERE deleted IS NULL GROUP BY scope, memory_type;
+    INSERT INTO counts (scope, facet, name, memories, characters, occurrences, in_session)
+        SELECT scope, 'day', CAST(floor(happened / 86400) AS BIGINT) || '', count(*), 0, 0, 0
+        FROM memories WHERE deleted IS NULL GROUP BY 1, 3;
+    INSERT INTO counts (scope, facet, name, memories, characters, occurrences, in_session)
+        SELECT scope, 'tag', tag, count(*), 0, 0, 0 FROM tags GROUP BY scope, tag;
     """,
 )
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from athena.core.values import Kind, ModelNames
 from athena.storage.database import IndexedPassage, Transaction
+from athena.storage.filters import bind_list
 
 PASSAGE_IDS_PER_SCOPE = 1 << 32  # the ids of a scope's passages are one range, so that an index on them splits by scope
 # The order in which passages get their vectors: people search for memories, and events are many.
@@ -105,17 +106,24 @@ async def fetch_passage_session(tx: Transaction, scope: int, memory: int, name: 
     return int(row[0]), last[0]
 
 
-async def list_memory_passages(tx: Transaction, scope: int, memory: int) -> list[IndexedPassage]:
-    """Return a memory's passages with the text and the label that the full-text index holds."""
-    content, label = await tx.fetch_required(
-        "SELECT content, label FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory
+async def list_memory_passages(tx: Transaction, scope: int, *memories: int) -> list[IndexedPassage]:
+    """Return the passages of memories with the text and the label that the full-text index holds."""
+    names, bound = bind_list("memory", memories)
+    texts = await tx.fetch(
+        f"SELECT id, content, label FROM memories WHERE scope = :scope AND id IN ({names})", scope=scope, **bound
     )
+    by_id = {memory: (content, label) for memory, content, label in texts}
     rows = await tx.fetch(
-        "SELECT id, start, length FROM passages WHERE scope = :scope AND memory = :memory ORDER BY id",
+        f"""SELECT memory, id, start, length FROM passages WHERE scope = :scope AND memory IN ({names})
+            ORDER BY memory, id""",
         scope=scope,
-        memory=memory,
+        **bound,
     )
-    return [IndexedPassage(passage, content[start : start + length], label) for passage, start, length in rows]
+    passages = []
+    for memory, passage, start, length in rows:
+        content, label = by_id[memory]
+        passages.append(IndexedPassage(passage, content[start : start + length], label))
+    return passages
 
 
 class _MemoryTexts:

@@ -229,3 +229,21 @@ def test_health_tells_that_server_takes_no_writes(url: str) -> None:
             health = call(app, "health")
             assert health.status == status, health.problems
         assert not [problem for problem in health.problems if "stored" in problem]
+
+
+def test_kept_counts_are_summed_up(url: str) -> None:
+    with open_app(url) as app:
+        stored = [call(app, "remember", content=f"note {i}", tags=["lamps"]) for i in range(12)]
+        call(app, "update_memory", memory_id=stored[0].id, content="a longer note than before", tags=["port"])
+        call(app, "forget_batch", memory_ids=[one.id for one in stored[5:]])
+        names = "SELECT facet || ' ' || name FROM counts GROUP BY facet, name HAVING count(*) > 1"
+        before = call(app, "stats")
+        assert query(url, names)
+        for _ in range(2):
+            run_sync(app.store.database.write(app.store.database.fulltext.fold_tallies))  # type: ignore[attr-defined]
+            assert query(url, names) == []
+            assert {**call(app, "stats"), "bytes": 0} == {**before, "bytes": 0}
+            assert call(app, "verify").problems == ()
+        call(app, "purge", memory_ids=[stored[0].id], expect=1)
+        assert query(url, "SELECT 1 FROM counts WHERE name = 'port'") == []  # a purge leaves no trace of a tag
+        assert call(app, "verify").problems == ()

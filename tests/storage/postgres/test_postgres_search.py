@@ -17,7 +17,7 @@ from athena.app.compose import App
 from athena.core.hashing import hash_text
 from athena.core.threads import run_sync
 from athena.core.values import ModelNames, Scope
-from athena.storage import scopes
+from athena.storage import counts, scopes
 from athena.storage.database import IndexedPassage, Transaction
 from athena.storage.filters import Filter
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
@@ -96,6 +96,9 @@ def fill(url: str, project: str, count: int, each: int = 1) -> None:
                WHERE scope = %s AND memory >= %s GROUP BY 1""",
             [scope, first[0]],
         )
+        connection.execute("DELETE FROM counts")
+        for query in counts.RECOUNT_SQL:
+            connection.execute(f"INSERT INTO counts ({counts.COLUMNS}) {query}".encode())
         connection.execute("SELECT setval('passage_numbers', greatest(nextval('passage_numbers'), 100000000))")
         connection.execute("SELECT setval(pg_get_serial_sequence('memories', 'id'), (SELECT max(id) FROM memories))")
         connection.execute("ANALYZE words, passages, memories")

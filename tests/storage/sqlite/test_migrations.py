@@ -42,6 +42,35 @@ def test_authors_of_older_memories_come_from_their_calls(tmp_path: Path, monkeyp
     raw.close()
 
 
+def test_older_memories_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "STEPS", migrations.STEPS[:2])
+        Sqlite(path).close()
+    with apsw.Connection(str(path)) as raw:
+        raw.execute("INSERT INTO scopes (id, name, kind) VALUES (1, 'p', 'memory')")
+        for memory_id, memory_type in ((1, "note"), (2, "note"), (3, "decision"), (4, "note")):
+            raw.execute(INSERT_MEMORY, (memory_id, f"d{memory_id}", f"h{memory_id}", memory_type))
+            raw.execute("INSERT INTO tags (scope, tag, memory) VALUES (1, 'lamps', ?)", (memory_id,))
+        raw.execute("UPDATE memories SET happened = 86400.0 * id")
+        raw.execute("UPDATE memories SET deleted = 5 WHERE id = 4")
+    raw.close()
+    Sqlite(path).close()
+    with apsw.Connection(str(path)) as raw:
+        assert list(raw.execute("SELECT memory, happened FROM tags ORDER BY memory")) == [
+            (memory_id, 86400.0 * memory_id) for memory_id in (1, 2, 3)
+        ]
+        assert list(raw.execute("SELECT facet, name, memories, characters FROM counts ORDER BY facet, name")) == [
+            ("day", "1", 1, 0),
+            ("day", "2", 1, 0),
+            ("day", "3", 1, 0),
+            ("tag", "lamps", 3, 0),
+            ("type", "decision", 1, 4),
+            ("type", "note", 2, 8),
+        ]
+    raw.close()
+
+
 # What is in a released version; an edited step would leave stores with the same format number and other tables.
 FROZEN_STEPS = (
     "d6d552e1cb479e43",

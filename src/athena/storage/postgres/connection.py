@@ -59,11 +59,15 @@ DIALECT = {
     "blob": "BYTEA",
     "vector": "HALFVEC",
     "clustered": "",
+    "count_id": "id BIGINT GENERATED ALWAYS AS IDENTITY,",
+    "count_key": "name, id",
 }
 NAMED_PARAMETER_PATTERN = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
 
 
 class PostgresTransaction:
+    add_up_sql = ""  # writers would wait for each other where they add to one row
+
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
         self._cursor = connection.cursor(binary=True)
@@ -165,6 +169,7 @@ def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = 
                     f"CREATE SCHEMA {SCHEMA}"
                 )  # not IF NOT EXISTS, which needs the right to create even where it exists
             configure_connection(connection)
+            connection.execute("SET statement_timeout = 0")  # a step may change every row
             version, _, _ = _read_state(connection)
             for step in range(version, len(migrations.STEPS)):
                 for statement in migrations.iter_statements(step, DIALECT, indexes):

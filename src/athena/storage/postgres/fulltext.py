@@ -204,7 +204,8 @@ class PostgresFullText:
         self.unfolded_tallies += 1
         await tx.execute(
             """INSERT INTO tallies (scope, memories, passages, words)
-               SELECT :scope, :sign, :sign * count(*), :sign * coalesce(sum(length), 0) FROM words
+               SELECT :scope, :sign * count(DISTINCT memory), :sign * count(*), :sign * coalesce(sum(length), 0)
+               FROM words
                WHERE scope = :scope AND passage = ANY(:ids::bigint[])""",
             scope=scope,
             sign=sign,
@@ -212,7 +213,7 @@ class PostgresFullText:
         )
 
     async def fold_tallies(self, tx: Transaction) -> None:
-        """Sum the tallies of each scope into one row, and update the server's statistics if the tables grew fast."""
+        """Sum up the tallies and the kept counts; update the server's statistics if the tables grew fast."""
         await tx.execute(
             """WITH gone AS (
                    DELETE FROM tallies WHERE (scope, id) IN
@@ -220,6 +221,20 @@ class PostgresFullText:
                    RETURNING scope, memories, passages, words)
                INSERT INTO tallies (scope, memories, passages, words)
                SELECT scope, sum(memories), sum(passages), sum(words) FROM gone GROUP BY scope"""
+        )
+        await tx.execute(
+            """WITH several AS MATERIALIZED (
+                   SELECT scope, facet, name FROM counts GROUP BY scope, facet, name HAVING count(*) > 1 LIMIT 5000),
+               locked AS MATERIALIZED (
+                   SELECT c.id FROM counts c JOIN several s USING (scope, facet, name) FOR UPDATE OF c SKIP LOCKED),
+               gone AS (
+                   DELETE FROM counts WHERE (scope, facet, name) IN (SELECT scope, facet, name FROM several)
+                       AND id IN (SELECT id FROM locked)
+                   RETURNING scope, facet, name, memories, characters, occurrences, in_session)
+               INSERT INTO counts (scope, facet, name, memories, characters, occurrences, in_session)
+               SELECT scope, facet, name, sum(memories), sum(characters), sum(occurrences), sum(in_session)
+               FROM gone GROUP BY scope, facet, name
+               HAVING (sum(memories), sum(characters), sum(occurrences), sum(in_session)) <> (0, 0, 0, 0)"""
         )
         row = await tx.fetch_one(
             """SELECT (SELECT sum(passages) FROM tallies) > 2 * greatest(c.reltuples, 0) + 1000

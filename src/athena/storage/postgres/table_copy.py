@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
+from athena.storage import counts
 from athena.storage.database import TABLES_WITH_IDS, CopiedTable, IndexedPassage, Row, Transaction, create_copy_conflict
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
 from athena.storage.postgres.connection import PostgresTransaction
@@ -57,6 +58,7 @@ class PostgresTableCopy:
         await tx.execute("SET LOCAL statement_timeout = 0")
         await tx.execute("ANALYZE scopes, memories, tags, passages, tokens, history, links, relations, calls, receipts")
         await self._rebuild_fulltext(tx)
+        await counts.recount_all(tx)
         for name, last_id in last_ids.items():
             await tx.execute(f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), :last_id)", last_id=last_id)
         await tx.execute(

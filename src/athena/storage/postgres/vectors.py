@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from athena.core import memory_limit
 from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
@@ -133,12 +134,12 @@ class PostgresVectorIndex:
             return known
         return int((await tx.fetch_required("INSERT INTO models (name) VALUES (:name) RETURNING id", name=name))[0])
 
-    async def set_visible(self, tx: Transaction, scope: int, memory: int, live: bool) -> None:
+    async def set_visible(self, tx: Transaction, scope: int, memories: list[int], live: bool) -> None:
         await tx.execute(
-            "UPDATE passages SET live = :live WHERE scope = :scope AND memory = :memory",
+            "UPDATE passages SET live = :live WHERE scope = :scope AND memory = ANY(:memories::bigint[])",
             live=int(live),
             scope=scope,
-            memory=memory,
+            memories=to_array_literal(memories),
         )
 
     async def retire_passages(self, tx: Transaction, scope: int, memory: int) -> None:
@@ -213,6 +214,7 @@ class PostgresVectorIndex:
     async def select_candidates(
         self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], models: ModelNames, dimensions: int
     ) -> PostgresSelection:
+        memory_limit.check_room("numpy", memory_limit.NUMPY_BYTES, "search")
         known = await fetch_model_ids(tx, models)
         earlier = [number for number in known.compatible if await _has_vectors(tx, scope_ids, number)]
         total, passages, words = await tx.fetch_required(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 
@@ -27,6 +28,10 @@ class StoreBusyError(Unavailable):
 
 class SqliteTransaction:
     """A transaction on one connection. Each statement is read to its end, because apsw runs them lazily."""
+
+    add_up_sql = """ON CONFLICT (scope, facet, name) DO UPDATE SET memories = memories + excluded.memories,
+        characters = characters + excluded.characters, occurrences = occurrences + excluded.occurrences,
+        in_session = in_session + excluded.in_session"""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
@@ -50,22 +55,41 @@ class SqliteTransaction:
         return require_row(rows[0] if rows else None, sql)
 
 
-def connect(path: str, *, create: bool) -> apsw.Connection:
+def connect(path: str, *, create: bool, read_only: bool = False) -> apsw.Connection:
     """Open a connection; `create` makes the file if it is missing, and checks whose it is."""
-    if create and path != IN_MEMORY_PATH:
+    if create and path != IN_MEMORY_PATH and not read_only:
         _create_private_file(path)
-    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    connection = apsw.Connection(path, flags=flags, statementcachesize=200)
+    if read_only:  # immutable: on such a disk nobody changes the file, and no log or lock can be created beside it
+        flags, name = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, f"file:{quote(path)}?immutable=1"
+    else:
+        flags, name = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0), path
+    connection = apsw.Connection(name, flags=flags, statementcachesize=200)
+    try:
+        _set_up(connection, path, check=create)
+        if not read_only:
+            _set_up_for_writes(connection, path)
+    except BaseException:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # its log may be of another file
+        connection.close()
+        raise
+    return connection
+
+
+def _set_up(connection: apsw.Connection, path: str, *, check: bool) -> None:
     connection.set_busy_handler(_create_busy_handler())
-    if create:
+    if check:
         _check_application(connection, path)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     connection.create_scalar_function(
         "spaced", lambda *text: add_word_spaces(str(text[0])), 1, deterministic=True, flags=apsw.SQLITE_INNOCUOUS
     )
-    for name, value in (("secure_delete", 1), ("cell_size_check", 1), ("temp_store", 2)):
+    for name, value in (("cell_size_check", 1), ("temp_store", 2)):
         connection.pragma(name, value)
+
+
+def _set_up_for_writes(connection: apsw.Connection, path: str) -> None:
+    connection.pragma("secure_delete", 1)
     connection.wal_autocheckpoint(0)  # the log's owner does it: log.py
     set_sync_on_commit(connection, True)
     if path != IN_MEMORY_PATH and (mode := _enable_wal(connection)) != "wal":
@@ -73,7 +97,35 @@ def connect(path: str, *, create: bool) -> apsw.Connection:
             f"{path} cannot use a write-ahead log (it is {mode})",
             hint="put ATHENA_HOME on a local disk: network file systems cannot share a log",
         )
-    return connection
+
+
+def is_on_read_only_disk(path: str) -> bool:
+    """Return whether a store is on a disk that nobody can write; a file without rights may be changed by its owner."""
+    if not os.access(path, os.R_OK) or not hasattr(os, "statvfs"):
+        return False
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY) and os.path.getsize(path) > 0
+
+
+def check_readable_alone(path: str) -> None:
+    """Refuse a file that cannot be read without its log: on a read-only disk the log cannot be applied."""
+    log_path = f"{os.path.realpath(path)}-wal"
+    if os.path.exists(log_path) and os.path.getsize(log_path):
+        raise Unavailable(
+            f"{path} is read-only here, and its log {log_path} has changes that are not in it",
+            hint="copy both to a folder that can be written, and open them there",
+            retry=False,
+        )
+
+
+def check_writes_allowed(path: str, read_only: bool) -> None:
+    if read_only:
+        raise create_read_only_error(path)
+
+
+def create_read_only_error(path: str) -> Unavailable:
+    return Unavailable(
+        f"{path} is read-only here", hint="check the disk, and the file's and the folder's rights", retry=False
+    )
 
 
 def set_sync_on_commit(connection: apsw.Connection, enabled: bool) -> None:
@@ -160,7 +212,7 @@ def translate_errors(path: str) -> Generator[None]:
     except apsw.BusyError:
         raise StoreBusyError("another process holds the store", hint="try again; is a long job running?") from None
     except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError):
-        raise Unavailable(f"{path} is read-only here", hint="check the file's rights", retry=False) from None
+        raise create_read_only_error(path) from None
     except apsw.CantOpenError:
         raise Misconfigured(f"{path} cannot be opened", hint="check the folder's rights and free space") from None
     except (apsw.ProtocolError, apsw.LockedError, apsw.InterruptError, apsw.NoMemError) as error:
@@ -211,9 +263,7 @@ def _create_private_file(path: str) -> None:
             raise Misconfigured(
                 f"no right to use {path}", hint="check the folder's owner, or set ATHENA_HOME to one of yours"
             ) from None
-        raise Unavailable(
-            f"{path} is read-only here", hint="check the file's and the folder's rights", retry=False
-        ) from None
+        raise create_read_only_error(path) from None
     except OSError as error:
         raise Misconfigured(f"{path} cannot be opened: {error.strerror}", hint="set ATHENA_HOME elsewhere") from None
 

@@ -4,6 +4,7 @@ import contextlib
 
 import apsw
 
+from athena.errors import Unavailable
 from athena.storage import migrations
 from athena.storage.sqlite.connection import APPLICATION_ID
 
@@ -15,7 +16,14 @@ INDEX_STATISTICS = {
     "memories_by_time": "100000 50000 5",
     "memories_unfinished": "100 50 1",
     "memories_landmarks": "1000 500 1",
+    "memories_by_type": "100000 50000 5000 5",
+    "memories_recalled": "1000 500 1 1",
+    "memories_forgotten": "1000 500 1",
+    "memories_private": "1000 500 100",
     "memories_by_session": "50000 25000 50 1",
+    "tags": "100000 50000 500 1",  # its primary key
+    "tags_by_time": "100000 50000 500 2 1",
+    "tags_of_memory": "100000 50000 2",
     "passages_of_session": "100000 50000 5 1",
     "passages_of_memory": "100000 50000 2",
     "passages_changed": "100000 50000 5",
@@ -46,6 +54,8 @@ _DIALECT = {
     "blob": "BLOB",
     "vector": "BLOB",
     "clustered": "WITHOUT ROWID",
+    "count_id": "",
+    "count_key": "name",
 }
 
 
@@ -58,6 +68,12 @@ def migrate(connection: apsw.Connection, path: str, indexes: tuple[str, ...]) ->
     newest = len(migrations.STEPS)
     if read_version() == newest:
         return _check_fingerprint(connection, path, indexes)
+    if connection.readonly("main"):
+        raise Unavailable(
+            f"{path} is read-only here, and of an older format",
+            hint="open it once where it can be written",
+            retry=False,
+        )
     connection.execute("BEGIN IMMEDIATE").fetchall()
     try:
         for step in range(read_version(), newest):

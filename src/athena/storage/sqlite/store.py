@@ -78,6 +78,7 @@ class Sqlite:
         self._copying: CopyRole = copying
         self._reopen_lock = threading.Lock()
         self._last_write_failed = False
+        self._read_only = sqlite_connection.is_on_read_only_disk(self.path)
         first = self._open_store()
         self._memory_connection = first if self.path == IN_MEMORY_PATH else None
         # where the path is a symbolic link, the log is beside its target
@@ -90,7 +91,9 @@ class Sqlite:
     def _open_store(self) -> apsw.Connection:
         """Open the first connection: create or migrate the file if needed, and check that it can be used."""
         sqlite_connection.check_exists(self.path, self._copying)
-        if self.path != IN_MEMORY_PATH and is_log_doubtful(self.path):
+        if self._read_only:
+            sqlite_connection.check_readable_alone(self.path)
+        elif self.path != IN_MEMORY_PATH and is_log_doubtful(self.path):
             sqlite_connection.check_log_fits(self.path)
         first = self._open_connection(create=True)
         with translate_errors(self.path):
@@ -146,11 +149,14 @@ class Sqlite:
                         self._idle_connections.append(connection)
                 if not keep:
                     connection.close()
+                for scope, write_blocks in self.vectors.take_due_blocks().items():
+                    self.defer_write(write_blocks, dedupe_key=f"vector blocks {scope}")
 
     # --- writes -------------------------------------------------------------------------------------------------------
 
     async def write(self, work: Work[T], *, deferred_sync: bool = False) -> T:
         check_stopped()
+        sqlite_connection.check_writes_allowed(self.path, self._read_only)
         if get_running_loop() is None and self._jobs.is_empty():
             self._reopen_if_replaced()
         if get_running_loop() is None and self._jobs.is_empty() and self._write_lock.acquire(blocking=False):
@@ -180,18 +186,21 @@ class Sqlite:
             await run_in_thread(self._sync_pending)
 
     async def can_write_now(self) -> bool:
+        if self._read_only:
+            return False
         return self._memory_connection is not None or await run_in_thread(self._try_write_lock)
 
     async def check_writable(self) -> str:
         if self._memory_connection is not None:
             return ""
+        sqlite_connection.check_writes_allowed(self.path, self._read_only)
         await run_in_thread(self._reopen_if_replaced)
         if self._last_write_failed or self._log.is_suspect:
             await self.write(_write_and_remove)
         return self._files.describe_low_space()
 
     def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
-        if self._closed:
+        if self._closed or self._read_only:
             return
         deferred_count = self._jobs.defer(work, dedupe_key)
         if deferred_count >= MAX_JOBS_PER_COMMIT:
@@ -201,6 +210,7 @@ class Sqlite:
 
     async def compact(self) -> bool:
         """Rewrite the file and empty the log; False where another process keeps the log from being emptied."""
+        sqlite_connection.check_writes_allowed(self.path, self._read_only)
         outcome: ThreadFuture[bool] = ThreadFuture()
         self._submit_job(WriteJob(commit_only, outcome, ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")))
         return await outcome
@@ -454,7 +464,7 @@ class Sqlite:
 
     def _open_connection(self, *, create: bool = False) -> apsw.Connection:
         with translate_errors(self.path):
-            return sqlite_connection.connect(self.path, create=create)
+            return sqlite_connection.connect(self.path, create=create, read_only=self._read_only)
 
 
 def _fail_jobs(jobs: list[WriteJob], error: BaseException) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import apsw
 
+from athena.storage import counts
 from athena.storage.database import TABLES_WITH_IDS, CopiedTable, Row, Transaction, create_copy_conflict
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
 from athena.storage.sqlite.connection import SqliteTransaction
@@ -39,6 +40,7 @@ class SqliteTableCopy:
 
     async def finish_copy(self, tx: Transaction, last_ids: Mapping[str, int]) -> None:
         await tx.execute("INSERT INTO words (words) VALUES ('rebuild')")
+        await counts.recount_all(tx)
         await tx.execute(
             """UPDATE scopes SET passages = coalesce((SELECT max(p.id) + 1 - scopes.id * :span FROM passages p
                    WHERE p.id BETWEEN scopes.id * :span AND scopes.id * :span + :span - 1), 0)""",

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.storage.arrays import multiply_on_one_thread, select_best
+from athena.storage.arrays import multiply_on_one_thread, select_best, sort_unique
+from athena.storage.database import Transaction
+from athena.storage.filters import bind_list, split_batches
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
 
 if TYPE_CHECKING:
@@ -50,22 +52,30 @@ class _PassageArrays:
         self.memories: Ids = np.zeros(capacity, np.int64)
         self.word_counts: Floats = np.zeros(capacity, np.float32)
         self.stamps: Ids = np.zeros(capacity, np.int64)  # of the vectors
+        self.changes: Ids = np.zeros(capacity, np.int64)  # the stamps of the last change of each row
         self.sessions: Ids = np.zeros(capacity, np.int64)
         self.voices: Ids = np.zeros(capacity, np.int64)
-        self.codes: NDArray[numpy.int8] = np.zeros((capacity, dimensions), np.int8)
+        # The vectors that were read, one after the other, and where that of each row is; -1: not read yet.
+        self._codes: NDArray[numpy.int8] = np.zeros((0, dimensions), np.int8)
+        self._code_count = 0
+        self.slots: Ids = np.full(capacity, -1, np.int64)
         # One row for each 64 signs: a scan then runs down long rows, which is four times faster.
         self.signs: NDArray[numpy.uint64] = np.zeros(((dimensions + 63) // 64, capacity), np.uint64)
 
     def with_capacity(self, rows: int, more: int) -> "_PassageArrays":
         """Return arrays with space for `more` rows after the first `rows`: these, if no later row is used."""
+        import numpy as np  # slow to load
+
         with self.guard:
             if self.used == rows and rows + more <= len(self.passages):
                 self.used += more
                 return self
-            grown = _PassageArrays(rows + more + (rows // 2 if rows else 0), self.codes.shape[1])
+            grown = _PassageArrays(rows + more + (rows // 2 if rows else 0), self._codes.shape[1])
             grown.used = rows + more
-            for name in ("passages", "memories", "word_counts", "stamps", "sessions", "voices", "codes"):
+            for name in ("passages", "memories", "word_counts", "stamps", "changes", "sessions", "voices"):
                 getattr(grown, name)[:rows] = getattr(self, name)[:rows]
+            read = np.flatnonzero(self.slots[:rows] >= 0)
+            grown.write_codes(read, self._codes[self.slots[read]])
             grown.signs[:, :rows] = self.signs[:, :rows]
             return grown
 
@@ -74,7 +84,40 @@ class _PassageArrays:
         with self.guard:
             newer = stamps > self.stamps[rows]
             rows, codes = rows[newer], codes[newer]
-            self.codes[rows], self.signs[:, rows], self.stamps[rows] = codes, pack_signs(codes), stamps[newer]
+            self.write_codes(rows, codes)
+            self.signs[:, rows], self.stamps[rows] = pack_signs(codes), stamps[newer]
+
+    def fill_codes(self, rows: "Ids", codes: "NDArray[numpy.int8]") -> None:
+        """Write vectors that were read late, except where a newer one is already here."""
+        with self.guard:
+            missing = self.slots[rows] < 0
+            self.write_codes(rows[missing], codes[missing])
+
+    def write_codes(self, rows: "Ids", codes: "NDArray[numpy.int8]") -> None:
+        """Write the vectors of distinct rows; callers hold the guard, or nobody else knows these arrays yet."""
+        import numpy as np  # slow to load
+
+        slots = self.slots[rows]
+        is_new = slots < 0
+        slots[is_new] = self._code_count + np.arange(int(is_new.sum()))
+        self._code_count += int(is_new.sum())
+        if self._code_count > len(self._codes):
+            grown = np.empty((max(self._code_count, len(self._codes) * 3 // 2), codes.shape[1]), np.int8)
+            grown[: len(self._codes)] = self._codes
+            self._codes = grown
+        self._codes[slots] = codes
+        self.slots[rows] = slots  # last: who reads it finds the vector
+
+    def take_codes(self, rows: "Ids") -> "NDArray[numpy.int8]":
+        """Return the vectors of rows, which were all read."""
+        slots = self.slots[rows]
+        return self._codes[slots]
+
+    def mark_changed(self, rows: "Ids", stamps: "Ids") -> None:
+        import numpy as np  # slow to load
+
+        with self.guard:
+            self.changes[rows] = np.maximum(self.changes[rows], stamps)
 
 
 def pack_signs(vectors: "NDArray[Any]") -> "NDArray[numpy.uint64]":
@@ -101,12 +144,41 @@ class VectorCache:
 
         self.purges = purges  # only a purge deletes rows, and after it the cache is built anew
         self.first, self.last = scope * PASSAGE_IDS_PER_SCOPE, scope * PASSAGE_IDS_PER_SCOPE + PASSAGE_IDS_PER_SCOPE - 1
+        self.dimensions = dimensions
         self.stamp = 0
         self.rows = 0
         self.live: NDArray[numpy.bool_] = np.zeros(0, bool)
         self.ready: NDArray[numpy.bool_] = np.zeros(0, bool)  # live, with a vector that can be compared
         self._arrays = _PassageArrays(0, dimensions)
         self._refresh_views()
+
+    @classmethod
+    def from_columns(
+        cls, scope: int, dimensions: int, purges: int, stamp: int, blocks: "list[dict[str, NDArray[Any]]]"
+    ) -> "VectorCache":
+        """Create a cache from columns of passages in the order of their ids; searches read the vectors later."""
+        import numpy as np  # slow to load
+
+        cache = cls(scope, dimensions, purges)
+        cache.stamp, cache.rows = stamp, sum(len(block["passages"]) for block in blocks)
+        cache._arrays = arrays = _PassageArrays(cache.rows, dimensions)
+        arrays.used = cache.rows
+        arrays.stamps[:] = arrays.changes[:] = stamp
+        for name in ("passages", "memories", "word_counts", "sessions", "voices"):
+            kind = getattr(arrays, name).dtype
+            setattr(arrays, name, np.concatenate([block[name] for block in blocks], dtype=kind))
+        arrays.signs = np.concatenate([block["signs"] for block in blocks], axis=1)
+        cache.live = np.concatenate([block["live"] for block in blocks]).astype(bool)
+        cache.ready = np.concatenate([block["ready"] for block in blocks]).astype(bool)
+        cache._refresh_views()
+        return cache
+
+    def take_codes(self, rows: "Ids") -> "NDArray[numpy.int8]":
+        return self._arrays.take_codes(rows)
+
+    @property
+    def changes(self) -> "Ids":
+        return self._arrays.changes[: self.rows]
 
     def _refresh_views(self) -> None:
         import numpy as np  # slow to load
@@ -119,7 +191,7 @@ class VectorCache:
             arrays.memories[:rows],
             arrays.word_counts[:rows],
         )
-        self.codes, self.signs = arrays.codes[:rows], arrays.signs[:, :rows]
+        self.signs = arrays.signs[:, :rows]
         self.sessions, self.voices = arrays.sessions[:rows], arrays.voices[:rows]
         self.live_rows = int(self.live.sum())
         self.live_words = float(self.word_counts[self.live].sum())
@@ -186,7 +258,7 @@ class VectorCache:
         """Return a cache with passages added or changed, whose vectors of these models can be compared."""
         import numpy as np  # slow to load
 
-        dimensions = self.codes.shape[1]
+        dimensions = self.dimensions
         ids, live, blank = changes.passages, changes.live.astype(bool), bytes(dimensions)
         fits = np.isin(changes.models, models)
         fits &= np.array([code is not None and len(code) == dimensions for code in changes.codes], bool)
@@ -198,6 +270,7 @@ class VectorCache:
         if known < len(ids):
             new._append_rows(changes, known, codes[known:])
         rows, ready = np.searchsorted(self.passages, ids[:known]), live & fits
+        new._arrays.mark_changed(rows, changes.stamps[:known])
         compared = np.flatnonzero(ready[:known])
         if len(compared):
             new._arrays.replace_codes(rows[compared], codes[compared], changes.stamps[compared])
@@ -215,18 +288,38 @@ class VectorCache:
 
     def _append_rows(self, changes: PassageChanges, known: int, codes: "NDArray[numpy.int8]") -> None:
         """Fill rows after the present ones with the changes after the first `known`."""
+        import numpy as np  # slow to load
+
         self._arrays = arrays = self._arrays.with_capacity(self.rows, len(codes))
         added = slice(self.rows, self.rows + len(codes))
         arrays.passages[added], arrays.memories[added] = changes.passages[known:], changes.memories[known:]
         arrays.word_counts[added], arrays.stamps[added] = changes.word_counts[known:], changes.stamps[known:]
         arrays.sessions[added], arrays.voices[added] = changes.sessions[known:], changes.voices[known:]
-        arrays.codes[added], arrays.signs[:, added] = codes, pack_signs(codes)
+        arrays.signs[:, added], arrays.changes[added] = pack_signs(codes), changes.stamps[known:]
+        with arrays.guard:
+            arrays.write_codes(np.arange(added.start, added.stop), codes)
         self.rows += len(codes)
 
-    def compute_cosines(self, rows: "Ids", vector: "Floats") -> "Floats":
+    async def load_codes(self, tx: Transaction, rows: "Ids") -> "NDArray[numpy.int8]":
+        """Return the vectors of rows; those that no search has needed yet are read now."""
         import numpy as np  # slow to load
 
-        codes = self.codes[rows].astype(np.float32)
+        missing = sort_unique(rows[self._arrays.slots[rows] < 0])
+        if len(missing):
+            codes: dict[int, bytes | None] = {}
+            size = self.dimensions
+            for batch in split_batches(self.passages[missing].tolist()):
+                names, bound = bind_list("id", batch)
+                codes.update(await tx.fetch(f"SELECT id, code FROM passages WHERE id IN ({names})", **bound))
+            blobs = [codes.get(passage) or b"" for passage in self.passages[missing].tolist()]
+            data = b"".join(blob if len(blob) == size else bytes(size) for blob in blobs)
+            self._arrays.fill_codes(missing, np.frombuffer(data, np.int8).reshape(len(missing), size))
+        return self.take_codes(rows)
+
+    async def compute_cosines(self, tx: Transaction, rows: "Ids", vector: "Floats") -> "Floats":
+        import numpy as np  # slow to load
+
+        codes = (await self.load_codes(tx, rows)).astype(np.float32)
         lengths = np.sqrt(np.einsum("ij,ij->i", codes, codes))
         cosines: Floats = multiply_on_one_thread(codes, vector) / np.maximum(lengths, 1e-6)
         return cosines
@@ -237,7 +330,9 @@ class VectorCache:
 
         return values if len(self.starts) == self.rows else np.maximum.reduceat(values, self.starts)
 
-    def best_cosines(self, groups: "Ids", usable: "NDArray[numpy.bool_]", vector: "Floats") -> "Floats":
+    async def best_cosines(
+        self, tx: Transaction, groups: "Ids", usable: "NDArray[numpy.bool_]", vector: "Floats"
+    ) -> "Floats":
         """Return the largest cosine of each group among usable rows; -1 where there is none."""
         import numpy as np  # slow to load
 
@@ -248,7 +343,7 @@ class VectorCache:
             nearest = select_best(positions, self.count_equal_signs(vector, rows), limit)
             rows, positions = rows[nearest], positions[nearest]
         best = np.full(len(groups), -1, np.float32)
-        np.maximum.at(best, positions, self.compute_cosines(rows, vector))
+        np.maximum.at(best, positions, await self.compute_cosines(tx, rows, vector))
         return best
 
     def count_equal_signs(self, vector: "Floats", rows: "Ids | slice") -> "NDArray[numpy.int16]":
@@ -256,7 +351,7 @@ class VectorCache:
         import numpy as np  # slow to load
 
         signs = self.signs[:, rows]
-        agreement = np.full(signs.shape[1], self.codes.shape[1] + 1, np.int16)
+        agreement = np.full(signs.shape[1], self.dimensions + 1, np.int16)
         for row_signs, vector_signs in zip(signs, pack_signs(vector[None])[:, 0], strict=True):
             agreement -= np.bitwise_count(row_signs ^ vector_signs)
         return agreement

@@ -7,8 +7,10 @@ in a table of their own, because they are read only for the few memories that ar
 import random
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from athena.core import memory_limit
 from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
@@ -20,7 +22,7 @@ from athena.storage.arrays import (
     sort_unique,
     split_speaker_flags,
 )
-from athena.storage.database import RankingFeatures, TextMatches, TokenSets, Transaction, VectorMatches
+from athena.storage.database import RankingFeatures, TextMatches, TokenSets, Transaction, VectorMatches, Work
 from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches
 from athena.storage.passages import (
     MEMORY_SCOPES_FIRST,
@@ -30,6 +32,7 @@ from athena.storage.passages import (
     list_incomparable_conditions,
     list_scope_conditions,
 )
+from athena.storage.sqlite import vector_blocks
 from athena.storage.sqlite.vector_cache import PassageChanges, VectorCache
 
 if TYPE_CHECKING:
@@ -59,6 +62,8 @@ class SqliteSelection(NamedTuple):
 class SqliteVectorIndex:
     def __init__(self) -> None:
         self._caches: dict[tuple[int, ModelNames, int], VectorCache] = {}
+        self._changed_rows: dict[tuple[int, ModelNames, int], int] = {}  # since blocks were written or due
+        self._due_blocks: dict[int, Work[None]] = {}  # by scope: writes the blocks that a later process begins with
         self._guard = threading.Lock()
 
     # --- writes -------------------------------------------------------------------------------------------------------
@@ -93,6 +98,7 @@ class SqliteVectorIndex:
     async def delete_retired(self, tx: Transaction) -> None:
         """Delete the emptied rows, and make all vector caches start anew."""
         await tx.execute("DELETE FROM passages WHERE memory = 0")
+        await tx.execute("DELETE FROM vector_blocks")  # they may repeat vectors of removed texts
         await tx.execute("UPDATE counters SET value = value + 1 WHERE name = 'purges'")
 
     async def set_vectors(self, tx: Transaction, passages: Iterable[tuple[int, bytes]], model: str) -> None:
@@ -130,14 +136,15 @@ class SqliteVectorIndex:
         await tx.execute("INSERT INTO models (name) VALUES (:name)", name=name)
         return await fetch_model_id(tx, name) or 0
 
-    async def set_visible(self, tx: Transaction, scope: int, memory: int, live: bool) -> None:
+    async def set_visible(self, tx: Transaction, scope: int, memories: list[int], live: bool) -> None:
+        names, bound = bind_list("memory", memories)
         stamp = await _next_stamp(tx)
         await tx.execute(
-            "UPDATE passages SET live = :live, stamp = :stamp WHERE scope = :scope AND memory = :memory",
+            f"UPDATE passages SET live = :live, stamp = :stamp WHERE scope = :scope AND memory IN ({names})",
             live=int(live),
             scope=scope,
             stamp=stamp,
-            memory=memory,
+            **bound,
         )
 
     async def claim_passages(
@@ -170,6 +177,14 @@ class SqliteVectorIndex:
                 offset //= 2
         return []
 
+    def take_due_blocks(self) -> dict[int, Work[None]]:
+        """Return for each scope whose blocks are due the work that writes them, once."""
+        if not self._due_blocks:
+            return {}
+        with self._guard:
+            due, self._due_blocks = self._due_blocks, {}
+        return due
+
     # --- counts and checks --------------------------------------------------------------------------------------------
 
     async def has_missing(self, tx: Transaction) -> bool:
@@ -179,13 +194,15 @@ class SqliteVectorIndex:
 
     async def find_problems(self, tx: Transaction) -> list[str]:
         rows = await tx.fetch(WRONG_SIZE_SQL)
-        return [f"passage {row[0]} has a vector of the wrong size" for row in rows]
+        problems = [f"passage {row[0]} has a vector of the wrong size" for row in rows]
+        return problems or await vector_blocks.find_problems(tx)
 
     # --- searches -----------------------------------------------------------------------------------------------------
 
     async def select_candidates(
         self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], models: ModelNames, dimensions: int
     ) -> SqliteSelection:
+        memory_limit.check_room("numpy", memory_limit.NUMPY_BYTES, "search")
         import numpy as np  # slow to load
 
         caches = [await self._load_cache(tx, scope_id, models, dimensions) for scope_id in scope_ids]
@@ -214,11 +231,11 @@ class SqliteVectorIndex:
         samples = []
         text_groups = text_matches.engine_groups if text_matches else [np.zeros(0, np.int64)] * len(selection.caches)
         for cache, allowed, found_by_text in zip(selection.caches, selection.allowed, text_groups, strict=True):
-            samples.append(_sample_cosines(cache, vector))
+            samples.append(await _sample_cosines(tx, cache, vector))
             usable = cache.ready if allowed is None else cache.ready & allowed
             nearest = cache.find_nearest_groups(usable, vector, max(limit, MIN_RESCORED_MEMORIES))
             groups = merge_unique(nearest, found_by_text)
-            best = cache.best_cosines(groups, usable, vector)
+            best = await cache.best_cosines(tx, groups, usable, vector)
             chosen = best > -1
             if chosen.sum() > limit:
                 chosen &= (best >= np.partition(best, -limit)[-limit]) | np.isin(groups, found_by_text, kind="sort")
@@ -254,7 +271,7 @@ class SqliteVectorIndex:
             (cache, cache.starts[groups[:first][groups[:first] >= 0]])
             for cache, groups in zip(selection.caches, groups_by_cache, strict=True)
         ]
-        codes = [cache.codes[rows[cache.ready[rows]]] for cache, rows in first_rows]
+        codes = [await cache.load_codes(tx, rows[cache.ready[rows]]) for cache, rows in first_rows]
         leaders = np.concatenate(codes).astype(np.float32)
         leaders = leaders[leaders.any(axis=1)]
         if not len(leaders):
@@ -263,8 +280,8 @@ class SqliteVectorIndex:
         centre /= np.linalg.norm(centre)
         cosines = np.full(len(memories), -1, np.float32)
         for cache, groups in zip(selection.caches, groups_by_cache, strict=True):
-            cosines[groups >= 0] = cache.best_cosines(groups[groups >= 0], cache.ready, centre)
-        spread = np.concatenate([_sample_cosines(cache, centre) for cache in selection.caches])
+            cosines[groups >= 0] = await cache.best_cosines(tx, groups[groups >= 0], cache.ready, centre)
+        spread = np.concatenate([await _sample_cosines(tx, cache, centre) for cache in selection.caches])
         scores: Floats = np.where(cosines > -1, (cosines - spread.mean()) / (spread.std() or 1.0), 0).astype(np.float32)
         return scores
 
@@ -310,7 +327,7 @@ class SqliteVectorIndex:
         for cache in selection.caches:
             position_in_memory = np.arange(cache.rows) - np.repeat(cache.starts, cache.sizes)
             rows = cache.ready_rows[position_in_memory[cache.ready_rows] < MAX_COMPARED_EACH][-MAX_COMPARED_PASSAGES:]
-            pairs += find_nearest_pairs(cache.memories[rows], cache.codes[rows], threshold)
+            pairs += find_nearest_pairs(cache.memories[rows], await cache.load_codes(tx, rows), threshold)
         return pairs
 
     async def _load_cache(self, tx: Transaction, scope: int, models: ModelNames, dimensions: int) -> VectorCache:
@@ -321,14 +338,24 @@ class SqliteVectorIndex:
             for row in await tx.fetch("SELECT value FROM counters WHERE name IN ('purges', 'stamp') ORDER BY name")
         ]
         cache = self._caches.get(key)
+        if cache is not None and (cache.purges, cache.stamp) == (purges, stamp):
+            return cache
+        comparable = (await fetch_model_ids(tx, models)).comparable
+        block_format = vector_blocks.BlockFormat.create(comparable, dimensions)
+        is_damaged = False
         if cache is None or cache.purges != purges:
             cache = VectorCache(scope, dimensions, purges)
-        if cache.stamp == stamp:
-            return cache
-        changes = await _read_changes(tx, cache, scope)
+            if blocks_stamp := await vector_blocks.fetch_stamp(tx, scope, purges, block_format):
+                packed = await vector_blocks.read_cache(tx, scope, blocks_stamp, purges, dimensions)
+                cache, is_damaged = packed or cache, packed is None
+        changes = await _read_changes(tx, cache, scope) if cache.stamp != stamp else None
         if changes is not None:
-            cache = cache.apply_changes(changes, (await fetch_model_ids(tx, models)).comparable)
+            cache = cache.apply_changes(changes, comparable)
         with self._guard:
+            self._changed_rows[key] = self._changed_rows.get(key, 0) + (0 if changes is None else len(changes.passages))
+            if is_damaged or (self._changed_rows[key] >= vector_blocks.MIN_CHANGED_ROWS and dimensions):
+                self._changed_rows[key] = 0
+                self._due_blocks[scope] = partial(vector_blocks.write_blocks, cache, scope, block_format, is_damaged)
             current = self._caches.get(key)
             if current is None or (current.purges, current.stamp) < (cache.purges, cache.stamp):
                 self._caches[key] = cache
@@ -360,10 +387,10 @@ async def _read_changes(tx: Transaction, cache: VectorCache, scope: int) -> Pass
     )
 
 
-def _sample_cosines(cache: VectorCache, vector: "Floats") -> "Floats":
+async def _sample_cosines(tx: Transaction, cache: VectorCache, vector: "Floats") -> "Floats":
     """Return the cosines of passages from all over a cache, as a sample of all."""
     rows = cache.ready_rows
-    return cache.compute_cosines(rows[:: max(1, len(rows) // SPREAD_SAMPLE_PASSAGES)], vector)
+    return await cache.compute_cosines(tx, rows[:: max(1, len(rows) // SPREAD_SAMPLE_PASSAGES)], vector)
 
 
 def _find_neighbours(cache: VectorCache, rows: "Ids") -> "NDArray[Any]":
