@@ -14,10 +14,10 @@ from athena.core.threads import ThreadPool, run_sync
 from athena.core.types import is_long
 from athena.errors import AthenaError, Unavailable
 from athena.server.guard import STOPPING_MESSAGE
+from athena.server.turns import Turns
 
 T = TypeVar("T")
 
-SLOT_TIMEOUT_S = 20.0
 MAX_LONG_CALLS = 2  # at once: long arguments take long to search for secrets, and no other call waits meanwhile
 MAX_LONG_ANSWERS = 2  # written at once
 MAX_EXECUTE_CALLS = 400  # the sandbox has limits of its own, and lets at most 100 wait for one workspace
@@ -27,7 +27,7 @@ JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 class CallDispatcher:
     """Runs operations for every surface of a server.
 
-    At most `max_concurrent` reads run at once, and as many writes; other calls wait up to SLOT_TIMEOUT_S for a slot.
+    At most `max_concurrent` reads run at once, and as many writes; other calls wait for their turn.
     """
 
     def __init__(self, catalog: Catalog, *, is_stopping: Callable[[], bool], max_concurrent: int) -> None:
@@ -36,8 +36,8 @@ class CallDispatcher:
         self._offered_catalog = catalog.exclude_effect(Effect.APPROVE)
         self.metrics = Metrics()
         self.is_stopping = is_stopping
-        self._read_slots, self._write_slots = asyncio.Semaphore(max_concurrent), asyncio.Semaphore(max_concurrent)
-        self._execute_slots = asyncio.Semaphore(MAX_EXECUTE_CALLS)
+        self._turns = Turns(("read", "write"), max_concurrent)
+        self._execute_turns = Turns(("execute",), MAX_EXECUTE_CALLS)  # programs mostly wait: they hold up no other call
         self._long_calls = ThreadPool(MAX_LONG_CALLS, "athena-long")  # so that they do not fill the pool of all others
         self._long_call_places = asyncio.Semaphore(MAX_LONG_CALLS)
         self._long_answers = ThreadPool(MAX_LONG_ANSWERS, "athena-answer")
@@ -52,14 +52,14 @@ class CallDispatcher:
         return self._offered_catalog
 
     async def dispatch(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
-        """Call an operation as soon as there is a free slot, and count the call."""
+        """Call an operation when it is its turn, and count the call."""
         began = time.perf_counter()
         outcome = "done"
         self.active_count += 1
         try:
             if not operation.is_foreign and operation.effect is not Effect.EXECUTE and is_long(arguments):
                 return await self._call_in_thread(operation, arguments, caller)
-            async with self._reserve_slot(operation):
+            async with self._take_turn(operation):
                 if operation.is_foreign:  # the wait may have been long: its server may be disabled or removed by now
                     operation = self.load_catalog().get_operation(operation.name)
                 return await operation(caller, **arguments)
@@ -86,9 +86,9 @@ class CallDispatcher:
                 with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(self._long_call_places.release)
 
-        await self._long_call_places.acquire()  # before the slot: a long call that waits holds up no short one
+        await self._long_call_places.acquire()  # before its turn: a long call that waits holds up no short one
         try:
-            async with self._reserve_slot(operation):
+            async with self._take_turn(operation):
                 is_started = True
                 return await self._long_calls.start_call(call)
         except asyncio.CancelledError:
@@ -108,22 +108,15 @@ class CallDispatcher:
         return await self._long_answers.start_call(write, True)
 
     @asynccontextmanager
-    async def _reserve_slot(self, operation: AnyOperation) -> AsyncIterator[None]:
-        """Hold a slot; reads, writes and programs have separate ones, so that none holds up the others."""
-        # downstream calls mostly wait, so they use the execute limit, not the write limit
-        effect = Effect.EXECUTE if operation.is_foreign else operation.effect
-        slots = {Effect.READ: self._read_slots, Effect.EXECUTE: self._execute_slots}.get(effect, self._write_slots)
-        try:
-            async with asyncio.timeout(SLOT_TIMEOUT_S):
-                await slots.acquire()
-        except TimeoutError:
-            raise Unavailable("the server is busy with other calls", hint="try again in a moment") from None
-        try:
+    async def _take_turn(self, operation: AnyOperation) -> AsyncIterator[None]:
+        if operation.is_foreign or operation.effect is Effect.EXECUTE:  # a call of another server mostly waits, too
+            turn = self._execute_turns.take("execute")
+        else:
+            turn = self._turns.take("read" if operation.effect is Effect.READ else "write")
+        async with turn:
             if self.is_stopping():
                 raise Unavailable(STOPPING_MESSAGE, hint="try again in a moment")
             yield
-        finally:
-            slots.release()
 
 
 def dump_json(value: Any, *, in_pieces: bool = False) -> bytes:

@@ -30,7 +30,8 @@ MAX_HEAD_BYTES = 16 << 10
 BODY_TIMEOUT_S = 20.0
 STOP_POLL_INTERVAL_S = 0.5
 REQUEST_TIMEOUT_S = 660.0  # longer than a program, or a tool of a server, may take
-MAX_PENDING_REQUESTS = 1_000
+MAX_PENDING_REQUESTS = 4_000  # a backlog of about a minute; a call that would wait too long is refused before
+BACKLOG_RETRY_AFTER_S = 10
 MAX_BUFFERED_BYTES = 256 << 20  # bodies of all requests in progress
 PUBLIC_PATHS = ("/health",)
 STOPPING_MESSAGE = "the server is stopping"
@@ -151,7 +152,9 @@ class Guard:
         if self.is_draining:
             raise Unavailable(STOPPING_MESSAGE, hint="try again in a moment")
         if self.active_count > MAX_PENDING_REQUESTS:
-            raise Unavailable("too many requests are waiting", hint="try again in a moment")
+            error = Unavailable("too many requests are waiting", hint="try again in a moment")
+            error.retry_after_s = BACKLOG_RETRY_AFTER_S
+            raise error
         scope["head"] = headers
         return headers
 
@@ -232,7 +235,7 @@ def format_error_response(error: AthenaError) -> tuple[list[tuple[bytes, bytes]]
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allow.encode()))
     if error.retry:
-        headers.append((b"retry-after", b"1"))
+        headers.append((b"retry-after", str(error.retry_after_s).encode()))
     if isinstance(error, RequestTooLarge | BodyTimeout | MalformedRequest | UnsupportedMediaType):
         headers.append((b"connection", b"close"))  # the rest of the body is not read
     return headers, body

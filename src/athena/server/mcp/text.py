@@ -104,20 +104,22 @@ def _format_list(operation: AnyOperation, arguments: Mapping[str, Any], items: A
         lines.append(line)
     cut = [WHOLE_MEMORY_HINT] if any(line.endswith("…") for line in lines) and isinstance(items[0], Memory) else []
     if hidden := _count_total(items, arguments) - len(lines):
-        cut.insert(0, f"{hidden} more: {_format_next_page(operation, arguments, len(lines))}")
+        cut.insert(0, f"{hidden} more: {_format_next_page(operation, arguments, items, len(lines))}")
     if len(lines) == 1 and not isinstance(items[0], Memory):
         lines[0] = _cut_to_budget(lines[0])
     return "\n".join([*lines, f"[{'; '.join(cut)}]"] if cut else lines)
 
 
 def _count_total(items: Any, arguments: Mapping[str, Any]) -> int:
-    """Return how many items there are from the offset on; for a search, how many it returned."""
-    if isinstance(items[0], Hit):
+    """Return how many items there are from the offset on; for a search or a page after one, how many it returned."""
+    if isinstance(items[0], Hit) or arguments.get("after") is not None:
         return len(items)
     return max(len(items), getattr(items, "total", 0) - int(arguments.get("offset") or 0))
 
 
-def _format_next_page(operation: AnyOperation, arguments: Mapping[str, Any], shown: int) -> str:
+def _format_next_page(operation: AnyOperation, arguments: Mapping[str, Any], items: Any, shown: int) -> str:
+    if arguments.get("after") is not None:
+        return f"after={items[shown - 1].hash}"
     if "offset" in operation.parameter_names:
         return f"offset={int(arguments.get('offset') or 0) + shown}"
     return "look at all of them in a program, with execute_code"

@@ -1,0 +1,41 @@
+"""Check the memory limit of a process before it loads libraries that end it where memory is short (OpenBLAS)."""
+
+import os
+import sys
+
+from athena.errors import Unavailable
+
+NUMPY_BYTES = 130 << 20  # address space that numpy takes with its first product of matrices
+MODEL_BYTES = 280 << 20  # that the bundled model takes, numpy included
+STATM_FILE = "/proc/self/statm"
+
+
+def check_room(module: str, needed_bytes: int, what: str) -> None:
+    """Raise Unavailable where a module is not loaded yet and a memory limit (ulimit -v) leaves no room for it."""
+    if module in sys.modules:
+        return
+    limit, used = _read_limit_and_size()
+    if limit is None or limit - used >= needed_bytes:
+        # OpenBLAS reserves memory for each thread; with a limit, one has to do.
+        if limit is not None:
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        return
+    raise Unavailable(
+        f"the memory limit of this process, {limit >> 20:,} MB, is too low for {what}",
+        hint=f"raise it to {(used + needed_bytes) >> 20:,} MB or more (ulimit -v)",
+        retry=False,
+    )
+
+
+def _read_limit_and_size() -> tuple[int | None, int]:
+    """Return the limit of the address space, and how much of it is in use; None where there is no limit."""
+    try:
+        import resource  # not on Windows
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit == resource.RLIM_INFINITY:
+            return None, 0
+        with open(STATM_FILE, encoding="ascii") as statm:
+            return limit, int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, OSError, ValueError):
+        return None, 0

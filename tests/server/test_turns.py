@@ -1,0 +1,103 @@
+"""Calls run in the order of their arrival; long calls of one kind hold up no other kind."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from athena.errors import Unavailable
+from athena.server import turns
+from athena.server.turns import Turns
+
+KINDS = ("read", "write")
+
+
+def run_calls(limit: int, body: Callable[[Turns], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            await body(Turns(KINDS, limit))
+
+    asyncio.run(run())
+
+
+def test_no_kind_overtakes_the_other() -> None:
+    order: list[tuple[str, int]] = []
+
+    async def call(queue: Turns, kind: str, number: int) -> None:
+        async with queue.take(kind):
+            order.append((kind, number))
+            await asyncio.sleep(0.001)
+
+    async def body(queue: Turns) -> None:
+        calls = [("write" if i % 20 == 19 else "read", i) for i in range(400)]  # many readers, few writers
+        await asyncio.gather(*(call(queue, *one) for one in calls))
+
+    run_calls(2, body)
+    assert len(order) == 400
+    places = {number: place for place, (_, number) in enumerate(order)}
+    assert max(abs(place - number) for number, place in places.items()) <= 4  # what runs at once
+
+
+def test_long_calls_hold_up_no_other_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "STUCK_AFTER_S", 0.05)
+
+    async def body(queue: Turns) -> None:
+        release = asyncio.Event()
+
+        async def write() -> None:
+            async with queue.take("write"):
+                await release.wait()
+
+        async def read() -> None:
+            async with queue.take("read"):
+                await asyncio.sleep(0)
+
+        writes = [asyncio.create_task(write()) for _ in range(4)]  # two run, two wait
+        await asyncio.sleep(0)
+        await asyncio.gather(*(read() for _ in range(20)))
+        assert not any(task.done() for task in writes)
+        release.set()
+        await asyncio.gather(*writes)
+
+    run_calls(2, body)
+
+
+def test_callers_that_leave_free_their_turn() -> None:
+    async def body(queue: Turns) -> None:
+        release = asyncio.Event()
+
+        async def hold() -> None:
+            async with queue.take("read"):
+                await release.wait()
+
+        tasks = [asyncio.create_task(hold()) for _ in range(10)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:  # of those that run, and of those that wait
+            task.cancel()
+        await asyncio.sleep(0)
+        release.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert sum(isinstance(result, asyncio.CancelledError) for result in results) == 5
+        async with queue.take("read"), queue.take("read"):  # both turns are free
+            pass
+
+    run_calls(2, body)
+
+
+def test_call_that_would_wait_too_long_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_TIMEOUT_S", 0.4)
+
+    async def body(queue: Turns) -> None:
+        async def call() -> None:
+            async with queue.take("read"):
+                await asyncio.sleep(0.02)
+
+        first = await asyncio.gather(*(call() for _ in range(30)), return_exceptions=True)
+        assert sum(isinstance(result, Unavailable) for result in first) < 15
+        assert queue.estimate_wait_s() == 0
+        results = await asyncio.gather(*(call() for _ in range(300)), return_exceptions=True)
+        refused = [result for result in results if isinstance(result, Unavailable)]
+        assert 200 < len(refused) < 300
+        assert all(error.retry and error.retry_after_s >= 1 for error in refused)
+
+    run_calls(1, body)
