@@ -28,6 +28,7 @@ class AthenaError(Exception):
     http: ClassVar[int] = 500
     exit: ClassVar[int] = 1
     retry: bool = False
+    retry_after_s: int = 1  # where `retry` is set: how long to wait first
 
     def __init__(self, message: str, *, hint: str | None = None, retry: bool | None = None) -> None:
         super().__init__(message)

@@ -106,7 +106,9 @@ def test_next_session_knows_last_one(app: App, repo: Path, tmp_path: Path, hurry
     start = hook(app, "session-start", repo, hurry=hurry, session_id="s2", source="startup")
     assert "move the retries into the client" not in added_context(start)
     assert "We decided to keep the retries of card charges in the client only. (today)" in added_context(start)
-    assert "Ended: Work: 1 test run. The timeouts came from the proxy" in added_context(start)
+    assert "Ended: About client, retries. Work: 1 test run, passed. The timeouts came from the proxy" in added_context(
+        start
+    )
     assert f"{tokens.count_tokens(added_context(start))} tokens" in start["systemMessage"]
     event = call(app, "recall_events", repo, event_type="command")[0]
     assert (event.content, event.outcome, event.duration_ms) == ("Bash: pytest -q", "success", 12)
@@ -127,6 +129,17 @@ def test_next_session_tells_how_many_were_kept(app: App, repo: Path, tmp_path: P
     start = hook(app, "session-start", repo, LOUD, session_id="s5", source="startup")
     assert start["systemMessage"].splitlines()[1] == "Athena kept 1 thing from earlier sessions: athena learned"
     assert "Kafka" not in start["systemMessage"]
+
+
+def test_next_session_tells_once_what_may_hold_everywhere(app: App, repo: Path, tmp_path: Path) -> None:
+    said = "Remember that in all my projects I want tabs instead of spaces."
+    talk = write_transcript(tmp_path / "talk.jsonl", transcript_entry("user", said))
+    hook(app, "session-end", repo, transcript_path=talk)
+    start = hook(app, "session-start", repo, HookRules(), session_id="s2", source="startup")
+    assert start["systemMessage"].splitlines()[1] == (
+        "1 of them may hold in all your projects: athena learned keep HASH --user"
+    )
+    assert "systemMessage" not in hook(app, "session-start", repo, HookRules(), session_id="s3", source="startup")
 
 
 def test_malformed_fields_lose_no_event(app: App, repo: Path) -> None:

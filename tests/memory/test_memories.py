@@ -280,7 +280,7 @@ def test_verify_names_damage(tmp_path: Path, damage: str) -> None:
 def test_damaged_file_is_named_without_crash(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     app = App(Sqlite(path), Working("one", 4))
-    for i in range(200):
+    for i in range(400):  # so many that the second half of the file has none of the schema
         Caller(app).remember(content=f"note {i} " + "word " * 50)
     app.close()
     raw = bytearray(path.read_bytes())
@@ -377,3 +377,37 @@ def test_unreachable_remote_model_leaves_full_text(app: App) -> None:
     memory.remember(content="the gate code is kept by Maria")
     assert len(memory.recall(query="gate code")) == 1
     memory.app.close()
+
+
+def test_undo_takes_back_own_change_and_says_whose_it_is(app: App) -> None:
+    def call(surface: str, name: str, **arguments: Any) -> Any:
+        return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface), **arguments))
+
+    mine = call("cli", "remember", content="a note of the person")
+    call("mcp", "remember", content="a note of the model")
+    call("program", "remember", content="a note of a program")
+    [undone] = call("mcp", "undo")  # a model's programs are its own
+    assert (undone.before["content"], undone.by) == ("a note of a program", "program")
+    [undone] = call("cli", "undo")
+    assert (undone.before["content"], undone.by) == ("a note of the person", "cli")
+    with pytest.raises(NotFound, match="the last change is remember, by mcp") as refused:
+        call("cli", "undo")
+    assert "anyone" in (refused.value.hint or "")
+    with pytest.raises(NotFound):
+        call("http", "undo")
+    [undone] = call("cli", "undo", anyone=True)
+    assert (undone.before["content"], undone.by) == ("a note of the model", "mcp")
+    with pytest.raises(NotFound, match="nothing to undo"):
+        call("cli", "undo", anyone=True)
+    assert [change.by for change in call("cli", "memory_history", memory_id=mine.id)] == ["cli", "cli"]
+
+
+def test_undo_of_own_change_that_another_has_changed_is_refused(app: App) -> None:
+    def call(surface: str, name: str, **arguments: Any) -> Any:
+        return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface), **arguments))
+
+    memory = call("cli", "remember", content="the deploy is on Friday")
+    call("mcp", "update_memory", memory_id=memory.id, content="the deploy is on Monday")
+    with pytest.raises(Conflict, match="by another caller"):
+        call("cli", "undo")
+    assert call("cli", "get_memory", memory_id=memory.id).content == "the deploy is on Monday"

@@ -24,7 +24,7 @@ class Settings(NamedTuple):
     embedding_url: str | None = None  # ATHENA_EMBEDDING_URL, embedding.url: an OpenAI-compatible endpoint
     embedding_model: str | None = None  # ATHENA_EMBEDDING_MODEL, embedding.model: needed with a url
     embedding_key: str | None = None  # ATHENA_EMBEDDING_KEY, embedding.key: sent as a bearer token
-    llm_url: str | None = None  # ATHENA_LLM_URL, llm.url: an OpenAI-compatible endpoint that may word patterns better
+    llm_url: str | None = None  # ATHENA_LLM_URL, llm.url: an OpenAI-compatible endpoint for wordings and lessons
     llm_model: str | None = None  # ATHENA_LLM_MODEL, llm.model: needed with a url
     llm_key: str | None = None  # ATHENA_LLM_KEY, llm.key: sent as a bearer token
     host: str = "127.0.0.1"  # ATHENA_HOST, host: where `athena serve` listens

@@ -147,7 +147,7 @@ SUBCOMMANDS = {
     "skills": LazyCommand("skills", "skills", "Save, look at and run skills."),
     "token": LazyCommand("serve", "token", "Print the token that the server asks for."),
     "tools": LazyCommand("tools", "tools", "Find out what can be done."),
-    "undo": LazyCommand("memory", "undo", "Take back the last change in this project."),
+    "undo": LazyCommand("memory", "undo", "Take back your last change in this project."),
 }
 
 

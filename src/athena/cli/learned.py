@@ -52,6 +52,8 @@ def learned(
         return output.print_json(items)
     for item in items:
         click.echo(_format_item(item))
+    for question in [] if session else invoke_operation("list_open_questions", project):
+        click.echo(_format_question(question))
     if not items:
         click.echo("nothing was learned here yet" if session is None else "nothing was learned there", err=True)
     elif len(items) == LISTED_COUNT and not (show_all or session):
@@ -60,16 +62,27 @@ def learned(
 
 
 def _format_item(item: dict[str, Any]) -> str:
-    """Format something learned as two lines: the statement, then where it comes from."""
+    """Format something learned: the statement, where it comes from, and whether it is offered for all projects."""
     confidence = "" if item["confidence"] is None else f", {item['confidence']:.2f} sure"
     turn = "" if item["turn"] is None else f", turn {item['turn']}"
-    speaker = {"user": "you said it", "assistant": "the agent said it"}.get(item["role"] or "", "from a session")
+    speakers = {"user": "you said it", "assistant": "the agent said it"}
+    speaker = speakers.get(item["role"], f"stored by: {item['role']}")
     session = f"session {item['session_id'][:8]}" if item["session_id"] else "no session known"
     words = f': "{_cut_line(item["words"])}"' if item["words"] else ""
     origin = f"{speaker}, {session}{turn}, {_format_age(item['created'])}{confidence}{words}"
     name = output.style(item["hash"], fg="yellow")
     kind = output.style(f"{item['kind']:<10}", fg="cyan")
-    return f"{name} {kind} {output.escape_control_chars(_cut_line(item['content']))}\n         {_escape(origin)}"
+    lines = [f"{name} {kind} {_escape(_cut_line(item['content']))}", _escape(origin)]
+    if item["offer"]:
+        reason = "" if item["offer"] == "said" else ", as you said it in another one too"
+        lines.append(f"offered for all your projects{reason}: athena learned keep {item['hash']} --user")
+    return "\n         ".join(lines)
+
+
+def _format_question(question: dict[str, Any]) -> str:
+    pairs = ((question["content"], question["hash"]), (question["older_content"], question["older_hash"]))
+    quoted = " or ".join(f'"{_cut_line(text)}" [{name}]' for text, name in pairs)
+    return _escape(f"? Which holds: {quoted}? athena learned keep HASH")
 
 
 def _escape(text: str) -> str:
@@ -88,12 +101,14 @@ def _format_age(moment: float) -> str:
 
 @learned.command("keep")
 @click.argument("memory_id", metavar="HASH")
+@click.option("--user", "--everywhere", "everywhere", is_flag=True, help="Keep it for all your projects.")
 @project_option
 @json_option
-def keep(memory_id: str, project: str | None, json_output: bool) -> None:
-    """Confirm it: it no longer counts as automatic. Example: athena learned keep 7d49c4b4"""
-    memory = invoke_operation("keep_learned", project, memory_id=memory_id)
-    return output.print_json(memory) if json_output else click.echo(f"confirmed: {output.format_memory_line(memory)}")
+def keep(memory_id: str, everywhere: bool, project: str | None, json_output: bool) -> None:
+    """Confirm it: it no longer counts as automatic. Example: athena learned keep 7d49c4b4 --user"""
+    memory = invoke_operation("keep_learned", project, memory_id=memory_id, everywhere=everywhere)
+    what = "kept for all your projects" if everywhere else "confirmed"
+    return output.print_json(memory) if json_output else click.echo(f"{what}: {output.format_memory_line(memory)}")
 
 
 @learned.command("drop")

@@ -75,6 +75,7 @@ def recall(query: str, k: int, json_output: bool, project: str | None, **filters
 @click.command("list")
 @click.option("-k", default=20, show_default=True, help="How many.")
 @click.option("--offset", default=0, help="How many to pass over first.")
+@click.option("--after", help="The last memory of the page before: go on after it.")
 @click.option("--tags", help="Only with one of these tags.")
 @click.option("--type", "memory_type", help="Only of this kind.")
 @click.option("--since", help="Only from this time on, e.g. 'last week'.")
@@ -165,20 +166,22 @@ def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) 
 
 
 @click.command()
+@click.option("--anyone", is_flag=True, help="Take back the last change, whoever made it.")
 @project_option
 @json_option
-def undo(project: str | None, json_output: bool) -> None:
-    """Take back the last change in this project.
+def undo(anyone: bool, project: str | None, json_output: bool) -> None:
+    """Take back your last change in this project.
 
     Example: athena undo
     """
-    changes = invoke_operation("undo", project)
+    changes = invoke_operation("undo", project, anyone=anyone)
     if json_output:
         return output.print_json(changes)
     for change in changes:
         memory = change["before"]
         preview = f"{memory['hash']} {output.escape_control_chars(memory['content'][:100])}".strip()
-        click.echo(f"{change['action']}: {preview}" if preview else change["action"])
+        action = change["action"] if change["by"] in ("", "cli") else f"{change['action']} (by {change['by']})"
+        click.echo(f"{action}: {preview}" if preview else action)
     return None
 
 

@@ -106,7 +106,7 @@ async def answer_event(
     hook_context = replace(
         ctx,
         scope=Scope.from_name(name),
-        store=ctx.store._replace(encoder=ctx.store.encoder.without_model()) if without_model else ctx.store,
+        store=ctx.store._replace(encoder=ctx.store.encoder.without_model(), chat=None) if without_model else ctx.store,
         surface=HOOK_SURFACE,
         idempotency_key=_create_key(event, key),
     )
@@ -195,8 +195,11 @@ async def brief_session(event: HookEvent) -> HookOutput:
             f"Athena: {len(briefing.told)} things from memory in {briefing.tokens} tokens"
             f" (as tool results: {briefing.direct})"
         )
-    if count := await take_notice(event.ctx.store, event.ctx.scope):
-        notices.append(f"Athena kept {count} thing{'s' * (count > 1)} from earlier sessions: athena learned")
+    kept, offered = await take_notice(event.ctx.store, event.ctx.scope)
+    if kept:
+        notices.append(f"Athena kept {kept} thing{'s' * (kept > 1)} from earlier sessions: athena learned")
+    if offered:
+        notices.append(f"{offered} of them may hold in all your projects: athena learned keep HASH --user")
     return {**(output or {}), "systemMessage": "\n".join(notices)} if notices else output
 
 

@@ -26,7 +26,13 @@ NOISE_PREFIXES = (
     "!",
     "# AGENTS.md instructions",
     "This session is being continued",
+    "Another language model started to solve this problem",
+    "Implement the following plan:",  # which the agent wrote
+    "Stop hook feedback:",
 )
+# before these words a client puts texts of files; what follows the last of them is the prompt
+CONTEXT_PREFIXES = ("# Context from my IDE setup:", "# Files mentioned by the user:")
+REQUEST_HEADING = "## My request for Codex:"
 REMINDER_TAG = "<system-reminder>"  # cut all that follows: a quoted file may contain the closing tag
 SKIPPED_FLAGS = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 
@@ -119,9 +125,16 @@ def _parse_entry(entry: dict[str, Any], with_noise: bool) -> Iterator[Transcript
         origin = entry.get("origin")
         if isinstance(origin, dict) and origin.get("kind") != "human":
             return
-        texts = [text.partition(REMINDER_TAG)[0].strip() for text in texts if not text.startswith(NOISE_PREFIXES)]
+        texts = [_remove_context(text) for text in texts if not text.startswith(NOISE_PREFIXES)]
     if text := "\n".join(texts).strip()[:MAX_MESSAGE_CHARS]:
         yield TranscriptMessage(role, text)
+
+
+def _remove_context(text: str) -> str:
+    """Return a prompt without what clients put before and after it."""
+    if text.startswith(CONTEXT_PREFIXES):
+        text = text.rpartition(REQUEST_HEADING)[2] if REQUEST_HEADING in text else ""
+    return text.partition(REMINDER_TAG)[0].strip()
 
 
 def _iter_texts(content: object) -> Iterator[str]:

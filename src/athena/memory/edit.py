@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from athena.core.values import Call, Kind, Scope
-from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
-from athena.memory import history_rows, link_rows, rows, write
+from athena.errors import Conflict, Denied, InvalidInput, NotFound, Unavailable
+from athena.memory import history_rows, link_rows, list_rows, rows, write
 from athena.memory.edit_hooks import Purge
-from athena.memory.history_rows import ChangeRow
+from athena.memory.history_rows import CallOrigin, ChangeRow
 from athena.memory.index import encode_missing
 from athena.memory.lookup import Ref, locate, locate_any
 from athena.memory.prepare import add_vectors, prepare_memory
 from athena.memory.rows import RELATED_ACTION, MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Change, Draft, Memory, Stored, extend_memory, format_preview
-from athena.storage import calls, passages, scopes
+from athena.storage import calls, counts, passages, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
@@ -98,14 +98,14 @@ async def forget_matching(store: Store, criteria: Filter, expect: int | None, ca
     """Forget all memories of the project that match, if there are exactly as many as the caller expects."""
 
     async def find_matching(tx: Transaction) -> list[MemoryRow]:
-        ids = await rows.list_own_memory_ids(tx, criteria)
+        ids = await list_rows.list_own_memory_ids(tx, criteria)
         if expect != len(ids):
             raise Conflict(
                 f"{len(ids):,} memories would be forgotten" + ("" if expect is None else f", not {expect:,}"),
                 hint=f"if that is right, repeat with expect={len(ids)}",
             )
         visible = await scopes.fetch_visible_ids(tx, call.scope)
-        return [row for memory_id in ids for row in await rows.find_rows_by_id(tx, visible, memory_id)]
+        return await rows.list_rows_by_id(tx, visible, ids)
 
     return await forget_rows(store, find_matching, call)
 
@@ -117,9 +117,8 @@ async def forget_rows(store: Store, find_rows: Callable[[Transaction], Awaitable
     async def write_forgotten(tx: Transaction) -> int:
         async def hide_rows(call_id: int) -> int:
             forgotten = await find_rows(tx)
-            for row in forgotten:
-                await history_rows.insert_row_change(tx, row, call_id, now, "forgotten")
-                await write.hide_memory(store, tx, row, now)
+            await history_rows.insert_row_changes(tx, forgotten, call_id, now, "forgotten")
+            await write.hide_memories(store, tx, forgotten, now)
             return len(forgotten)
 
         return int(await calls.run_once(tx, call, hide_rows))
@@ -127,8 +126,13 @@ async def forget_rows(store: Store, find_rows: Callable[[Transaction], Awaitable
     return await store.database.write(write_forgotten)
 
 
-async def restore_memory(store: Store, ref: Ref, kind: Kind | None, call: Call) -> bool:
-    """Bring back a forgotten memory; return False if it was never forgotten."""
+async def restore_memory(
+    store: Store, ref: Ref, kind: Kind | None, call: Call, may_take_back: Callable[[CallOrigin], bool]
+) -> bool:
+    """Bring back a forgotten memory; return False if it was never forgotten.
+
+    Where the caller may not take back that it was forgotten, it comes back as the caller's words.
+    """
     now = store.clock()
 
     async def write_restored(tx: Transaction) -> bool:
@@ -138,8 +142,12 @@ async def restore_memory(store: Store, ref: Ref, kind: Kind | None, call: Call) 
                 return False
             for hooks in store.edit_hooks:
                 await hooks.check_restore(tx, row)
+            origin = await history_rows.fetch_last_origin(tx, row.scope, row.memory.id)
+            state = row.to_snapshot() | {"deleted": None}
+            if (origin is None or not may_take_back(origin)) and call.author != "person":
+                state["author"] = call.author if row.memory.author == "person" else row.memory.author
             await history_rows.insert_row_change(tx, row, call_id, now, "restored")
-            await _restore_snapshot(store, tx, row, row.to_snapshot() | {"deleted": None}, now)
+            await _restore_snapshot(store, tx, row, state, now)
             return True
 
         return bool(await calls.run_once(tx, call, restore_row))
@@ -147,8 +155,16 @@ async def restore_memory(store: Store, ref: Ref, kind: Kind | None, call: Call) 
     return await store.database.write(write_restored)
 
 
-async def undo_change(store: Store, call: Call) -> list[Change]:
-    """Undo the changes of the newest call in this project, and return them."""
+async def undo_change(
+    store: Store,
+    call: Call,
+    may_take_back: Callable[[CallOrigin], bool],
+    surfaces: Sequence[str] | None = None,
+) -> list[Change]:
+    """Undo the changes of the newest call in this project, of some surfaces or of all, and return them.
+
+    Raise Denied if the caller may not take it back.
+    """
     now = store.clock()
 
     async def write_undone(tx: Transaction) -> list[Change]:
@@ -156,24 +172,38 @@ async def undo_change(store: Store, call: Call) -> list[Change]:
         texts: dict[int, str] = {}
 
         async def undo_last_call(call_id: int) -> list[list[Any]]:
-            steps = await history_rows.fetch_last_call_changes(tx, call.scope.project)
-            if not steps:
-                raise NotFound("there is nothing to undo in this project")
-            return [await _undo_step(store, tx, step, call_id, now, texts) for step in steps]
+            last = await history_rows.fetch_last_call(tx, call.scope.project, surfaces)
+            if last is None:
+                raise await _create_nothing_to_undo(tx, call)
+            if not may_take_back(last.origin):
+                raise Denied(f"only a person takes back the last change ({last.origin.operation})", hint="athena undo")
+            steps = await history_rows.list_call_changes(tx, last.id)
+            return [[*await _undo_step(store, tx, step, call_id, now, texts), last.origin.surface] for step in steps]
 
         undone = await calls.run_once(tx, call, undo_last_call)
         changes = []
-        for message, scope, row_id in undone:
+        for message, scope, row_id, surface in undone:
             memory = (await rows.fetch_memories(tx, [scope], [row_id], include_deleted=True)).get(row_id)
             text = texts.get(row_id, memory.content if memory else "")
             changes.append(
-                Change(now, message, "undo", {"hash": memory.hash if memory else "", "content": text}),
+                Change(now, message, "undo", {"hash": memory.hash if memory else "", "content": text}, surface),
             )
         return changes
 
     changes = await store.database.write(write_undone)
     await encode_missing(store)
     return changes
+
+
+async def _create_nothing_to_undo(tx: Transaction, call: Call) -> NotFound:
+    other = await history_rows.fetch_last_call(tx, call.scope.project, None)
+    if other is None:
+        return NotFound("there is nothing to undo in this project")
+    operation, surface = other.origin
+    return NotFound(
+        f"you have changed nothing here that could be undone; the last change is {operation}, by {surface}",
+        hint="undo(anyone=True), on the command line `athena undo --anyone`, takes that back",
+    )
 
 
 async def _undo_step(
@@ -205,7 +235,7 @@ async def _undo_memory_step(
     texts[step.memory] = row.memory.content
     if await history_rows.has_later_change(tx, step):
         raise Conflict(
-            f"memory {row.memory.hash} was changed since, from another project",
+            f"memory {row.memory.hash} was changed since, by another caller or from another project",
             hint="update it, or undo that change where it was made",
         )
     if step.action == RELATED_ACTION:
@@ -280,6 +310,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
                     await _purge_row(store, tx, row)
             for hooks in store.edit_hooks:
                 await hooks.purge_project(tx, Purge(call.scope, ids, all_forgotten=refs is None))
+            await counts.forget_empty(tx)
             await store.database.vectors.delete_retired(tx)
             await store.database.fulltext.erase_removed(tx)
             if ids:

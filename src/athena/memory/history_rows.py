@@ -1,11 +1,13 @@
 """SQL of the history: each change of a memory, its time, its call, and the state before it."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena.memory.rows import MemoryRow
 from athena.memory.values import Change, strip_reserved_keys
 from athena.storage.database import Row, Transaction
+from athena.storage.filters import bind_list
 
 
 class ChangeRow(NamedTuple):
@@ -16,6 +18,10 @@ class ChangeRow(NamedTuple):
     memory: int
     action: str
     before: dict[str, Any] | None
+
+
+INSERT_CHANGE_SQL = """INSERT INTO history (scope, memory, call, at, action, digest, before, undone)
+           VALUES (:scope, :memory, :call, :at, :action, :digest, :before, :undone)"""
 
 
 async def insert_change(
@@ -30,8 +36,7 @@ async def insert_change(
 ) -> None:
     """Record a change, with the digest of the old text, so that its old hash still finds the memory."""
     await tx.execute(
-        """INSERT INTO history (scope, memory, call, at, action, digest, before, undone)
-           VALUES (:scope, :memory, :call, :at, :action, :digest, :before, :undone)""",
+        INSERT_CHANGE_SQL,
         scope=scope,
         memory=memory,
         call=call,
@@ -50,15 +55,36 @@ async def insert_row_change(
     await insert_change(tx, row.scope, row.memory.id, call, at, action, row.to_snapshot(), undone)
 
 
+async def insert_row_changes(tx: Transaction, rows: Sequence[MemoryRow], call: int, at: float, action: str) -> None:
+    """Record the same change of several rows, each with the row as it is now."""
+    shared = {"call": call, "at": at, "action": action, "undone": 0}
+    await tx.execute_many(
+        INSERT_CHANGE_SQL,
+        (
+            {
+                **shared,
+                "scope": row.scope,
+                "memory": row.memory.id,
+                "digest": row.digest,
+                "before": json.dumps(row.to_snapshot(), ensure_ascii=False),
+            }
+            for row in rows
+        ),
+    )
+
+
 async def list_changes(tx: Transaction, scope: int, memory: int) -> list[Change]:
     """Return the changes of a memory as callers may see them, the oldest first."""
     rows = await tx.fetch(
-        """SELECT h.at, h.action, c.operation, h.before FROM history h LEFT JOIN calls c ON c.id = h.call
+        """SELECT h.at, h.action, c.operation, h.before, c.surface FROM history h LEFT JOIN calls c ON c.id = h.call
            WHERE h.scope = :scope AND h.memory = :memory ORDER BY h.id""",
         scope=scope,
         memory=memory,
     )
-    return [Change(at, action, operation or "", _parse_before(before)) for at, action, operation, before in rows]
+    return [
+        Change(at, action, operation or "", _parse_before(before), surface or "")
+        for at, action, operation, before, surface in rows
+    ]
 
 
 def _parse_before(before: str | None) -> dict[str, Any] | None:
@@ -71,14 +97,49 @@ def _parse_before(before: str | None) -> dict[str, Any] | None:
     return fields
 
 
-async def fetch_last_call_changes(tx: Transaction, project: str) -> list[ChangeRow]:
-    """Return the changes of the newest call in a project that is not undone, the latest first."""
-    rows = await tx.fetch(
-        """SELECT id, scope, memory, action, before FROM history WHERE undone = 0 AND call =
-             (SELECT h.call FROM history h JOIN calls c ON c.id = h.call
-              WHERE h.undone = 0 AND c.scope = :project ORDER BY h.call DESC LIMIT 1)
-           ORDER BY id DESC""",
+class CallOrigin(NamedTuple):
+    """Which operation changed something, and where it was called."""
+
+    operation: str
+    surface: str
+
+
+class LastCall(NamedTuple):
+    """The newest call of a project whose changes are not undone."""
+
+    id: int
+    origin: CallOrigin
+
+
+async def fetch_last_origin(tx: Transaction, scope: int, memory: int) -> CallOrigin | None:
+    """Return the origin of the last change of a memory that is not undone; None if there is none."""
+    row = await tx.fetch_one(
+        """SELECT c.operation, c.surface FROM history h JOIN calls c ON c.id = h.call
+           WHERE h.scope = :scope AND h.memory = :memory AND h.undone = 0 ORDER BY h.id DESC LIMIT 1""",
+        scope=scope,
+        memory=memory,
+    )
+    return None if row is None else CallOrigin(*row)
+
+
+async def fetch_last_call(tx: Transaction, project: str, surfaces: Sequence[str] | None) -> LastCall | None:
+    """Return the newest call in a project, of some surfaces or of all, with a change that is not undone."""
+    names, bound = bind_list("surface", surfaces or ())
+    condition = "" if surfaces is None else f"AND c.surface IN ({names})"
+    row = await tx.fetch_one(
+        f"""SELECT c.id, c.operation, c.surface FROM history h JOIN calls c ON c.id = h.call
+            WHERE h.undone = 0 AND c.scope = :project {condition} ORDER BY h.call DESC LIMIT 1""",
         project=project,
+        **bound,
+    )
+    return None if row is None else LastCall(row[0], CallOrigin(*row[1:]))
+
+
+async def list_call_changes(tx: Transaction, call: int) -> list[ChangeRow]:
+    """Return the changes of a call that are not undone, the latest first."""
+    rows = await tx.fetch(
+        "SELECT id, scope, memory, action, before FROM history WHERE undone = 0 AND call = :call ORDER BY id DESC",
+        call=call,
     )
     return [_to_change_row(row) for row in rows]
 

@@ -44,6 +44,17 @@ async def list_linked_ids(tx: Transaction, scope: int, memory: int, relation: st
     return [row[0] for row in rows]
 
 
+async def list_linking_ids(tx: Transaction, scope: int, other: int, relation: str) -> list[int]:
+    """Return the memories that link to a memory with this relation."""
+    rows = await tx.fetch(
+        "SELECT memory FROM links WHERE scope = :scope AND other = :other AND relation = :relation ORDER BY memory",
+        scope=scope,
+        other=other,
+        relation=relation,
+    )
+    return [row[0] for row in rows]
+
+
 async def delete_link(tx: Transaction, scope: int, memory: int, other: int, relation: str) -> None:
     await tx.execute(
         "DELETE FROM links WHERE scope = :scope AND memory = :memory AND other = :other AND relation = :relation",

@@ -104,12 +104,17 @@ async def upsert_memory(store: Store, tx: Transaction, context: WriteContext, pr
         await history_rows.insert_row_change(tx, row, context.call, now, "revived" if revived else "merged")
         new = prepare_memory(merged, row.memory.created)._replace(codes=prepared.codes)
         await write.rewrite_memory(store, tx, row, new, now)
-    await rows.increment_occurrences(tx, row)
+    await rows.increment_occurrences(tx, row, revived=revived)
     return [row.memory.id, "revived" if revived else "known"]
 
 
 def _merge_drafts(row: MemoryRow, draft: Draft) -> Draft:
-    """Add new tags after the old ones as far as they fit, new metadata over the old; keep the greater importance."""
+    """Add new tags after the old ones as far as they fit, new metadata over the old; keep the greater importance.
+
+    What was forgotten is the words of whoever says it again; what was not, a person's if a person ever said it.
+    """
+    is_persons = draft.author == "person" or (row.memory.author == "person" and row.deleted is None)
+    author = draft.author if row.memory.author == "person" and not is_persons else row.memory.author
     spelling = {tag_key(tag): tag for tag in (*draft.tags, *row.memory.tags)}  # the old spelling wins
     order = dict.fromkeys(tag_key(tag) for tag in (*row.memory.tags, *draft.tags))
     return Draft.from_memory(
@@ -117,5 +122,5 @@ def _merge_drafts(row: MemoryRow, draft: Draft) -> Draft:
         tags=tuple(spelling[key] for key in order)[:MAX_TAGS],
         metadata=row.memory.metadata | draft.metadata,
         importance=max(row.memory.importance, draft.importance),
-        author="person" if "person" in (row.memory.author, draft.author) else row.memory.author,
+        author="person" if is_persons else author,
     )

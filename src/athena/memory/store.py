@@ -17,5 +17,5 @@ class Store(NamedTuple):
     encoder: Encoder
     clock: Clock
     weights: Weights = Weights()
-    chat: "Chat | None" = None  # an optional language model, used to word patterns
+    chat: "Chat | None" = None  # an optional language model: it words patterns and proposes statements
     edit_hooks: tuple[EditHooks, ...] = ()  # of the graph, consolidation and programs, for undo and purge

@@ -3,19 +3,13 @@
 from collections import Counter
 from typing import NamedTuple
 
-from athena.memory.rows import (
-    CONTRADICTED_BY,
-    FROM_MEMORIES,
-    MEMORY_COLUMNS,
-    fetch_memories,
-    join_ids,
-    memory_from_row,
-    note_scope_marks,
-)
+from athena.core.values import Scope
+from athena.memory import list_rows
+from athena.memory.rows import CONTRADICTED_BY, fetch_memories, join_ids, note_scope_marks
 from athena.memory.values import Memory
-from athena.storage import scopes
+from athena.storage import counts, privacy
 from athena.storage.database import Transaction
-from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches, tag_key
+from athena.storage.filters import Filter, bind_list, split_batches, tag_key
 
 # A memory's strength as it has decayed until now.
 CURRENT_STRENGTH_SQL = "m.strength * power(2.0, -(CASE WHEN m.used > :now THEN 0 ELSE :now - m.used END) / :half_life)"
@@ -31,37 +25,71 @@ class TopicCoverage(NamedTuple):
     strength: float  # the sum over its memories
 
 
-async def fetch_topic_coverage(
-    tx: Transaction, criteria: Filter, now: float, half_life: float, topic: str | None = None
-) -> list[TopicCoverage]:
-    """Return the coverage of every tag, or of one, the most memories first."""
-    visible = await scopes.fetch_visible_ids(tx, criteria.scope)
-    await note_scope_marks(tx, visible)
-    condition, values = build_where_clause(criteria, visible)
-    if topic is not None:
-        condition += f" AND t.scope IN ({join_ids(visible)}) AND t.tag = :topic"
-        values |= {"topic": tag_key(topic)}
+class RecalledRow(NamedTuple):
+    """A memory that was recalled, with one of its tags."""
+
+    tag: str
+    memory: int
+    strength: float  # as of `used`
+    current_strength: float
+    used: float
+    happened: float
+
+
+async def list_recalled_by_tag(
+    tx: Transaction, scope_ids: list[int], now: float, half_life: float
+) -> dict[str, list[RecalledRow]]:
+    """Return the memories that were ever recalled by each of their tags, the strongest and then the newest first."""
     rows = await tx.fetch(
-        f"""SELECT t.tag, count(*), max(m.happened), max(m.used), sum({CURRENT_STRENGTH_SQL})
+        f"""SELECT t.tag, m.id, m.strength, {CURRENT_STRENGTH_SQL}, m.used, m.happened
             FROM memories m JOIN tags t ON t.scope = m.scope AND t.memory = m.id
-            WHERE {condition} GROUP BY t.tag ORDER BY 2 DESC, 1""",
+            WHERE m.scope IN ({join_ids(scope_ids)}) AND m.deleted IS NULL AND m.strength > 0
+            ORDER BY m.strength DESC, m.happened DESC, m.id DESC""",
         now=now,
         half_life=half_life,
-        **values,
     )
-    return [
-        TopicCoverage(tag, int(count), float(newest), float(used), float(strength))
-        for tag, count, newest, used, strength in rows
-    ]
+    recalled: dict[str, list[RecalledRow]] = {}
+    for row in rows:
+        recalled.setdefault(row[0], []).append(RecalledRow(*row))
+    return recalled
 
 
-async def list_contradicting_ids(tx: Transaction, criteria: Filter) -> set[int]:
+async def fetch_topic_coverage(
+    tx: Transaction, scope_ids: list[int], recalled: dict[str, list[RecalledRow]], topic: str | None = None
+) -> list[TopicCoverage]:
+    """Return the coverage of every tag, or of one, the most memories first."""
+    await note_scope_marks(tx, scope_ids)
+    condition, values = ("", {}) if topic is None else ("AND name = :topic", {"topic": tag_key(topic)})
+    newest: dict[str, float] = {}
+    for scope_id in scope_ids:  # one by one: the newest of a tag is then one lookup
+        rows = await tx.fetch(
+            f"""SELECT c.name, (SELECT max(t.happened) FROM tags t WHERE t.scope = {scope_id} AND t.tag = c.name)
+                FROM (SELECT DISTINCT name FROM counts WHERE scope = {scope_id} AND facet = 'tag' {condition}) c""",
+            **values,
+        )
+        newest |= {tag: max(at, newest.get(tag, at)) for tag, at in rows if at is not None}
+    coverage = []
+    for tag, count in await counts.fetch_tags(tx, scope_ids, topic):
+        used = recalled.get(tag, [])
+        last_used = max((row.used for row in used), default=0.0)
+        coverage.append(TopicCoverage(tag, count, newest[tag], last_used, sum(row.current_strength for row in used)))
+    return coverage
+
+
+async def list_contradicting_ids(tx: Transaction, scope_ids: list[int]) -> set[int]:
     """Return the live memories on either side of a contradiction."""
-    visible = await scopes.fetch_visible_ids(tx, criteria.scope)
-    rows = await tx.fetch(
-        f"SELECT memory, other FROM links WHERE scope IN ({join_ids(visible)}) AND relation LIKE 'contradict%'"
-    )
-    return set(await fetch_memories(tx, visible, {memory_id for row in rows for memory_id in row}))
+    visible = join_ids(scope_ids)
+    rows = await tx.fetch(f"SELECT memory, other FROM links WHERE scope IN ({visible}) AND relation LIKE 'contradict%'")
+    live: set[int] = set()
+    for batch in split_batches(sorted({memory_id for row in rows for memory_id in row})):
+        names, bound = bind_list("id", batch)
+        for memory_id, private in await tx.fetch(
+            f"SELECT id, private FROM memories WHERE scope IN ({visible}) AND id IN ({names}) AND deleted IS NULL",
+            **bound,
+        ):
+            privacy.note_read(private)
+            live.add(memory_id)
+    return live
 
 
 async def fetch_contradictions(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, list[int]]:
@@ -81,41 +109,40 @@ async def fetch_contradictions(tx: Transaction, scope_ids: list[int], ids: list[
     return contradictions
 
 
-async def count_tags_of_memories(tx: Transaction, criteria: Filter, ids: set[int]) -> dict[str, int]:
+async def count_tags_of_memories(tx: Transaction, scope_ids: list[int], ids: set[int]) -> dict[str, int]:
     """Return for each tag how many of these memories have it."""
-    visible = join_ids(await scopes.fetch_visible_ids(tx, criteria.scope))
-    counts: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
     for batch in split_batches(sorted(ids)):
         names, bound = bind_list("id", batch)
-        rows = await tx.fetch(f"SELECT tag FROM tags WHERE scope IN ({visible}) AND memory IN ({names})", **bound)
-        counts.update(row[0] for row in rows)
-    return dict(counts)
+        rows = await tx.fetch(
+            f"SELECT tag FROM tags WHERE scope IN ({join_ids(scope_ids)}) AND memory IN ({names})", **bound
+        )
+        numbers.update(row[0] for row in rows)
+    return dict(numbers)
 
 
-async def list_topic_evidence(tx: Transaction, criteria: Filter, topic: str, limit: int) -> list[int]:
+async def list_topic_evidence(
+    tx: Transaction, scope: Scope, topic: str, recalled: list[RecalledRow], limit: int
+) -> list[int]:
     """Return the memories with a tag, the most recalled and then the newest first."""
-    visible = join_ids(await scopes.fetch_visible_ids(tx, criteria.scope))
-    rows = await tx.fetch(
-        f"""SELECT m.id FROM tags t JOIN memories m ON m.scope = t.scope AND m.id = t.memory
-            WHERE t.scope IN ({visible}) AND t.tag = :tag AND m.deleted IS NULL
-            ORDER BY m.strength DESC, m.happened DESC, m.id DESC LIMIT :limit""",
-        tag=tag_key(topic),
-        limit=limit,
-    )
-    return [row[0] for row in rows]
+    ids = [row.memory for row in recalled[:limit]]
+    if len(ids) < limit:
+        newest = await list_rows.list_ids_by_time(tx, Filter(scope, tags=(topic,)), 2 * limit)
+        ids += [memory_id for memory_id in newest if memory_id not in ids]
+    return ids[:limit]
 
 
 async def list_most_recalled(
-    tx: Transaction, criteria: Filter, now: float, half_life: float, limit: int
+    tx: Transaction, scope_ids: list[int], now: float, half_life: float, limit: int
 ) -> list[tuple[float, float, Memory]]:
     """Return the most recalled memories, each with its strength and when it was last used."""
-    condition, values = build_where_clause(criteria, await scopes.fetch_visible_ids(tx, criteria.scope))
     rows = await tx.fetch(
-        f"""SELECT {MEMORY_COLUMNS}, {CURRENT_STRENGTH_SQL} AS felt, m.used {FROM_MEMORIES}
-            WHERE {condition} AND m.strength > 0 ORDER BY felt DESC, m.id LIMIT :limit""",
+        f"""SELECT m.id, {CURRENT_STRENGTH_SQL} AS felt, m.used FROM memories m
+            WHERE m.scope IN ({join_ids(scope_ids)}) AND m.deleted IS NULL AND m.strength > 0
+            ORDER BY felt DESC, m.id LIMIT :limit""",
         now=now,
         half_life=half_life,
         limit=limit,
-        **values,
     )
-    return [(strength, used, memory_from_row(tuple(memory))) for *memory, strength, used in rows]
+    memories = await fetch_memories(tx, scope_ids, [row[0] for row in rows])
+    return [(strength, used, memories[memory_id]) for memory_id, strength, used in rows]

@@ -104,6 +104,7 @@ class Change:
     action: str
     operation: str
     before: dict[str, Any] | None
+    by: str = ""  # the surface of the call that made it: cli, mcp, http, python, program, hook
 
 
 def clean_text(text: str, name: str = "content") -> str:

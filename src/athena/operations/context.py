@@ -17,6 +17,7 @@ from athena.discovery.finder import ToolFinder
 from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
 from athena.memory.documents.access import FileAccess, find_project_roots
+from athena.memory.history_rows import CallOrigin
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
 from athena.programs.workspace import clean_name, put_text
@@ -38,6 +39,7 @@ CALLERS_BY_SURFACE = {
     "mcp": CallerKind.MODEL,
     HOOK_SURFACE: CallerKind.HOOK,
 }
+PROGRAM_SURFACE = "program"
 # Whose words a call stores, unless an operation that reaches people's voice says otherwise.
 AUTHORS: dict[CallerKind, Author] = {
     CallerKind.PERSON: "person",
@@ -46,6 +48,14 @@ AUTHORS: dict[CallerKind, Author] = {
     CallerKind.MODEL: "agent",
     CallerKind.HOOK: "tool",
 }
+
+
+def list_own_surfaces(surface: str) -> list[str]:
+    """Return the surfaces whose changes count as a caller's own: those of the same kind of caller, and programs."""
+    kind = CALLERS_BY_SURFACE[surface]
+    if kind is CallerKind.PROGRAM:  # mostly a model has written it
+        kind = CallerKind.MODEL
+    return [name for name, other in CALLERS_BY_SURFACE.items() if other is kind or name == PROGRAM_SURFACE]
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,17 @@ class Context:
         """Raise an error unless the operation in progress declares this reach."""
         if reach not in self.reach:
             raise RuntimeError(f"{self.call.operation} must declare reach={reach}")
+
+    def may_take_back(self, origin: CallOrigin) -> bool:
+        """Return whether the caller may undo a call: one that it could make itself, and that was made by no person."""
+        if self.caller in PEOPLE:
+            return True
+        try:
+            callers = self.catalog.get_operation(origin.operation).callers
+        except AthenaError:  # an operation of an earlier version
+            return False
+        made_by = CALLERS_BY_SURFACE.get(origin.surface)
+        return self.caller in callers and made_by in (CallerKind.API, CallerKind.PROGRAM, CallerKind.MODEL)
 
     def create_file_access(self) -> FileAccess:
         """Return the files that the caller may ingest."""
@@ -119,7 +140,7 @@ class Context:
         return replace(
             self,
             store=self.store._replace(database=cast("Database", WatchedDatabase(database, private_reads))),
-            surface="program",
+            surface=PROGRAM_SURFACE,
             private_reads=private_reads,
             approval=None,
             idempotency_key=None,

@@ -8,10 +8,11 @@ from athena.core.values import Author
 from athena.memory import inputs
 from athena.memory.sessions import briefing as briefings
 from athena.memory.sessions import events as recording
-from athena.memory.sessions import learning, learning_rules, prompts
+from athena.memory.sessions import learning, learning_rules, prompts, questions
 from athena.memory.sessions import timeline as sessions_timeline
 from athena.memory.sessions.learning import LearnedItem
 from athena.memory.sessions.learning_rules import LearningRule
+from athena.memory.sessions.questions import OpenQuestion
 from athena.memory.sessions.values import (
     WORK_EVENT_TYPE,
     Briefing,
@@ -308,6 +309,7 @@ async def learn(
 @operation(
     Effect.READ,
     callers=PEOPLE,
+    reach=[Reach.PROJECTS],
     asks="what did you keep by yourself; what have you learned from my sessions and why",
 )
 async def list_learned(
@@ -318,23 +320,48 @@ async def list_learned(
 ) -> list[LearnedItem]:
     """List what was learned from sessions without a request, and why, the newest first.
 
+    What may hold in all projects has an `offer`: it says so, or was said in another project too.
+
     >>> events.list_learned(limit=5)
     """
+    ctx.require_reach(Reach.PROJECTS)
     return await learning.list_learned(ctx.store, ctx.scope, session_id, limit, offset)
+
+
+@operation(
+    Effect.READ,
+    callers=PEOPLE,
+    asks="which of my statements contradict each other; what do you need to know from me about what holds",
+)
+async def list_open_questions(ctx: Context) -> list[OpenQuestion]:
+    """List pairs of learned statements of which a person is to say which one holds, the newest first.
+
+    `keep_learned` of one of the two settles it.
+
+    >>> events.list_open_questions()
+    """
+    return await questions.list_questions(ctx.store, ctx.scope)
 
 
 @operation(
     Effect.WRITE,
     callers=PEOPLE,
-    reach=[Reach.VOICE],
+    reach=[Reach.VOICE, Reach.PROJECTS],
     asks="yes, what you learned there is right; confirm what you kept by yourself",
 )
-async def keep_learned(ctx: Context, memory_id: params.Ref) -> Stored:
+async def keep_learned(
+    ctx: Context,
+    memory_id: params.Ref,
+    everywhere: Annotated[bool, Param("Move it to the project `user`, which all projects see.")] = False,
+) -> Stored:
     """Confirm something learned: it no longer counts as automatic, and for more.
 
     >>> events.keep_learned(memory_id=1)
     """
     ctx.require_reach(Reach.VOICE)
+    if everywhere:
+        ctx.require_reach(Reach.PROJECTS)
+        return await learning.keep_everywhere(ctx.store, memory_id, ctx.call)
     return await learning.keep_learned(ctx.store, memory_id, ctx.call)
 
 

@@ -13,7 +13,7 @@ from athena.memory.lookup import TagCount, WithRelated
 from athena.memory.recall import Query
 from athena.memory.values import Change, Hit, Memory, Stored
 from athena.operations import params
-from athena.operations.context import Context
+from athena.operations.context import Context, list_own_surfaces
 
 
 @operation(
@@ -124,13 +124,14 @@ async def list_memories(
     memory_type: params.MemoryType = None,
     since: params.When = None,
     until: params.When = None,
+    after: params.After = None,
 ) -> list[Memory]:
     """List memories, the newest first.
 
     >>> memory.list_memories(k=10, since="last week")
     """
     criteria = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    return await lookup.list_newest(ctx.store, criteria, k, offset)
+    return await lookup.list_newest(ctx.store, criteria, k, offset, after)
 
 
 @operation(
@@ -145,13 +146,14 @@ async def search_by_tag(
     k: params.Limit = 10,
     match: params.Match = "any",
     offset: params.Offset = 0,
+    after: params.After = None,
 ) -> list[Memory]:
     """List memories by tag: those that have any or all of some tags, the newest first.
 
     >>> memory.search_by_tag(tags=["deploy"], match="any")
     """
     criteria = inputs.create_tag_filter(ctx.scope, tags, match)
-    return await lookup.list_newest(ctx.store, criteria, k, offset)
+    return await lookup.list_newest(ctx.store, criteria, k, offset, after)
 
 
 @operation(
@@ -252,7 +254,7 @@ async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKin
 
     >>> memory.restore_memory(memory_id=1)
     """
-    return await edit.restore_memory(ctx.store, memory_id, kind, ctx.call)
+    return await edit.restore_memory(ctx.store, memory_id, kind, ctx.call, ctx.may_take_back)
 
 
 @operation(
@@ -262,12 +264,18 @@ async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKin
     "cancel the last action; that was a mistake, go back; roll back what just changed; I did not mean "
     "that; reverse it",
 )
-async def undo(ctx: Context) -> list[Change]:
-    """Take back the last change in this project: what it kept, changed, forgot or restored.
+async def undo(
+    ctx: Context,
+    anyone: Annotated[bool, Param("Take back the last change of this project, whoever made it.")] = False,
+) -> list[Change]:
+    """Take back your last change in this project: what it kept, changed, forgot or restored.
+
+    Yours are those that came the same way (command line, API, model), and those of programs. `by` says whose it was.
 
     >>> memory.undo()
     """
-    return await edit.undo_change(ctx.store, ctx.call)
+    surfaces = None if anyone else list_own_surfaces(ctx.surface)
+    return await edit.undo_change(ctx.store, ctx.call, ctx.may_take_back, surfaces)
 
 
 @operation(

@@ -9,6 +9,12 @@ Content = Annotated[str, Param("The text to keep. Secrets in it are replaced bef
 Question = Annotated[str, Param("What to look for, in plain language.", least=1, most=20_000)]
 Limit = Annotated[int, Param("How many to return.", least=1, most=10_000)]
 Offset = Annotated[int, Param("How many to skip first.", least=0, most=10**15)]
+After = Annotated[
+    int | str | None,
+    Param(
+        "The id or hash of the last memory of the page before: go on after it. Unlike offset it costs no more later."
+    ),
+]
 Tags = Annotated[str | list[str] | None, Param("One tag, several between commas, or a list.")]
 Match = Annotated[Literal["any", "all"], Param("Whether any of the tags is enough, or all are needed.")]
 MemoryType = Annotated[str | None, Param("The type of memory, e.g. note, decision, preference.")]

@@ -18,8 +18,7 @@ from athena.app.compose import App
 from athena.cli.commands import athena
 from athena.core.threads import run_sync
 from athena.core.values import Call
-from athena.memory import link_rows
-from athena.memory import rows as memory_rows
+from athena.memory import link_rows, list_rows
 from athena.memory.consolidation import run
 from athena.memory.consolidation.stages import STRATEGY_PLANS
 from athena.memory.consolidation.values import MinedEvent
@@ -50,7 +49,7 @@ def visible_state(app: App) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind in ("memory", "event", "pattern"):
         only = Filter(app.create_context(PROJECT, "python").scope.with_kind(kind))
-        rows = run_sync(app.store.database.read(partial(memory_rows.list_newest_memories, criteria=only, limit=10_000)))
+        rows = run_sync(app.store.database.read(partial(list_rows.list_newest_memories, criteria=only, limit=10_000)))
         found[kind] = [(m.id, m.content, m.tags, m.memory_type, m.metadata, m.importance) for m in rows]
     found["health"] = call(app, "stats")["forgotten"]
     return found

@@ -15,7 +15,7 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.core.values import Call
 from athena.errors import InvalidInput, NotFound
-from athena.memory import rows
+from athena.memory import list_rows
 from athena.memory.consolidation import contradictions, run, sequences
 from athena.memory.consolidation import read as consolidation_read
 from athena.memory.consolidation.events import group_events
@@ -283,5 +283,5 @@ def test_synonymous_outcomes_are_equal(app: App) -> None:
     read = run_sync(consolidation_read.read_input(app.store, app.create_context(PROJECT, "python").scope, 0.0))
     assert [one.outcome for one in read.events] == ["failure", "failure", "success"]
     only = Filter(app.create_context(PROJECT, "python").scope.with_kind("event"))
-    kept = run_sync(app.store.database.read(lambda tx: rows.list_newest_memories(tx, only, 9)))
+    kept = run_sync(app.store.database.read(lambda tx: list_rows.list_newest_memories(tx, only, 9)))
     assert {one.metadata["outcome"] for one in kept} == {"Failed", "error", "passed"}

@@ -135,6 +135,14 @@ def test_folder_walk_leaves_out_keys_links_and_own_files(app: App, repository: P
     assert CANARY not in str(texts)
 
 
+def test_folder_walk_does_not_enter_a_data_folder_behind_a_link(repository: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link-to-home"
+    link.symlink_to(repository / "home")
+    location = FileAccess(str(link), roots=(str(repository),)).locate(".")
+    (repository / "home" / "later.txt").write_text(CANARY)  # written after Athena's files were listed
+    assert not any(path.endswith("later.txt") for path, _ in location.iter_files())
+
+
 def test_relative_paths_start_at_the_project(app: App, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     assert run_program(app, repository, "documents.ingest_document(path='docs/guide.md')['documents']").result == 1

@@ -237,7 +237,9 @@ def test_lesson_is_stored_once_and_undoable(app: App) -> None:
     assert len(call(app, "search_by_tag", tags=["auto"])) == 2
     episodes = call(app, "recall_events", event_type="episode")
     assert [one.session_id for one in episodes] == ["s2", "s1"]
-    assert episodes[0].content == "Ended: The crash was caused by the importer's cache; clearing it fixed it."
+    assert episodes[0].content == (
+        "Ended: About importer. The crash was caused by the importer's cache; clearing it fixed it."
+    )
     call(app, "undo")
     assert call(app, "search_by_tag", tags=["auto"]) == []
 

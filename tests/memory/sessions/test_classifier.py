@@ -1,18 +1,20 @@
 """The classifier of fragments: its file, its features, and what it says of plain cases."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
 from athena.embedding.minilm import MiniLM
-from athena.memory.sessions import classifier
-from athena.memory.sessions.classifier import KINDS, Prediction, classify_fragments
+from athena.memory.sessions import classifier, supersede
+from athena.memory.sessions.adapters import load_adapter
+from athena.memory.sessions.classifier import KINDS, Prediction, Turn, classify_turns
 from athena.memory.sessions.fragment_features import HASH_BUCKETS, hash_fragments
 from athena.memory.sessions.fragments import split_fragments
 
 TURN = "ok. from now on money is integer cents, never floats. what if we used redis?"
 ANSWER = "Shall I store floats?"
-MAX_FILE_BYTES = 400_000
+MAX_FILE_BYTES = 800_000
 
 
 @pytest.fixture(scope="module")
@@ -21,19 +23,27 @@ def model() -> MiniLM:
 
 
 def classify(model: MiniLM, text: str, answer: str = "") -> list[Prediction]:
-    return classify_fragments(model, text, split_fragments(text), answer)
+    (predictions,) = classify_turns(model, [Turn(text, split_fragments(text), answer)])
+    return predictions
 
 
 def test_weights_have_the_shapes_of_the_features() -> None:
-    weights = classifier._load_weights()
     outputs = 2 + len(KINDS)
-    assert {name: values.shape for name, values in weights.items()} == {
+    assert {name: values.shape for name, values in load_adapter(classifier.WEIGHTS_FILE).head.items()} == {
         "dense": (2 * 384, outputs),
         "bias": (outputs,),
         "neighbors": (7, outputs, outputs),
         "words": (HASH_BUCKETS, outputs),
     }
-    assert classifier.WEIGHTS_FILE.stat().st_size < MAX_FILE_BYTES
+
+
+@pytest.mark.parametrize("file", [classifier.WEIGHTS_FILE, supersede.CHANGES_FILE])
+def test_adapter_has_the_inputs_of_the_graph(model: MiniLM, file: Path) -> None:
+    inputs = model._ensure_loaded(is_adapted=True).session.get_inputs()[2:]
+    assert {one.name: tuple(one.shape) for one in inputs} == {
+        name: values.shape for name, values in load_adapter(file).layers.items()
+    }
+    assert file.stat().st_size < MAX_FILE_BYTES
 
 
 def test_predictions_are_probabilities_and_the_same_each_time(model: MiniLM) -> None:
@@ -46,7 +56,7 @@ def test_predictions_are_probabilities_and_the_same_each_time(model: MiniLM) -> 
 
 
 def test_features_of_a_turn_do_not_change() -> None:
-    """Weights belong to buckets: after a change here, scripts/train_statements.py must train them again."""
+    """Weights belong to buckets: after a change here, scripts/train_adapters.py must train them again."""
     buckets = list(hash_fragments(TURN, split_fragments(TURN), ANSWER))
     assert [len(row) for row in buckets] == [46, 98, 82, 78]
     assert hashlib.sha256(str(buckets).encode()).hexdigest()[:16] == "5a36d90fce7e03dd"

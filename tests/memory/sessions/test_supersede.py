@@ -8,12 +8,22 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from athena.memory.sessions.supersede import is_elliptic, measure_replacement, restates
+from athena.embedding.minilm import MiniLM
+from athena.memory.sessions.supersede import (
+    Comparison,
+    add_replaced,
+    is_elliptic,
+    measure_replacement,
+    restates,
+    to_chances,
+)
+from athena.memory.sessions.values import Candidate
 from conftest import MODEL, Engine
 
 NOW = 1_794_700_800.0
 DAY = 86_400.0
 Learn = Callable[..., list[str]]
+MODEL_ALONE = MiniLM(threads=1)
 
 
 class Time:
@@ -187,10 +197,39 @@ def test_forgetting_in_past_session_spares_later_memories(app: App, learn: Learn
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_replacement_is_measured_by_value_and_words() -> None:
-    old, new = "Staging listens on port 8081.", "Staging listens on port 9090 now."
-    assert measure_replacement(old, new, 0.8, is_correction=False, distance=None) == 1
-    assert measure_replacement(old, "Backups are kept for 30 days.", 0.1, is_correction=False, distance=None) < 0.1
+def test_replacement_is_told_from_another_subject() -> None:
+    old = "Staging listens on port 8081."
+    pairs = [
+        Comparison(old, "Staging listens on port 9090 now.", 0.8, False, None),
+        Comparison(old, "Backups are kept for 30 days.", 0.1, False, None),
+        Comparison(old, "Production listens on port 9090.", 0.6, False, None),
+    ]
+    change, other, sibling = measure_replacement(pairs, MODEL_ALONE)
+    assert change > 0 > sibling
+    assert sibling > other or other < 0
+
+
+def test_chances_are_of_one_choice() -> None:
+    assert to_chances([]) == []
+    assert to_chances([0.0]) == [0.5]
+    assert sum(to_chances([3.0, 2.0, -5.0])) < 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("Every day at 7:00", "Change to 8:15", "Every day at 8:15"),
+        ("Max speed 0.5 m/s", "Change max speed to 0.3 m/s", "Change max speed to 0.3 m/s"),
+        ("The map is by mapbox", "Back to leaflet", "Back to leaflet (before: The map is by mapbox)"),
+    ],
+)
+def test_short_change_is_told_with_its_subject(old: str, new: str, text: str) -> None:
+    assert add_replaced(Candidate(new, "decision", "user"), old).text == text
+
+
+@pytest.mark.sqlite_only("no store is touched")
+def test_repeated_and_elliptic_statements() -> None:
+    old = "Staging listens on port 8081."
     assert restates(old, "I said 8081 for staging")
     assert not restates(old, "Staging listens on 8081")
     assert is_elliptic("make it 72")

@@ -40,7 +40,7 @@ BRIEFINGS: dict[str, tuple[list[str], list[str]]] = {
         ],
         [
             "10 Hz", "every 5 seconds", "GPIO 21", "fuzzy", "back hurts", "green below", "WiFi", "the PID loop.",
-            "the menu on the display", "the factory test",
+            "the menu on the display", "time: the factory test",
         ],
     ),
     "atlas": (

@@ -172,7 +172,7 @@ def _list_file_ids(folder: str | None) -> frozenset[FileId]:
     """Return the identities of a folder and of all files and folders below it."""
     if folder is None:
         return frozenset()
-    paths = [folder]
+    paths = [folder, folder := os.path.realpath(folder)]
     for parent, folders, files in os.walk(folder):
         paths += [os.path.join(parent, name) for name in (*folders, *files)]
     return frozenset(_get_id(os.lstat(path)) for path in paths if os.path.lexists(path))

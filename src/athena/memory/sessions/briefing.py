@@ -16,13 +16,14 @@ from athena.core import clock, redaction, tokens
 from athena.core.threads import run_in_thread
 from athena.core.values import Author, Page, Scope
 from athena.errors import AthenaError
+from athena.memory import list_rows, topic_rows
 from athena.memory import rows as memory_rows
-from athena.memory import topic_rows
 from athena.memory import values as memory_values
 from athena.memory.documents import ingest
 from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.events import clean_session_id
 from athena.memory.sessions.learning_rows import AUTO_TAG
+from athena.memory.sessions.questions import select_and_ask
 from athena.memory.sessions.select import (
     MAX_ANALYSED_CHARS,
     MIN_SHARED_WORDS,
@@ -30,7 +31,6 @@ from athena.memory.sessions.select import (
     find_specific_words,
     merge_items,
     recall_without_use,
-    select_items,
 )
 from athena.memory.sessions.values import (
     EMPTY_BRIEFING,
@@ -89,12 +89,8 @@ ROUTINE_WORD_PATTERN = re.compile(
     r"\b(main|master|trunk|develop(ment)?|dev|head|merge[ds]?|branch|pull request|wip|of|into|from)\b|#\d+",
     re.IGNORECASE,
 )
-
-
 # Episodes of earlier versions begin with the first prompt of their session.
 OLD_PROMPT_PATTERN = re.compile(r"\AAsked: (?:.*(?=Ended: )|.*)", re.DOTALL)
-
-
 PASSED_STEP_PATTERN = re.compile(r"\ANext: .*?(?=Ended: |Work: |\Z)|[^.!?:]*\bnext\b[^.!?]*(?:[.!?]|\Z)", re.DOTALL)
 
 
@@ -143,7 +139,9 @@ async def compose_briefing(
         ]
     items = await store.database.read(partial(_replace_contradicted, scope, merge_items(items)))
     items = [item for item in items if item.id not in sources.seen]
-    selected, text = select_items(items, budget, MAX_BRIEFING_CHARS, format_briefing)
+    selected, text = await select_and_ask(
+        store, scope, items, budget, MAX_BRIEFING_CHARS, format_briefing, session, key
+    )
     turn = BriefingTurn(session, "briefing", sources.last_log_id, afresh, key) if session else None
     return await record_briefing(store, scope, selected, text, turn)
 
@@ -203,10 +201,10 @@ async def _read_sources(
         seen,
         await sessions_rows.fetch_last_briefing_id(tx, scope, session) if session else 0,
         [(memory_values.task_from_memory(row, unfinished, now), row.author) for row in rows],
-        await _fetch_episodes(tx, scope, session),
+        await _fetch_episodes(tx, scope, now, session),
         await sessions_rows.list_tagged_memories(tx, memory_scope, IMPORTANT_TAGS, MAX_TAGGED, MAX_ANALYSED_CHARS),
         await _list_standing(tx, memory_scope),
-        await memory_rows.list_memories_by_time(
+        await list_rows.list_memories_by_time(
             tx, Filter(memory_scope, excluded_type=ingest.DOCUMENT_TYPE), 3 * MAX_NEWEST, longest=MAX_ANALYSED_CHARS
         ),
     )
@@ -239,12 +237,12 @@ def _items_from_tasks(tasks: Iterable[tuple[memory_values.Task, Author]], now: f
     return items
 
 
-async def _fetch_episodes(tx: Transaction, scope: Scope, session: str | None) -> list[tuple[float, Memory]]:
+async def _fetch_episodes(tx: Transaction, scope: Scope, now: float, session: str | None) -> list[tuple[float, Memory]]:
     """Return session summaries, the newest first, until enough other sessions are covered; idle ones do not count."""
     episodes: list[tuple[float, Memory]] = []
     for page in range(MAX_EPISODE_PAGES):
         rows = await sessions_rows.list_episodes(
-            tx, scope, EPISODE_PAGE_SIZE, page * EPISODE_PAGE_SIZE, MAX_ANALYSED_CHARS
+            tx, scope, now, EPISODE_PAGE_SIZE, page * EPISODE_PAGE_SIZE, MAX_ANALYSED_CHARS
         )
         episodes += [(at, episode) for at, episode in rows if not episode.metadata.get(IDLE_KEY)]
         names = {_get_session_name(episode) for _, episode in episodes}

@@ -1,18 +1,20 @@
 """Classify the fragments of a turn: is it worth keeping, what kind of clause is it, does a new clause begin with it.
 
-A linear model reads hashed words and the bundled model's token states; a second stage adds what the first one says of
-the neighbours. `scripts/train_statements.py` trained both on `data/sessions`; docs/learning.md has their figures.
+The bundled model reads the turn with an adapter of its layers; a linear layer reads its states and hashed words, and a
+second one adds what the first says of the neighbours. `scripts/train_adapters.py` trained all of it on
+`data/sessions`; docs/learning.md has the figures.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.memory.sessions.fragment_features import hash_fragments, pool_states
+from athena.memory.sessions.adapters import Adapter, load_adapter
+from athena.memory.sessions.fragment_features import hash_fragments
 from athena.memory.sessions.fragments import Fragment
 
 if TYPE_CHECKING:
+    from athena.embedding.embedder import TokenStates
     from athena.embedding.minilm import MiniLM
 
 KINDS = (
@@ -33,46 +35,86 @@ class Prediction(NamedTuple):
     kinds: tuple[float, ...]  # a probability for each of KINDS
 
 
-def classify_fragments(model: "MiniLM", text: str, fragments: Sequence[Fragment], answer: str) -> list[Prediction]:
-    """Classify the fragments of a user's turn; `answer` is what the agent said before."""
-    if not fragments:
+class Window(NamedTuple):
+    """A part of a turn as the model reads it, after the end of the answer before it."""
+
+    ids: list[int]
+    spans: list[tuple[int, int]]  # the tokens of each fragment
+    states: Any
+
+
+class Turn(NamedTuple):
+    """A turn of a person, cut into fragments."""
+
+    text: str
+    fragments: Sequence[Fragment]
+    answer: str  # what the agent said before
+
+
+def classify_turns(model: "MiniLM", turns: Sequence[Turn]) -> list[list[Prediction]]:
+    """Classify the fragments of turns; together, because the model reads many short texts at once faster."""
+    adapter = load_adapter(WEIGHTS_FILE)
+    windows = read_windows(model, turns, adapter)
+    return [_classify(turn, own, adapter.head) for turn, own in zip(turns, windows, strict=True)]
+
+
+def _classify(turn: Turn, windows: Sequence[Window], weights: dict[str, Any]) -> list[Prediction]:
+    if not windows:
         return []
     import numpy as np  # slow to load; only learning needs it
 
-    weights = _load_weights()
-    first = np.concatenate(list(_pool_windows(model, text, fragments, answer))) @ weights["dense"] + weights["bias"]
-    first += np.stack([weights["words"][buckets].sum(axis=0) for buckets in hash_fragments(text, fragments, answer)])
-    scores = _to_probabilities(_add_neighbors(first, fragments, weights["neighbors"]))
+    first = np.concatenate([_pool_states(window) for window in windows]) @ weights["dense"] + weights["bias"]
+    first += np.stack([weights["words"][buckets].sum(axis=0) for buckets in hash_fragments(*turn)])
+    scores = _to_probabilities(_add_neighbors(first, turn.fragments, weights["neighbors"]))
     return [
         Prediction(float(row[0]), float(row[1]), KINDS[int(row[2:].argmax())], tuple(map(float, row[2:])))
         for row in scores
     ]
 
 
-@cache
-def _load_weights() -> dict[str, Any]:
+def read_windows(model: "MiniLM", turns: Sequence[Turn], adapter: Adapter | None) -> list[list[Window]]:
+    """Return what the model reads of each turn; without an adapter, its own states."""
+    parts = [(i, window) for i, turn in enumerate(turns) for window in _split_windows(turn.fragments)]
+    prefixes = [f"{turn.answer[-MAX_ANSWER_CHARS:]}\n" if turn.answer else "" for turn in turns]
+    starts = [0 if window[0] is turns[i].fragments[0] else window[0].start for i, window in parts]
+    texts = [
+        prefixes[i] + turns[i].text[start : start + MAX_WINDOW_CHARS]
+        for (i, _), start in zip(parts, starts, strict=True)
+    ]
+    read = model.embed_tokens(texts) if adapter is None else model.embed_adapted(texts, adapter.layers)
+    windows: list[list[Window]] = [[] for _ in turns]
+    for (i, fragments), start, tokens in zip(parts, starts, read, strict=True):
+        windows[i].append(_find_fragments(tokens, fragments, start, len(prefixes[i])))
+    return windows
+
+
+def _find_fragments(tokens: "TokenStates", fragments: Sequence[Fragment], start: int, prefix_chars: int) -> Window:
+    """Return a window with the tokens of each fragment, or with all of the turn's if a fragment has none."""
+    shift = start - prefix_chars
+    places = [(first + shift, last + shift) for first, last in tokens.offsets]
+    own = [i for i, (first, last) in enumerate(tokens.offsets) if last > first and places[i][1] > start]
+    spans = [
+        _find_span([i for i in own if places[i][0] < fragment.end and places[i][1] > fragment.start] or own)
+        for fragment in fragments
+    ]
+    return Window([int(number) for number in tokens.ids], spans, tokens.states)
+
+
+def _find_span(tokens: Sequence[int]) -> tuple[int, int]:
+    return (tokens[0], tokens[-1] + 1) if tokens else (0, 1)
+
+
+def _pool_states(window: Window) -> Any:
+    """Return for each fragment the mean state of its tokens, and the state of the whole window."""
     import numpy as np  # slow to load; only learning needs it
 
-    with np.load(WEIGHTS_FILE) as file:
-        weights = {name: file[name].astype(np.float32) for name in ("dense", "bias", "neighbors")}
-        return weights | {"words": file["words"].astype(np.float32) * file["word_scales"]}
-
-
-def _pool_windows(model: "MiniLM", text: str, fragments: Sequence[Fragment], answer: str) -> Iterator[Any]:
-    """Yield the states of the fragments; the model reads a long turn in windows, each after the end of the answer."""
-    import numpy as np  # slow to load; only learning needs it
-
-    prefix = f"{answer[-MAX_ANSWER_CHARS:]}\n" if answer else ""
-    for window in _split_windows(fragments):
-        start = 0 if window[0] is fragments[0] else window[0].start
-        (tokens,) = model.embed_tokens([prefix + text[start : start + MAX_WINDOW_CHARS]])
-        offsets = np.array(tokens.offsets)
-        is_word = offsets[:, 1] > 0
-        yield pool_states(tokens.states[is_word], offsets[is_word] - len(prefix) + start, window)
+    return np.stack([np.r_[window.states[first:last].mean(axis=0), window.states[0]] for first, last in window.spans])
 
 
 def _split_windows(fragments: Sequence[Fragment]) -> Iterator[Sequence[Fragment]]:
     """Yield the fragments that the model reads together; a window ends with a sentence."""
+    if not fragments:
+        return
     first = 0
     for i in range(1, len(fragments)):
         ends_sentence = fragments[i].sentence != fragments[i - 1].sentence

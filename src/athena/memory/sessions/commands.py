@@ -64,6 +64,17 @@ DISMISS_TOPIC_PATTERN = re.compile(rf"(?:{_FORGET}|\bnever mind){_ABOUT}", re.IG
 FORGET_PATTERN = re.compile(rf"{_FORGET} (?:about )?(?:{_THAT}|{_TOLD})", re.IGNORECASE)
 TAKE_BACK_PATTERN = re.compile(r"\bno,? wait\b|\bwait,? no\b|\bactually,? no\b", re.IGNORECASE)
 POLITE_PATTERN = re.compile(r"(?:can|could|will|would) you\b", re.IGNORECASE)
+PASTE_PATTERN = re.compile(r"\n[ \t]*\n|^(?: {4}|\t)|^[ \t]*(?:```|~~~|>|<\w)", re.MULTILINE)
+MAX_TYPED_CHARS = 1_000
+# "summarize this issue?", "look at the following", "the log:"
+INTRODUCTION_PATTERN = re.compile(
+    r":\s*$|\b(?:the following|below|pasted?|(?:this|these|that|those|an?|the new|the last) (?:\w+ ){0,2}(?:issues?|"
+    r"readme|pages?|sites?|docs?|articles?|posts?|blog|e?mails?|messages?|threads?|comments?|tickets?|reviews?|text|logs?|output|"
+    r"errors?|trace(?:back)?|dumps?|snippets?|files?|letters?|transcripts?|notes|reports?|changelog|abstract|tutorial|"
+    r"manual|chat|conversation|pr|pull request))\b[^.\n]{0,80}$",
+    re.IGNORECASE,
+)
+BLANK_LINE_PATTERN = re.compile(r"\n[ \t]*\n")
 
 
 class Retraction(NamedTuple):
@@ -79,6 +90,7 @@ def find_retractions(text: str, quotes: Sequence[tuple[int, int]]) -> tuple[list
     """Return what a turn takes back, and from where on its own words hold."""
     retractions: list[Retraction] = []
     spans: list[tuple[int, int]] = list(quotes)
+    typed_end = len(get_typed_part(text))  # a pasted text takes back nothing of earlier sessions
     valid_from = -1
     if match := UNRECORDED_PATTERN.search(text):
         rest = text[: match.start()], text[match.end() :]
@@ -92,12 +104,27 @@ def find_retractions(text: str, quotes: Sequence[tuple[int, int]]) -> tuple[list
             names = match.groupdict()
             topic = find_specific_words(names.get("topic") or names.get("name") or "")
             if topic:
-                retractions.append(Retraction(frozenset(topic), pattern is FORGET_TOPIC_PATTERN, False, match.start()))
+                is_lasting = pattern is FORGET_TOPIC_PATTERN and match.end() <= typed_end
+                retractions.append(Retraction(frozenset(topic), is_lasting, False, match.start()))
                 continue
             valid_from = max(valid_from, match.start())
             if says_nothing(text[: match.start()]):
                 retractions.append(Retraction(frozenset(), is_whole=pattern is not TAKE_BACK_PATTERN))
     return retractions, valid_from
+
+
+def get_typed_part(text: str) -> str:
+    """Return how a turn begins, up to a blank line, code, a quotation or markup: what follows may be pasted."""
+    start = len(text) - len(text.lstrip())
+    match = PASTE_PATTERN.search(text, start)
+    return text[: match.start() if match else len(text)][: start + MAX_TYPED_CHARS]
+
+
+def remove_pasted_text(text: str) -> str:
+    """Return a turn without the paragraphs that it introduces as somebody else's text."""
+    blank = BLANK_LINE_PATTERN.search(text, len(text) - len(text.lstrip()))
+    is_introduced = blank and INTRODUCTION_PATTERN.search(text[: blank.start()][-MAX_TYPED_CHARS:])
+    return text[: blank.start()] if blank and is_introduced else text
 
 
 def is_unrecorded(text: str) -> bool:

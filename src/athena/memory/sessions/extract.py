@@ -108,10 +108,23 @@ FIX_FIRST_PATTERN = re.compile(
     re.IGNORECASE,
 )
 MIN_RESULT_WORDS = 2
+FAILURE_PATTERN = re.compile(  # of a sentence that tells what is or was wrong
+    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|red|broken|breaks|missing|cannot|can't|doesn't|crash\w*|overflow\w*|"
+    r"timed? ?out|no such|wrong(?:ly)?|mistakes?|culprit|cause[sd]?|(?:was|were|is|are) not|wasn't|isn't|too|"
+    r"belongs|lost|lacks?|still|instead of|overlaps?|(?:was|were) \w+ (?:before|after|too|in))\b",
+    re.IGNORECASE,
+)
+UNFINISHED_PATTERN = re.compile(r"\b(?:yet|started|begun|stays?|remains?|left|half|stopped|pending)\b", re.IGNORECASE)
+PROPOSAL_PATTERN = re.compile(
+    r"\bi (?:propose|suggest|recommend)\b|\b(?:would|could|might|i can|i'll|i will|between us)\b|"
+    r"\bnot (?:noted|kept|stored|recorded)\b|^(?:used|noted|kept) (?:once|for|only)\b",
+    re.IGNORECASE,
+)
 COURTESY_PATTERN = _compile_any(
     r"(sorry|my apologies|apologies|thanks?|thank you|you're (right|welcome)|good (luck|night|morning|idea|point|"
     r"question)|"
-    r"great (work|question)|see you|have a|i hope|understood|noted|got it|sure|ok(ay)?|will do|glad|happy|"
+    r"great (work|question)|see you|have a|i hope|rest|get well|noted|"
+    r"understood|got it|sure|ok(ay)?|will do|glad|happy|"
     r"anything else|"
     r"let me know|later then|enjoy|welcome|hello|hi)\b[^.]{0,40}[.!]*$",
 )
@@ -170,9 +183,9 @@ def _shorten_quote(match: re.Match[str]) -> str:
 
 def is_fix(sentence: str) -> bool:
     """Return whether an agent's sentence tells a cause and its fix."""
-    if not FIX_FIRST_PATTERN.search(sentence) and not (CAUSE_PATTERN.search(sentence) and FIX_PATTERN.search(sentence)):
+    if len(sentence) > MAX_SENTENCE_CHARS:  # first: the patterns take long for a long one
         return False
-    if len(sentence) > MAX_SENTENCE_CHARS:
+    if not FIX_FIRST_PATTERN.search(sentence) and not (CAUSE_PATTERN.search(sentence) and FIX_PATTERN.search(sentence)):
         return False
     if not MIN_SENTENCE_WORDS <= len(WORD_PATTERN.findall(sentence)) <= MAX_SENTENCE_WORDS:
         return False
@@ -207,7 +220,7 @@ def find_closing(text: str) -> list[str]:
         sentence
         for sentence in split_sentences(text)
         if len(WORD_PATTERN.findall(sentence)) >= MIN_RESULT_WORDS
-        and not QUESTION_PATTERN.search(sentence)
+        and not any(pattern.search(sentence) for pattern in (QUESTION_PATTERN, PROPOSAL_PATTERN))
         and not COURTESY_PATTERN.match(sentence)
     ]
 

@@ -1,10 +1,9 @@
-"""What the classifier sees of a fragment: its words and their classes, its neighbours, its form, and token states."""
+"""What the classifier sees of a fragment: its words and their classes, its neighbours and its form."""
 
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 from athena.memory.sessions.fragments import Fragment
 
@@ -197,30 +196,3 @@ def _classify_word(word: str, *, is_first: bool) -> str:
 
 def _get_mark(text: str) -> str:
     return "w" if text[-1].isalnum() else text[-1]
-
-
-def pool_states(states: Any, offsets: Any, fragments: Sequence[Fragment]) -> Any:
-    """Return for each fragment the mean state of its tokens and of its sentence's tokens, each of unit length."""
-    import numpy as np  # slow to load; only learning needs it
-
-    in_turn = offsets[:, 1] > 0
-    turn = states[in_turn].mean(axis=0) if in_turn.any() else states.mean(axis=0)
-    tokens = [
-        np.flatnonzero((offsets[:, 0] < fragment.end) & (offsets[:, 1] > fragment.start)) for fragment in fragments
-    ]
-    by_sentence: dict[int, Any] = {}
-    for fragment, own in zip(fragments, tokens, strict=True):
-        by_sentence.setdefault(fragment.sentence, []).append(own)
-    means = {name: np.concatenate(parts) for name, parts in by_sentence.items()}
-    pooled = np.array(
-        [
-            [
-                states[own].mean(axis=0) if len(own) else turn,
-                states[means[fragment.sentence]].mean(axis=0) if len(means[fragment.sentence]) else turn,
-            ]
-            for fragment, own in zip(fragments, tokens, strict=True)
-        ],
-        np.float32,
-    )
-    pooled /= np.maximum(np.linalg.norm(pooled, axis=-1, keepdims=True), 1e-6)
-    return pooled.reshape(len(fragments), -1)

@@ -20,9 +20,9 @@ _JOINING_WORDS = """
     until instead please ok okay not that who where while or
 """
 BREAK_PATTERN = re.compile(
-    rf"(?P<stop>{_NOT_ABBREVIATED}(?<=[.!?…])[\"')\]]*(?:\s+|$)|(?<=;)\s+|\s+[-–—]+\s+|\s*\n\s*)"
+    rf"(?P<stop>{_NOT_ABBREVIATED}(?<=[.!?…])[\"')\]]*(?:\s+|$)|(?<=;)\s+|(?<!\s)\s+[-–—]+\s+|(?<!\s)\s*\n\s*)"
     r"|(?P<mark>(?<=[,:])\s+(?=\S)|(?<=\w)\s+(?=\()|(?<=\))\s+)"
-    rf"|(?P<word>\s+(?=(?:{'|'.join(_JOINING_WORDS.split())})\b))",
+    rf"|(?P<word>(?<!\s)(?<!\broot)\s+(?=(?:{'|'.join(_JOINING_WORDS.split())})\b))",  # once for each run of blanks
     re.IGNORECASE,
 )
 WORD_CHAR_PATTERN = re.compile(r"\w")

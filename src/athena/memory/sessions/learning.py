@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from athena.core.home.paths import USER_PROJECT
 from athena.core.values import Call, Page, Scope
@@ -12,19 +12,23 @@ from athena.errors import InvalidInput, NotFound
 from athena.memory import history_rows, inputs, link_rows, rows, write
 from athena.memory.edit import forget_rows, update_memory
 from athena.memory.edit_hooks import EditHooks
+from athena.memory.index import encode_missing
 from athena.memory.lookup import Ref, locate
-from athena.memory.prepare import prepare_memory
-from athena.memory.rows import QUOTED_BEFORE_RELATION, MemoryRow
+from athena.memory.prepare import PreparedMemory, add_vectors, prepare_memory
+from athena.memory.remember import WriteContext, upsert_memory
+from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTED_BEFORE_RELATION, MemoryRow
 from athena.memory.sessions import learning_rows
 from athena.memory.sessions.commands import is_about
 from athena.memory.sessions.events import clean_session_id
 from athena.memory.sessions.learning_rows import AUTO_TAG, EXAMPLE_KEY, RULE_KIND
 from athena.memory.sessions.learning_rules import LearningRule, Mode, list_rules, save_rule
+from athena.memory.sessions.offers import Offer, find_offers
+from athena.memory.sessions.questions import list_rival_ids, settle_questions
 from athena.memory.sessions.values import IDLE_KEY, IDLE_TEXT, MAX_DECIDED_CHARS
 from athena.memory.sessions.voice import shorten_text
 from athena.memory.store import Store
-from athena.memory.values import Draft, Memory, Stored
-from athena.storage import calls, scopes
+from athena.memory.values import Draft, Memory, Stored, extend_memory
+from athena.storage import calls, privacy, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
 
@@ -35,6 +39,7 @@ EMPTY_PART_PATTERN = re.compile(r"\b(Next|Decided|Ended):(?=\s*(?:(?:Work|Ended|
 MAX_LISTED = 10_000
 MAX_TOPIC_CHARS = 100
 MIN_TOPIC_SHARE = 0.75  # of the words of a topic that a memory of an earlier session must have
+MAX_NOTICED = 200  # new memories of which a notice says how many may hold everywhere
 NOTICE_MAX_AGE_S = 7 * 86_400.0  # older memories come from an import of past sessions, or were never announced
 
 
@@ -46,16 +51,17 @@ class LearnedItem:
     hash: str
     content: str
     kind: str  # decision, convention, preference, fact, fix, todo
-    role: str | None  # who said it: user or assistant
+    role: str  # who said it: user, assistant, or whoever else stored it as learned
     confidence: float | None  # from 0 to 1
     session_id: str | None
     turn: int | None  # the number of the user's turn in the session
     words: str | None  # what it was taken from, where that differs from the memory
     created: float
     importance: float
+    offer: Offer | None = None  # why it may hold in all projects: it says so, or was said in another one too
 
 
-def _to_item(memory: Memory) -> LearnedItem:
+def _to_item(memory: Memory, offer: Offer | None = None) -> LearnedItem:
     facts = memory.metadata
     source, turn, confidence, words = (facts.get(key) for key in ("source", "turn", "confidence", "words"))
     is_session = isinstance(source, str) and source.startswith(SOURCE_PREFIX)
@@ -64,14 +70,23 @@ def _to_item(memory: Memory) -> LearnedItem:
         memory.hash,
         memory.content,
         memory.memory_type,
-        facts.get("role"),
+        _get_role(memory),
         float(confidence) if isinstance(confidence, int | float) else None,
         str(source).removeprefix(SOURCE_PREFIX) if is_session else None,
         turn if isinstance(turn, int) else None,
         words if isinstance(words, str) and words != memory.content else None,
         memory.created,
         memory.importance,
+        offer,
     )
+
+
+def _get_role(memory: Memory) -> str:
+    """Return who said it; of what a program wrote there, only what claims no person's words."""
+    if memory.author == "person":
+        return "user"
+    is_answer = memory.author == "agent" and memory.metadata.get("role") == "assistant"
+    return "assistant" if is_answer else memory.author
 
 
 async def list_learned(
@@ -79,19 +94,76 @@ async def list_learned(
 ) -> Page[LearnedItem]:
     """Return what learning stored in a project, the newest first; of one session, by how its id begins."""
 
-    async def read_items(tx: Transaction) -> list[LearnedItem]:
-        return [_to_item(memory) for memory in await learning_rows.list_learned_memories(tx, scope, MAX_LISTED, 0)]
+    async def read_items(tx: Transaction) -> Page[LearnedItem]:
+        memories = await learning_rows.list_learned_memories(tx, scope, MAX_LISTED, 0)
+        if session_id is not None:
+            memories = [one for one in memories if (_to_item(one).session_id or "").startswith(session_id)]
+        page = memories[offset : offset + limit]
+        offers = await find_offers(tx, scope, page)
+        return Page([_to_item(memory, offers.get(memory.id)) for memory in page], len(memories))
 
-    items = await store.database.read(read_items)
-    if session_id is not None:
-        items = [item for item in items if (item.session_id or "").startswith(session_id)]
-    return Page(items[offset : offset + limit], len(items))
+    return await store.database.read(read_items)
 
 
 async def keep_learned(store: Store, ref: Ref, call: Call) -> Stored:
-    """Confirm a memory: it counts as a person's from now on, and for more."""
-    memory = (await store.database.read(partial(_locate_learned, scope=call.scope, ref=ref))).memory
-    return await update_memory(store, memory.id, _confirm(memory, call), call)
+    """Confirm a memory: it counts as a person's from now on, and for more; what it is asked about with is replaced."""
+
+    async def read_row(tx: Transaction) -> tuple[MemoryRow, list[int]]:
+        row = await locate(tx, call.scope, ref)
+        rival_ids = await list_rival_ids(tx, call.scope, row.memory.id)
+        return (row if rival_ids else await _locate_learned(tx, call.scope, ref)), rival_ids
+
+    row, rival_ids = await store.database.read(read_row)
+    stored = await update_memory(store, row.memory.id, _confirm(row.memory, call), call)
+
+    async def write_settled(tx: Transaction) -> None:
+        call_id = await history_rows.fetch_last_call_id(tx, row.scope, row.memory.id)
+        await settle_questions(tx, row.scope, row.memory.id, rival_ids, call_id, store.clock())
+
+    if rival_ids:
+        await store.database.write(write_settled)
+    return stored
+
+
+async def keep_everywhere(store: Store, ref: Ref, call: Call) -> Stored:
+    """Confirm a memory and move it to the project `user`, which all projects see."""
+    now = store.clock()
+    before = await store.database.read(partial(_locate_learned, scope=call.scope, ref=ref, confirmed=True))
+    if before.memory.project == USER_PROJECT:
+        return await keep_learned(store, ref, call)
+    [prepared] = await add_vectors(store.encoder, [_prepare_confirmed(before.memory, call, now)], set())
+
+    async def write_moved(tx: Transaction) -> Stored:
+        async def move_row(call_id: int) -> list[Any]:
+            with privacy.mark_copies():
+                row = await _locate_learned(tx, call.scope, before.memory.id, confirmed=True)
+                new = prepared if row == before else _prepare_confirmed(row.memory, call, now)
+                user_scope = await scopes.ensure_scope(tx, Scope(USER_PROJECT))
+                memory_id, outcome = await upsert_memory(store, tx, WriteContext(user_scope, call_id, now), new)
+            rival_ids = await list_rival_ids(tx, call.scope, row.memory.id)
+            for older in [*await link_rows.list_linking_ids(tx, row.scope, row.memory.id, CONTRADICTED_BY), *rival_ids]:
+                await link_rows.insert_link(tx, user_scope, older, memory_id, CONTRADICTED_BY, now)
+            await history_rows.insert_row_change(tx, row, call_id, now, "forgotten")
+            await write.hide_memory(store, tx, row, now)
+            await link_rows.insert_link(tx, row.scope, row.memory.id, memory_id, MERGED_INTO, now)
+            return [memory_id, outcome]
+
+        memory_id, outcome = await calls.run_once(tx, call, move_row)
+        user_ids = await scopes.fetch_own_ids(tx, Scope(USER_PROJECT))
+        memory = (await rows.fetch_memories(tx, user_ids, [memory_id], include_deleted=True)).get(memory_id)
+        if memory is None:  # the same call again, after a purge
+            raise NotFound("the memory that this call kept was purged since", hint="use a new key to keep another")
+        return extend_memory(Stored, memory, outcome, ())
+
+    stored = await store.database.write(write_moved)
+    await encode_missing(store)
+    return stored
+
+
+def _prepare_confirmed(memory: Memory, call: Call, now: float) -> PreparedMemory:
+    changes = _confirm(memory, call)
+    changes["metadata"] = {**memory.metadata, **changes["metadata"]}
+    return prepare_memory(Draft.from_memory(memory, **changes), now)
 
 
 async def edit_learned(store: Store, ref: Ref, content: str, call: Call) -> Stored:
@@ -230,10 +302,14 @@ async def remove_rule(store: Store, number: int, call: Call) -> int:
     return await forget_rows(store, find_rule, call)
 
 
-async def _locate_learned(tx: Transaction, scope: Scope, ref: Ref) -> MemoryRow:
-    """Return the memory that `ref` names; raise InvalidInput if it is not one that learning stored."""
+async def _locate_learned(tx: Transaction, scope: Scope, ref: Ref, confirmed: bool = False) -> MemoryRow:
+    """Return the memory that `ref` names; raise InvalidInput unless learning stored it and nobody confirmed it.
+
+    With `confirmed` it may be confirmed.
+    """
     row = await locate(tx, scope, ref)
-    if tag_key(AUTO_TAG) not in map(tag_key, row.memory.tags):
+    is_confirmed = confirmed and row.memory.metadata.get(CONFIRMED_KEY) is True
+    if tag_key(AUTO_TAG) not in map(tag_key, row.memory.tags) and not is_confirmed:
         raise InvalidInput(
             f"memory {row.memory.hash} was stored or confirmed by somebody, not by learning alone",
             hint=f"athena forget {row.memory.hash} or athena edit {row.memory.hash}",
@@ -248,18 +324,28 @@ async def get_last_episode_time(store: Store, scope: Scope, session_id: str) -> 
     )
 
 
-async def take_notice(store: Store, scope: Scope) -> int:
-    """Return how many memories learning stored since the last notice in this project, and count them as announced."""
+class Notice(NamedTuple):
+    """How many memories learning stored since the last notice, and how many of them may hold in all projects."""
+
+    kept: int
+    offered: int
+
+
+async def take_notice(store: Store, scope: Scope) -> Notice:
+    """Return what learning stored since the last notice in this project, and count it as announced."""
     since = store.clock() - NOTICE_MAX_AGE_S
 
-    async def count_new(tx: Transaction) -> tuple[int, int, int]:
+    async def count_new(tx: Transaction) -> tuple[int, int, Notice]:
         scope_ids = await scopes.fetch_own_ids(tx, scope.with_kind("memory"))
         if not scope_ids:
-            return 0, 0, 0
+            return 0, 0, Notice(0, 0)
         announced = await learning_rows.fetch_announced_id(tx, scope_ids[0])
-        return scope_ids[0], *await learning_rows.count_learned_memories(tx, scope_ids[0], announced, since)
+        ids = await learning_rows.list_new_ids(tx, scope_ids[0], announced, since)
+        new = await rows.fetch_memories(tx, scope_ids, ids[:MAX_NOTICED], longest=learning_rows.MAX_LEARNED_CHARS)
+        offers = await find_offers(tx, scope, list(new.values()))
+        return scope_ids[0], max(ids, default=announced), Notice(len(ids), len(offers))
 
-    scope_id, count, last_id = await store.database.read(count_new)
-    if count:
+    scope_id, last_id, notice = await store.database.read(count_new)
+    if notice.kept:
         await store.database.write(partial(learning_rows.save_announced_id, scope_id=scope_id, memory_id=last_id))
-    return count
+    return notice

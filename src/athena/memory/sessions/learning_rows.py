@@ -1,38 +1,74 @@
 """SQL of what sessions taught: the memories, the rules of what may not be stored, and which of them were announced."""
 
+from collections.abc import Sequence
+
+from athena.core.home.paths import USER_PROJECT
 from athena.core.values import Kind, Scope
-from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, join_ids, memory_from_row
+from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, fetch_memories, join_ids, memory_from_row
 from athena.memory.values import Memory
 from athena.storage import privacy, scopes
 from athena.storage.database import Transaction
-from athena.storage.filters import tag_key
+from athena.storage.filters import bind_list, split_batches, tag_key
 
 AUTO_TAG = "auto"  # marks memories that Athena stored without a request
 RULE_KIND: Kind = "rule"  # type: ignore[assignment]  # callers can name the kinds of the type, and these rows not
 EXAMPLE_KEY = "memory"  # of a rule's metadata: the id of the memory that it was made of
+MAX_LEARNED_CHARS = 4_000
+MAX_COMPARED, MAX_COMPARED_CHARS = 500, 1_000  # of the newest statements of other projects, and of each
 NOTICE_COUNTER_PREFIX = "announced "  # before a scope's id: a row of `counters` with the last memory that was announced
 
 
 async def list_learned_memories(tx: Transaction, scope: Scope, limit: int, offset: int) -> list[Memory]:
-    """Return the memories of a project that learning stored, the newest first."""
-    scope_ids = join_ids(await scopes.fetch_own_ids(tx, scope.with_kind("memory")))
+    """Return the memories of a project that learning stored, the newest first, with the beginning of each."""
+    scope_ids = await scopes.fetch_own_ids(tx, scope.with_kind("memory"))
     rows = await tx.fetch(
-        f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} JOIN tags t ON t.scope = m.scope AND t.memory = m.id
-            WHERE t.scope IN ({scope_ids}) AND t.tag = :tag AND m.deleted IS NULL
+        f"""SELECT m.id FROM memories m JOIN tags t ON t.scope = m.scope AND t.memory = m.id
+            WHERE t.scope IN ({join_ids(scope_ids)}) AND t.tag = :tag AND m.deleted IS NULL
             ORDER BY m.created DESC, m.id DESC LIMIT :limit OFFSET :offset""",
         tag=tag_key(AUTO_TAG),
         limit=limit,
         offset=offset,
     )
-    return [memory_from_row(row) for row in rows]
+    # anybody may use the tag, for a text of any length
+    memories = await fetch_memories(tx, scope_ids, [row[0] for row in rows], longest=MAX_LEARNED_CHARS)
+    return [memories[row[0]] for row in rows]
 
 
-async def count_learned_memories(tx: Transaction, scope_id: int, after: int, since: float) -> tuple[int, int]:
-    """Return how many memories learning stored with ids above `after` and times from `since` on, and the last id."""
+async def list_statements_elsewhere(
+    tx: Transaction, scope: Scope, user_tags: Sequence[str], tags: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return project and text of a person's newest memories with such tags, in `user` and in other projects."""
+    names = {
+        int(scope_id): str(name)
+        for scope_id, name in await tx.fetch(
+            "SELECT id, name FROM scopes WHERE kind = 'memory' AND name <> :own", own=scope.project
+        )
+    }
+    statements = []
+    for is_user, wanted in ((True, user_tags), (False, tags)):
+        tag_names, bound = bind_list("tag", [tag_key(tag) for tag in wanted])
+        scope_ids = [scope_id for scope_id, name in names.items() if (name == USER_PROJECT) is is_user]
+        rows = await tx.fetch(
+            f"""SELECT m.scope, substr(m.content, 1, :longest), m.private
+                FROM tags t JOIN memories m ON m.scope = t.scope AND m.id = t.memory
+                WHERE t.scope IN ({join_ids(scope_ids)}) AND t.tag IN ({tag_names}) AND m.author = 'person'
+                AND m.deleted IS NULL ORDER BY t.memory DESC LIMIT :limit""",
+            longest=MAX_COMPARED_CHARS,
+            limit=MAX_COMPARED,
+            **bound,
+        )
+        for scope_id, text, private in rows:
+            privacy.note_read(private)
+            statements.append((names[int(scope_id)], str(text)))
+    return statements
+
+
+async def list_new_ids(tx: Transaction, scope_id: int, after: int, since: float) -> list[int]:
+    """Return the memories that learning stored with ids above `after` and times from `since` on, the newest first."""
     rows = await tx.fetch(
         """SELECT m.id, m.private FROM memories m JOIN tags t ON t.scope = m.scope AND t.memory = m.id
            WHERE t.scope = :scope AND t.tag = :tag AND t.memory > :after
-           AND m.deleted IS NULL AND m.created >= :since""",
+           AND m.deleted IS NULL AND m.created >= :since ORDER BY m.id DESC""",
         scope=scope_id,
         tag=tag_key(AUTO_TAG),
         after=after,
@@ -40,7 +76,7 @@ async def count_learned_memories(tx: Transaction, scope_id: int, after: int, sin
     )
     for _, private in rows:
         privacy.note_read(private)
-    return len(rows), max((int(row[0]) for row in rows), default=after)
+    return [int(row[0]) for row in rows]
 
 
 async def list_rule_memories(tx: Transaction, scope: Scope, *, include_deleted: bool = False) -> list[Memory]:
@@ -80,3 +116,34 @@ async def save_announced_id(tx: Transaction, scope_id: int, memory_id: int) -> N
         name=f"{NOTICE_COUNTER_PREFIX}{scope_id}",
         value=memory_id,
     )
+
+
+async def list_questions(
+    tx: Transaction, scope_ids: Sequence[int], relations: tuple[str, str], ids: Sequence[int] | None
+) -> list[tuple[int, int, str]]:
+    """Return the links of two relations from older to newer memories; with `ids` only to these."""
+    links: list[tuple[int, int, str]] = []
+    for batch in [None] if ids is None else split_batches(list(ids)):
+        names, bound = bind_list("id", batch or ())
+        condition = "" if batch is None else f"AND other IN ({names})"
+        links += await tx.fetch(
+            f"""SELECT memory, other, relation FROM links WHERE scope IN ({join_ids(scope_ids)}) {condition}
+                AND relation IN (:first, :second)""",
+            first=relations[0],
+            second=relations[1],
+            **bound,
+        )
+    return links
+
+
+async def list_logged_ids(tx: Transaction, project: str, session: str, key: str, reason: str) -> set[int]:
+    """Return the memories that the briefing of a call told for a reason."""
+    rows = await tx.fetch(
+        """SELECT memory FROM injections WHERE scope = :scope AND session = :session AND key = :key
+           AND reason LIKE :reason""",
+        scope=project,
+        session=session,
+        key=key,
+        reason=f"%{reason}",
+    )
+    return {int(row[0]) for row in rows}

@@ -3,26 +3,29 @@
 Nothing of a prompt is stored but its statements. An episode tells what was decided and done, and how it ended.
 """
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from athena.core import redaction
 from athena.core.hashing import hash_text
 from athena.core.threads import run_in_thread
-from athena.core.values import Author, Call, Scope
+from athena.core.values import Call
 from athena.embedding.minilm import MiniLM
 from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
-from athena.memory.sessions import events, extract, rows, statements, supersede
-from athena.memory.sessions.commands import is_unrecorded
+from athena.memory.sessions import extract, statements, supersede
+from athena.memory.sessions.commands import get_typed_part, is_unrecorded
+from athena.memory.sessions.episodes import record_episode
 from athena.memory.sessions.learning import forget_topics
 from athena.memory.sessions.learning_rows import AUTO_TAG
 from athena.memory.sessions.learning_rules import remove_refused
+from athena.memory.sessions.llm_proposals import add_llm_proposals
+from athena.memory.sessions.offers import mark_everywhere
+from athena.memory.sessions.questions import MIN_UNDECIDED, contradict, record_questions
+from athena.memory.sessions.rows import record_changes
 from athena.memory.sessions.select import (
     extract_words,
     find_specific_words,
@@ -30,59 +33,22 @@ from athena.memory.sessions.select import (
     recall_without_use,
 )
 from athena.memory.sessions.values import (
-    FAILURE_OUTCOMES,
-    IDLE_KEY,
-    IDLE_TEXT,
-    OUTCOME_KEY,
+    EVERYWHERE_KEY,
     REQUESTED_KEY,
     Candidate,
     Learned,
     Lesson,
     Utterance,
-    strip_step,
 )
-from athena.memory.sessions.voice import shorten_text
+from athena.memory.sessions.wording import is_storable
 from athena.memory.store import Store
 from athena.memory.values import Draft, Hit
-from athena.storage.database import Database, Transaction
-from athena.storage.privacy import PrivateReads, WatchedDatabase
 
 IMPORTANCE_BY_ROLE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
 KNOWN_OVERLAP = 0.6  # of the words of both texts
 KNOWN_COVERAGE = 0.85  # of the candidate's words
-MAX_REDACTED_CHARS = 20_000
-MAX_NEXT_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 200, 400, 1_500
-MAX_WORK_EVENTS = 500
 MAX_STATEMENTS = 100  # of a session
-MAX_COMPARED_HITS, MAX_KNOWN_HITS, MAX_REPLACED = 8, 3, 2
-MAX_LISTED_FILES = 4
-MAX_ENDING_MESSAGES, MAX_ANSWER_CHARS = 60, 1_500
-LAST_ANSWERS = 3  # that are told whole but for courtesies
-FAILURE_PATTERN = re.compile(
-    r"\b(?:fail(?:s|ed|ing|ure)?|errors?|red|broken|missing|cannot|can't|doesn't|crash\w*|overflow\w*|timed? ?out|"
-    r"no such)\b",
-    re.IGNORECASE,
-)
-MAX_NEXT_STEPS = 2
-MAX_OBJECTION_CHARS = 200
-OBJECTION_PATTERN = re.compile(
-    r"(?:(?:hm+|uh+|oh|er|ah|well|sorry|but|and|ok(?:ay)?|god|um)[,. ]+)*(?:no|nope|nah|not|wrong|i said|we said|"
-    r"don'?t|do not|wait|"
-    r"stop|never|why|that'?s (?:not|wrong)|please (?:not|don'?t)|undo|revert|actually|correction|change it|again)\b",
-    re.IGNORECASE,
-)
-NEGATION_PATTERN = re.compile(
-    r"\b(?:no|not|never|wrong|don'?t|doesn'?t|isn'?t|didn'?t|instead|rather|hate|gone|remove|drop|without)\b",
-    re.IGNORECASE,
-)
-COMMIT_PATTERN = re.compile(r"\bgit\b.*\bcommit\b.*?\s-\w*m\s*([\"'])(.+?)\1", re.DOTALL)
-MAX_COMMIT_CHARS, MAX_LISTED_COMMITS = 80, 2
-WORK_EVENT_TYPES = ("command", "edit", "tool")
-WORK_KINDS = (
-    ("test run", re.compile(r"\b(pytest|jest|vitest|mocha|tox|nox|ctest|rspec|phpunit|unittest|check|tests?)\b")),
-    ("commit", re.compile(r"\bgit\b.*\bcommit\b")),
-    ("build", re.compile(r"\b(build|make|cmake|compile|bundle|webpack|tsc|gradle|mvn)\b")),
-)
+MAX_COMPARED_HITS, MAX_KNOWN_HITS, MAX_REPLACED, MAX_UNDECIDED = 8, 3, 2, 1
 
 
 async def learn_from_session(
@@ -107,11 +73,15 @@ async def learn_from_session(
     candidates.sort(key=proposed.index)
     fresh: list[Candidate] = []
     replaced: list[list[int]] = []  # for each fresh one, the memories that it replaces
+    undecided: list[list[int]] = []  # for each fresh one, the memories of which a person is to say whether they hold
     restored: list[int] = []
+    known = 0
     for candidate in candidates:
         relation = await _relate_to_memories(store, candidate, call)
         if relation.known is not None:
-            restored.append(relation.known)
+            known += 1
+            if candidate.role == "user":  # nobody else brings back what a person replaced
+                restored.append(relation.known)
             continue
         if candidate.is_weak and not (relation.replaced or candidate.replaced):
             continue
@@ -120,7 +90,8 @@ async def learn_from_session(
             candidate = supersede.add_replaced(candidate, hidden[0].content)
         fresh.append(candidate)
         replaced.append([hit.id for hit in hidden])
-    known, refused = len(restored), len(proposed) - len(candidates)
+        undecided.append([hit.id for hit in relation.undecided])
+    refused = len(proposed) - len(candidates)
     drafts = [_create_candidate_draft(candidate, session) for candidate in fresh]
     if dry_run:
         return Lesson(None, tuple(_to_learned(0, "", draft, "new") for draft in drafts), known, refused)
@@ -128,10 +99,13 @@ async def learn_from_session(
     stored = await remember(store, drafts, memories_call, read_first=False) if drafts else []
     links = [(old, memory.id) for memory, old_ids in zip(stored, replaced, strict=True) for old in old_ids]
     if links or restored:
-        await store.database.write(partial(rows.record_changes, call.scope, links, restored, store.clock()))
+        await store.database.write(partial(record_changes, call.scope, links, restored, store.clock()))
+    questions = [(old, memory.id) for memory, old_ids in zip(stored, undecided, strict=True) for old in old_ids]
+    if questions:
+        await store.database.write(partial(record_questions, call.scope, questions, store.clock()))
     learned = tuple(_to_learned(m.id, m.hash, Draft.from_memory(m), m.outcome) for m in stored)
     # last: a session with an episode has been learned from
-    episode = await _record_episode(store, session, messages, summary, candidates, _derive_call(call, "episode"))
+    episode = await record_episode(store, session, messages, summary, candidates, _derive_call(call, "episode"))
     return Lesson(episode, learned, known, refused)
 
 
@@ -155,19 +129,29 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
             one.is_request,
             one.is_weak,
             one.context,
+            proposer=one.proposer,
         )
-        for one in found.statements
+        for one in add_llm_proposals(store.chat, messages, found.statements, model)
     ]
     by_users = supersede.settle_changes(_select_best(by_users), model)
+    by_users = mark_everywhere(by_users, [message.text for message in messages if message.role == "user"])
     answers = [message.text for message in messages if message.role != "user"]
-    prompts = [message.text for message in messages if message.role == "user" and not is_unrecorded(message.text)]
-    told = [extract_words(candidate.text) for candidate in by_users]
+    prompts = [
+        get_typed_part(message.text)
+        for message in messages
+        if message.role == "user" and not is_unrecorded(message.text)
+    ]
     fixes = [Candidate(text, "fix", "assistant") for text in extract.find_fixes(answers)]
+    own_fixes = [text for text in extract.find_fixes(prompts) if is_storable(text)]
+    fix_words = [extract_words(text) for text in own_fixes]  # a cause and its fix stay together
+    by_users = [
+        one for one in by_users if one.is_request or not any(extract_words(one.text) <= words for words in fix_words)
+    ]
+    told = [extract_words(candidate.text) for candidate in by_users]
     fixes += [
         Candidate(text, "fix", "user")
-        for text in extract.find_fixes(prompts)
-        if statements.is_storable(text)
-        and all(measure_overlap(extract_words(text), words) < KNOWN_OVERLAP for words in told)
+        for text, words in zip(own_fixes, fix_words, strict=True)
+        if all(measure_overlap(words, other) < KNOWN_OVERLAP for other in told)
     ]
     return by_users + fixes, found.forgotten
 
@@ -200,121 +184,12 @@ def _derive_call(call: Call, part: str) -> Call:
     return call if call.key is None else call._replace(key=f"{call.key}#{part}")
 
 
-async def _record_episode(
-    store: Store,
-    session: str,
-    messages: Sequence[Utterance],
-    summary: str | None,
-    candidates: Sequence[Candidate],
-    call: Call,
-) -> int | None:
-    """Record what was decided and done and how it ended; nothing of a prompt that is no statement."""
-    # a program may have left a private text in an event, which the episode tells of
-    store = store._replace(database=cast("Database", WatchedDatabase(store.database, PrivateReads())))
-    work = await store.database.read(partial(_describe_work, call.scope, session))
-    if summary:
-        told = await run_in_thread(_find_gist, summary)
-    else:
-        told = await run_in_thread(_find_ending, messages, [candidate.text for candidate in candidates])
-    next_steps = [strip_step(candidate.text) for candidate in candidates if candidate.kind == "todo"]
-    parts = [f"Next: {shorten_text(' '.join(next_steps[-MAX_NEXT_STEPS:]), MAX_NEXT_CHARS)}"] if next_steps else []
-    if summary:
-        parts += [told, work]
-    elif told or work:
-        parts.append(" ".join(filter(None, ("Ended:", work, told))))
-    parts = [part for part in parts if part]
-    is_idle = not parts
-    if is_idle and not messages:
-        return None
-    item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts) or IDLE_TEXT, "session_id": session}
-    if is_idle:
-        item["metadata"] = {IDLE_KEY: True}
-    author: Author = "agent" if told or next_steps else "tool"
-    return (await events.record_events(store, [item], call, author))[0].id
-
-
-def _find_ending(messages: Sequence[Utterance], statements: Sequence[str]) -> str:
-    """Return what the answers say of results, the last ones if there are many.
-
-    Left out is what they repeat of prompts or tell of private life, and failures that were not the end.
-    """
-    prompts = [message.text for message in messages if message.role == "user"]
-    rest = list(extract.remove_all_echoes(prompts, statements))  # statements may be repeated
-    answers = [answer[:MAX_ANSWER_CHARS] for answer in _list_uncorrected(messages[-MAX_ENDING_MESSAGES:])]
-    earlier, last = answers[:-LAST_ANSWERS], answers[-LAST_ANSWERS:]
-    sentences = extract.find_results(extract.clean_answer("\n".join(earlier), rest))
-    sentences += extract.find_closing(extract.clean_answer("\n".join(last), rest))
-    results: list[str] = []
-    chars_left = MAX_ENDED_CHARS
-    for sentence in reversed(sentences):
-        if FAILURE_PATTERN.search(sentence) and results:
-            continue
-        chars_left -= len(sentence) + 1
-        if chars_left < 0 and results:
-            break
-        results.insert(0, shorten_text(sentence, MAX_ENDED_CHARS))
-    return " ".join(results)
-
-
-def _list_uncorrected(messages: Sequence[Utterance]) -> list[str]:
-    """Return the answers that the user did not object to."""
-    following = [*messages[1:], Utterance("assistant", "")][: len(messages)]
-    return [
-        message.text
-        for message, after in zip(messages, following, strict=True)
-        if message.role == "assistant" and not (after.role == "user" and _objects(after.text, message.text))
-    ]
-
-
-def _objects(prompt: str, answer: str) -> bool:
-    """Return whether a prompt says that the answer before it was wrong."""
-    if OBJECTION_PATTERN.match(prompt.strip()):
-        return True
-    shared = find_specific_words(prompt[:MAX_OBJECTION_CHARS]) & find_specific_words(answer)
-    return bool(shared) and NEGATION_PATTERN.search(prompt[:MAX_OBJECTION_CHARS]) is not None
-
-
-def _find_gist(summary: str) -> str:
-    """Return the beginning of a client's summary without what it quotes of users, secrets and private clauses."""
-    text = extract.clean_answer(extract.strip_user_messages(summary)[:MAX_REDACTED_CHARS], ())
-    return shorten_text(text, MAX_SUMMARY_CHARS)
-
-
-async def _describe_work(scope: Scope, session: str, tx: Transaction) -> str:
-    """Return what the tool events of a session say was done, in our words; empty if there are none."""
-    paths: dict[str, None] = {}
-    counts: Counter[str] = Counter()
-    failures: Counter[str] = Counter()
-    commits: dict[str, None] = {}
-    for event in await rows.list_work_events(tx, scope.with_kind("event"), session, WORK_EVENT_TYPES, MAX_WORK_EVENTS):
-        if event.memory_type == "edit":
-            paths[event.content.partition(" ")[2]] = None
-        elif event.memory_type == "command":
-            kind = next((name for name, pattern in WORK_KINDS if pattern.search(event.content)), "command")
-            counts[kind] += 1
-            failures[kind] += event.metadata.get(OUTCOME_KEY) in FAILURE_OUTCOMES
-            if subject := COMMIT_PATTERN.search(event.content):
-                commits[shorten_text(subject[2], MAX_COMMIT_CHARS)] = None
-        else:
-            counts["tool call"] += 1
-    parts = [_list_names([path for path in paths if path])] if any(paths) else []
-    for kind, count in counts.items():
-        failed = f", {failures[kind]} failed" if failures[kind] else ""
-        parts.append(f"{count} {kind}{'s' if count > 1 else ''}{failed}")
-    parts += [f"committed {', '.join(list(commits)[-MAX_LISTED_COMMITS:])}"] if commits else []
-    return f"Work: {'; '.join(parts)}." if parts else ""
-
-
-def _list_names(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - MAX_LISTED_FILES} more" if len(paths) > MAX_LISTED_FILES else ""
-    return f"edited {', '.join(paths[-MAX_LISTED_FILES:])}{more}"
-
-
 class _Relation(NamedTuple):
     """How a statement relates to what is stored."""
 
     known: int | None  # the memory that says the same
-    replaced: list[Hit]
+    replaced: Sequence[Hit] = ()
+    undecided: Sequence[Hit] = ()  # of the project, that contradict it and may hold
 
 
 async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) -> _Relation:
@@ -332,18 +207,25 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
         parts = [hit.content, *extract.split_sentences(hit.content)]
         similar = [part for part in parts if _is_similar(text, part)]
         if any(candidate.role != "user" or not _is_different(text, part) for part in similar):
-            return _Relation(hit.id, [])
+            return _Relation(hit.id)
     if candidate.role != "user" or not hits:
-        return _Relation(None, [])
-    return _Relation(None, await run_in_thread(_find_replaced, store, candidate, hits))
+        return _Relation(None)
+    replaced, undecided = await run_in_thread(_compare_with_hits, store, candidate, hits)
+    return _Relation(None, replaced, [hit for hit in undecided if hit.project == call.scope.project])
 
 
-def _find_replaced(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> list[Hit]:
+def _compare_with_hits(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
+    """Return the memories that a statement replaces, and those that it contradicts and may replace."""
     hits = [hit for hit in hits if supersede.are_comparable(candidate.kind, hit.memory_type)]
     chances = supersede.compare_statements(candidate, [hit.content for hit in hits], _get_model(store))
-    return [hit for hit, chance in zip(hits, chances, strict=True) if chance >= supersede.MIN_REPLACEMENT][
-        :MAX_REPLACED
+    threshold = supersede.get_threshold(candidate)
+    replaced = [hit for hit, chance in zip(hits, chances, strict=True) if chance >= threshold][:MAX_REPLACED]
+    undecided = [
+        hit
+        for hit, chance in zip(hits, chances, strict=True)
+        if MIN_UNDECIDED <= chance < threshold and contradict(candidate.text, hit.content)
     ]
+    return replaced, undecided[:MAX_UNDECIDED]
 
 
 def _is_similar(text: str, other: str) -> bool:
@@ -368,7 +250,9 @@ def _create_candidate_draft(candidate: Candidate, session: str) -> Draft:
             ("turn", candidate.turn),
             ("confidence", candidate.confidence),
             ("replaces", candidate.replaced),
+            ("proposer", candidate.proposer),
             (REQUESTED_KEY, candidate.is_request or None),
+            (EVERYWHERE_KEY, candidate.holds_everywhere or None),
         )
         if value is not None
     }

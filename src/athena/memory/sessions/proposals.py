@@ -1,8 +1,12 @@
-"""Find the proposal of an agent that a person accepts: "yes, do that"."""
+"""Find what of an agent's answer a turn is about: the proposal that it accepts, the question that it answers."""
 
 import re
+from collections.abc import Iterator, Sequence
 
 from athena.memory.sessions import orders
+from athena.memory.sessions.classifier import Prediction
+from athena.memory.sessions.commands import says_nothing
+from athena.memory.sessions.fragments import Fragment
 
 SENTENCE_PATTERN = re.compile(r"[^.!?\n]+[.!?]*")
 ACCEPT_PATTERN = re.compile(
@@ -33,6 +37,30 @@ EXPLICIT_ACCEPT_PATTERN = re.compile(
     r"let'?s do (?:it|that|this)|agreed|sounds good|that works|works for me|deal|make it so)\b", re.IGNORECASE,
 )  # fmt: skip
 
+PLAIN_QUESTION_PATTERN = re.compile(
+    r"(?:(?:and|so|or|ok)[, ]+)?(?:what|which|where|when|who|whose|how|why|do|does|did|should|shall|can|could|may|will|"
+    r"would|is|are|was|were|has|have|any|in which|for which|at which|on which|from which|to which)\b"
+    r"(?:(?!\b(?:since|given|because|now that|so that|as|after|although|though|while|if|once|whereas|who|that)\b)"
+    r"[^;:()–—])*", re.IGNORECASE,
+)  # fmt: skip
+MAX_QUESTION_CHARS = 160
+
+ADOPTION_PATTERN = re.compile(
+    r"\b(?:(?!(?:that|this|it|all|everything|you)\b)\w+(?:'s| is| are|'re) (?:so |absolutely |probably )?"
+    r"(?:right|correct)|"
+    r"(?:fair|good) point|good idea|makes sense|"
+    r"(?:let'?s|we|i'?ll|we'?ll) (?:adopt|take|keep|do|make) (?:that|it|this)(?: one)?|"
+    r"make (?:it|that|this) (?:a|the|our) (?:rule|standard|default)|this one we keep|"
+    r"i agree with (?:him|her|them|(?-i:[A-Z])\w+))\b",
+    re.IGNORECASE,
+)
+REPORT_PATTERN = re.compile(
+    r"\b(?:sa(?:y|ys|id)|suggest(?:s|ed)?|propose[sd]?|recommend(?:s|ed)?|thinks?|thought|wants?|reckons?|wrote|told|"
+    r"asks?|asked|insists?|likes?|prefers?)\b",
+    re.IGNORECASE,
+)
+DENIAL_PATTERN = re.compile(r"\b(?:not|never|no|nope|nah|wrong|but|don'?t|isn'?t|unless)\b", re.IGNORECASE)
+
 
 def find_accepted_proposal(text: str, answer: str, *, is_all: bool) -> str:
     """Return the agent's proposal that a turn accepts, else nothing; `is_all`: the turn states nothing else."""
@@ -45,3 +73,45 @@ def find_accepted_proposal(text: str, answer: str, *, is_all: bool) -> str:
     proposals = [one for one in (PROPOSAL_START_PATTERN.sub("", one) for one in proposals) if one]
     proposal = next((one for one in reversed(proposals) if not ROUTINE_PATTERN.match(one)), "")
     return "" if orders.has_command(proposal) or orders.has_request(proposal) else proposal
+
+
+def add_question(content: str, answer: str) -> str:
+    """Return a short answer with the agent's question before it, without which nobody would understand it."""
+    sentences = [sentence.strip() for sentence in SENTENCE_PATTERN.findall(answer) if sentence.strip()]
+    question = sentences[-1] if sentences else ""
+    if not question.endswith("?") or len(question) > MAX_QUESTION_CHARS or says_nothing(question):
+        return content
+    if not PLAIN_QUESTION_PATTERN.fullmatch(question):  # what it asserts would be in the person's name
+        return content
+    if orders.has_command(question) or orders.has_injection(question) or orders.has_request(question):
+        return content
+    return f"{question} {content}"
+
+
+def find_adoptions(
+    text: str, fragments: Sequence[Fragment], predictions: Sequence[Prediction]
+) -> Iterator[tuple[int, int, float]]:
+    """Yield the fragments that tell what others said, first and last, where the person makes it their own.
+
+    "Priya suggested X, and she's right, that's the rule": with the probability that the sentence is worth keeping.
+    """
+    for i, fragment in enumerate(fragments):
+        own = text[fragment.start : fragment.end]
+        if ADOPTION_PATTERN.search(own) is None or DENIAL_PATTERN.search(own):
+            continue
+        sentence = fragment.sentence
+        last = next((j for j in range(i - 1, -1, -1) if predictions[j].kind == "quote"), None)
+        if last is None or fragments[last].sentence < sentence - 1:
+            continue
+        first = last
+        while first and predictions[first - 1].kind == "quote" and fragments[first - 1].sentence >= sentence - 1:
+            first -= 1
+        keep = max(one.keep for one, other in zip(predictions, fragments, strict=True) if other.sentence == sentence)
+        yield first, last, keep
+
+
+def is_report(content: str) -> bool:
+    """Return whether a text tells what somebody said, and is no order to a model."""
+    return REPORT_PATTERN.search(content) is not None and not (
+        orders.has_command(content) or orders.has_request(content)
+    )

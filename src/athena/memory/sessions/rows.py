@@ -70,20 +70,21 @@ async def session_exists(tx: Transaction, scope: Scope, name: str) -> bool:
 
 
 async def list_work_events(
-    tx: Transaction, scope: Scope, session: str, types: tuple[str, ...], limit: int
+    tx: Transaction, scope: Scope, session: str, types: tuple[str, ...], limit: int, longest: int
 ) -> list[Memory]:
-    """Return the last events of a session that have one of these types, in order."""
+    """Return the last events of a session that have one of these types, in order, with the beginning of each."""
     scope_ids = await scopes.fetch_own_ids(tx, scope)
     if not scope_ids:
         return []
     rows = await tx.fetch(
-        f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} WHERE m.scope = :scope AND m.session = :session
+        f"""SELECT m.id FROM memories m WHERE m.scope = :scope AND m.session = :session
             AND m.deleted IS NULL AND m.memory_type IN {types!r} ORDER BY m.id DESC LIMIT :limit""",
         scope=scope_ids[0],
         session=session,
         limit=limit,
     )
-    return [memory_from_row(row) for row in reversed(rows)]
+    events = await memory_rows.fetch_memories(tx, scope_ids, [row[0] for row in rows], longest=longest)
+    return [events[memory_id] for memory_id in sorted(events)]
 
 
 async def fetch_session_project(tx: Transaction, name: str) -> str | None:
@@ -139,18 +140,19 @@ async def list_session_rows(tx: Transaction, row_filter: Filter, limit: int) -> 
 
 
 async def list_episodes(
-    tx: Transaction, scope: Scope, limit: int, offset: int, longest: int
+    tx: Transaction, scope: Scope, until: float, limit: int, offset: int, longest: int
 ) -> list[tuple[float, Memory]]:
-    """Return the events that summarize a session or a part of one, the newest first, with the beginning of each."""
+    """Return the events until a time that summarize a session or a part of one, the newest first, each cut."""
     scope_ids = await scopes.fetch_own_ids(tx, scope.with_kind("event"))
     if not scope_ids:
         return []
     # The condition repeats that of the partial index, so that other events are not read.
     rows = await tx.fetch(
         f"""SELECT m.happened, m.id FROM memories m WHERE m.scope = :scope AND m.deleted IS NULL
-            AND m.memory_type IN {SUMMARY_EVENT_TYPES!r} ORDER BY m.happened DESC, m.id DESC
-            LIMIT :limit OFFSET :offset""",
+            AND m.memory_type IN {SUMMARY_EVENT_TYPES!r} AND m.happened <= :until
+            ORDER BY m.happened DESC, m.id DESC LIMIT :limit OFFSET :offset""",
         scope=scope_ids[0],
+        until=until,
         limit=limit,
         offset=offset,
     )
@@ -161,20 +163,28 @@ async def list_episodes(
 async def list_tagged_memories(
     tx: Transaction, scope: Scope, tags: Iterable[str], limit: int, longest: int
 ) -> list[Memory]:
-    """Return the newest memories that have one of the tags, each with the beginning of its text."""
+    """Return the newest memories that have one of the tags, up to `limit` of people and as many of others, each cut.
+
+    They are counted apart: what others tag, however much, takes no place of what a person said.
+    """
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
-    memory_ids: set[int] = set()
-    for scope_id in scope_ids:
-        for tag in tags:
-            rows = await tx.fetch(
-                "SELECT memory FROM tags WHERE scope = :scope AND tag = :tag ORDER BY memory DESC LIMIT :limit",
-                scope=scope_id,
-                tag=tag_key(tag),
-                limit=limit,
-            )
-            memory_ids |= {row[0] for row in rows}
-    memories = await memory_rows.fetch_memories(tx, scope_ids, sorted(memory_ids, reverse=True), longest=longest)
-    return [memories[memory_id] for memory_id in sorted(memories, reverse=True)][:limit]
+    memories: dict[int, Memory] = {}
+    for comparison in ("=", "<>"):
+        memory_ids: set[int] = set()
+        for scope_id in scope_ids:
+            for tag in tags:
+                rows = await tx.fetch(
+                    f"""SELECT t.memory FROM tags t JOIN memories m ON m.scope = t.scope AND m.id = t.memory
+                        WHERE t.scope = :scope AND t.tag = :tag AND m.author {comparison} 'person'
+                        AND m.deleted IS NULL ORDER BY t.memory DESC LIMIT :limit""",
+                    scope=scope_id,
+                    tag=tag_key(tag),
+                    limit=limit,
+                )
+                memory_ids |= {row[0] for row in rows}
+        newest = sorted(memory_ids, reverse=True)[:limit]
+        memories |= await memory_rows.fetch_memories(tx, scope_ids, newest, longest=longest)
+    return [memories[memory_id] for memory_id in sorted(memories, reverse=True)]
 
 
 async def insert_briefing_items(

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from athena.core import redaction
 from athena.core.private import remove_private_clauses
-from athena.memory.sessions import orders
-from athena.memory.sessions.classifier import KINDS, MAX_ANSWER_CHARS, Prediction, classify_fragments
+from athena.memory.sessions.classifier import KINDS, MAX_ANSWER_CHARS, Prediction, Turn, classify_turns
 from athena.memory.sessions.commands import (
     MIN_WORDS,
     NOT_REMEMBER_PATTERN,
@@ -20,100 +19,71 @@ from athena.memory.sessions.commands import (
     WORD_PATTERN,
     Retraction,
     find_retractions,
+    get_typed_part,
     is_about,
     is_unrecorded,
-    says_nothing,
+    remove_pasted_text,
 )
 from athena.memory.sessions.extract import remove_echoes
 from athena.memory.sessions.fragments import Fragment, split_fragments
-from athena.memory.sessions.proposals import ACCEPT_PATTERN, SENTENCE_PATTERN, find_accepted_proposal
-from athena.memory.sessions.select import extract_words
+from athena.memory.sessions.proposals import (
+    ACCEPT_PATTERN,
+    SENTENCE_PATTERN,
+    add_question,
+    find_accepted_proposal,
+    find_adoptions,
+    is_report,
+)
+from athena.memory.sessions.select import extract_words, find_specific_words
+from athena.memory.sessions.supersede import announces_change
 from athena.memory.sessions.values import Utterance
+from athena.memory.sessions.wording import (
+    ASKED_PATTERN,
+    MAX_STATEMENT_CHARS,
+    PRONOUN_PATTERN,
+    TAKEN_BACK_PATTERN,
+    clean_statement,
+    is_storable,
+    is_vague,
+    make_storable,
+    resolve_pronoun,
+)
 
 if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
-MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.42, 0.2  # probability of a fragment, and of one that continues a kept one
+MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.6, 0.2  # probability of a fragment, and of one that continues a kept one
 MIN_WEAK_KEEP = 0.05  # of a sentence that may change what is known
+MIN_STEP_KEEP = 0.08  # of a clause that says when it is to be done
 MIN_BEGIN = 0.9
-MIN_VAGUE_KEEP = 0.8  # for a statement that begins with a pronoun
-MAX_WORDS, MAX_STATEMENT_CHARS = 60, 400
+MIN_OWN_BEGIN = 0.5  # of a fragment that may stand without the one before it
+MIN_SPECIFIC_WORDS = 2
+MAX_CONFIDENCE = 0.99  # only what the person asks to remember is certain
+LAST_TURNS = 2  # in which a session is closed
+OTHERS_WORDS = frozenset({"quote", "question", "hypothesis", "private", "secret", "control"})
 MAX_TURN_CHARS = 8_000  # what is longer was pasted
 MAX_READ_CHARS = 30_000  # of a conversation that the model reads, with the ends of answers: a second of CPU
-MAX_QUESTION_CHARS = 160
 MEMORY_TYPES = {"rule": "convention", "correction": "fact", "order": "decision", "report": "fact"}
-_FILLERS = r"""o+k(?:ay)?|yes|yeah|yep|yup|nope|nah|alright|hm+|and|but|also|oh|ah+|btw|by\ the\ way|fyi|cool|perfect
-    |thanks?(?:\ you)?|thx|sure|hey|hi|hello|listen|actually|anyways?|hold\ on|sorry|plus|um+|uh+|you\ know|i\ mean
-    |basically|honestly|one\ more\ thing|another\ thing|last\ thing|first\ of\ all|for\ the\ record|exactly|agreed
-    |haha+|lol|ugh|damn|changed\ my\ mind|on\ second\ thought|reminder|and\ yes"""
-# words that may be a part of the statement ("no tabs", "right margin"): only a mark after them tells
-_MARKED_FILLERS = r"""no+|so|like|just|now|good|right|fine|well|then|please|pls|great|nice|correct|super|wait|look|again
-    |important|rule|decision|god|true|last|first|(?:scratch|strike|forget|ignore|disregard)\ (?:that|this|it)
-    |do\ (?:it|that|this|so)|go\ ahead|sounds\ good|that\ works|works\ for\ me"""
-FILLER_PATTERN = re.compile(
-    rf"(?:(?:{_FILLERS})(?:\s*[,.:!;–—-]+\s*|\s+)|(?:{_MARKED_FILLERS})\s*[,.:!;–—-]+\s+|so\s+(?=(?:we|i|the|from)\b))",
-    re.IGNORECASE | re.VERBOSE,
-)
 CHANGE_OF_MIND_PATTERN = re.compile(
     r"\bchanged? (?:my|our|his|her) mind|\bon second thought|\bcorrection\b|\bscratch that|\bi was wrong", re.IGNORECASE
-)
-TAKEN_BACK_PATTERN = re.compile(
-    r"(?:scratch|strike|forget|disregard) (?:that|this|it|about)\b|"
-    r"we (?:decided|agreed|said) (?:that|this|it)\b.{0,12}$",
-    re.IGNORECASE,
 )
 STANDING_PATTERN = re.compile(
     r"\b(?:from (?:now|here) on|as of (?:now|today)|henceforth|going forward)\b|"
     r"^(?:please |pls )?(?:don'?t|do not|never|no) (?:\S+ ){1,12}(?:anywhere|ever again|any ?more)\W*$",
     re.IGNORECASE,
 )
-# questions that end without a mark
-ASKED_PATTERN = re.compile(
-    r"(?:(?:what|where|who|when|why|how|which)(?:'?s|'?re)? (?:is|are|was|were|do|does|did|can|could|would|should|"
-    r"shall|will|has|"
-    r"have|the|our|my|this|that|much|many|long|about|come)|(?:should|shall|does|did|is|are|was) (?:we|i|it|there|"
-    r"that|this|you))\b|"
-    r"(?:what|where|who|how)'?s\b|(?:warum|wieso|wann|pourquoi|por qué|cuándo)\b",
+NEXT_STEP_PATTERN = re.compile(
+    r"\b(?:next (?:time|session|step|up|week|thing|is|we|comes)|next:|tomorrow|tmrw|(?:on|by|until|first thing) "
+    r"(?:mon|tues|wednes|thurs|fri|satur|sun)day|still (?:open|missing|to do)|open:|what'?s left|left to do|todo)\b",
     re.IGNORECASE,
 )
-TAG_QUESTION_PATTERN = re.compile(r"[,\s]+(?:ok(?:ay)?|alright|please|pls)\?+$", re.IGNORECASE)
-PERSONAL_PATTERN = re.compile(  # what others can do with is for the person to tell
-    r"\b(?:physio\w*|dentist|divorc(?:e|ed|ing)|custody|mortgage|my (?:\w+ )?(?:salary|pay|rent|raise|debts?|loan|"
-    r"bank|landlord)|"
-    r"(?:(?-i:[A-Z])\w+'s|his|her|their) (?:\w+ )?(?:salary|pay(?:check)?|wages?|rent|raise|debts?)|"
-    r"(?:i|he|she|(?-i:[A-Z])\w+) (?:earns?|(?:gets?|is|am) paid|makes) [^\w\s]?\d[\d.,]*\s?(?:k|€|\$|eur|usd|euros?|"
-    r"dollars?|a|per)?\b|"
-    r"(?:doctor|hospital|therapy|vet)(?:'s)? (?:appointment|visit))\b",
+STEP_START_PATTERN = re.compile(
+    r"(?:and |then |so |ok |for )?(?:next (?:time|session|up|step)|next:|tomorrow|tmrw|tmr|monday|first thing)\b",
     re.IGNORECASE,
 )
-HYPOTHESIS_PATTERN = re.compile(
-    r"(?:(?:and|but|so|or|well|hm+|ok|also)[, ]+)*(?:if (?:we|i) (?:ever|had|were|could|lost|did)|hypothetically|"
-    r"what if|"
-    r"imagine|suppose|maybe|perhaps|one day|someday|in theory|(?:we|i|you) (?:could|might)|would be nice|"
-    r"wouldn'?t it)\b",
-    re.IGNORECASE,
-)
-OPINION_PATTERN = re.compile(
-    r"\b(?:(?-i:[A-Z])\w+|he|she|they|somebody|someone|my \w+) (?:also |even |still |once )?(?:thinks?|believes?|"
-    r"suggest(?:s|ed)|is convinced|claim(?:s|ed)|reckons?|guess(?:es|ed)|swears?|wonders?|would (?:like|prefer))\b|"
-    r"(?:the|a|an|this|that|some|their) (?:\w+ ){0,2}(?:page|site|docs?|readme|wiki|forum|ticket|issue|article|blog|"
-    r"post|e?mail|thread|manual|vendor|comment|log|message|tutorial)\b.{0,30}\b(?:says?|said|reads|states?|claims?|"
-    r"tells?|recommends?|suggests?|wants?)\b", re.IGNORECASE,
-)  # fmt: skip
-CHANGED_VALUE_PATTERN = re.compile(
-    r"\b(?:now|again|after all|make it|it is|it'?s going to be|instead|back to|changed?|moved?|from now on|"
-    r"let'?s say|lets say|"
-    r"not|no longer|new|goes (?:up|down)|bump(?:ed)?|raise[ds]?|lower(?:ed)?|switch(?:ed)?)\b",
-    re.IGNORECASE,
-)
-VALUE_PATTERN = re.compile(r"(?<![\w.])[\d#$€£~]")
-# a step of the work, for now
-ERRAND_PATTERN = re.compile(
-    r"(?:(?:bitte|please|pls|now|then|first|just|can you|could you)[, ]+)*(?:look at|show me|tell me|explain|try|rerun|"
-    r"run it|see (?:if|whether)|let'?s do|go on|schau|zeig|sag|erklär|guck|regarde|montre|explique|revisa|mira)\b"
-    r"(?!.*\b(?:always|never|every|each|only|must|from now on|whenever|immer|nie|jede[nrs]?|tomorrow|later|next)\b)",
-    re.IGNORECASE,
-)
+LAST_STEP_PATTERN = re.compile(rf"(?:{STEP_START_PATTERN.pattern}|next\b)[,:]? +\w", re.IGNORECASE)
+AGREED = " (agreed)"
+
 SAID_PATTERN = re.compile(r"what (?:i|we|you) (?:said|told|wrote)\b", re.IGNORECASE)
 BARE_PRONOUN_PATTERN = re.compile(r"(?:it|that|this|please|ok|for me|always)?\W*(?:,|\.|!|$)", re.IGNORECASE)
 DEPENDENT_PATTERN = re.compile(
@@ -121,31 +91,11 @@ DEPENDENT_PATTERN = re.compile(
     r"while|or"
     r"|and|but|then|so|though|tho|with|without|for|in|on|at|to|from|by|per|only|max|min|also)\b", re.IGNORECASE,
 )  # fmt: skip
-PRONOUN_PATTERN = re.compile(r"(?:it|its|it's|they|they're|this|that|that's|these|those|he|she|them)\b", re.IGNORECASE)
-VAGUE_START_PATTERN = re.compile(
-    r"(?:not|because|which|that|then|except|otherwise|instead|just so|few facts|you|there'?s no|there is no|here'?s|"
-    r"i know|i always|comes?|goes|leave|they'?re|we'?re)\b",
-    re.IGNORECASE,
-)
-SUBJECT_PATTERN = re.compile(
-    r"(?!it\b|this\b|that\b|there\b|we\b|i\b|you\b)(?:(?:the|our|my) )?(?:[\w/.-]+ ){1,3}?(?=(?:is|are|was|has|have|"
-    r"runs?|"
-    r"lives?|uses?|goes|go|must|may|can|needs?|stays?|sits?|sends?|writes?|reads?|returns?|comes?|listens?|moved|moves|"
-    r"changed|changes|got|gets)\b)",
-    re.IGNORECASE,
-)
-PERSON_PATTERN = re.compile(  # "Ines owns the tours. She approves every change."
-    r"(?!(?:The|This|That|These|Those|There|We|You|They|It|He|She|If|When|Our|My|All|Every|Each|No|Not)\b)"
-    r"[A-Z][a-z]+ (?=(?:[a-z]+s|will|can|may|must|has)\b)"
-)
 QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
 MIN_QUOTE_WORDS, MAX_ECHOED_TURNS = 4, 5
 QUOTE, MIN_QUOTE_CHANCE = KINDS.index("quote"), 0.4
+MAX_UNTELLABLE_CHANCES = ((KINDS.index("secret"), 0.2), (KINDS.index("private"), 0.25))
 RUN_PATTERN = re.compile(r"\w+")
-TRAILING_PATTERN = re.compile(
-    r"(?:[\s,;:–—-]|\b(?:and|but|so|or|because|pls|please|thanks?|thx|ok(?:ay)?|haha+|lol|btw|too|"
-    r"then)\s*[.!]*$)+$", re.IGNORECASE
-)  # fmt: skip
 
 
 class Statement(NamedTuple):
@@ -161,6 +111,7 @@ class Statement(NamedTuple):
     context: str = ""  # the sentence before it and its own
     position: int = 0  # in its turn
     is_change: bool = False  # "changed my mind"
+    proposer: str | None = None  # who but the classifier found it
 
     @property
     def memory_type(self) -> str:
@@ -176,10 +127,10 @@ def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
     """Return what to keep of a conversation, in order."""
     statements: list[Statement] = []
     forgotten: list[frozenset[str]] = []
-    turns = _list_turns(messages)
-    read = _choose_turns(turns)
-    for turn, (text, answer) in enumerate(turns, 1):
-        new, retractions = _read_turn(text, answer, turn, model if turn in read else None)
+    turns = list_turns(messages)
+    for turn, (own, predictions) in enumerate(_classify_turns(turns, model), 1):
+        is_last = turn > len(turns) - LAST_TURNS
+        new, retractions = _read_turn(*own, predictions, turn, is_last=is_last)
         for topic, is_lasting, is_whole, _ in retractions:
             if topic:
                 forgotten += [topic] if is_lasting else []
@@ -192,7 +143,17 @@ def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
     return Findings(statements, forgotten)
 
 
-def _list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
+def _classify_turns(turns: Sequence[tuple[str, str]], model: "MiniLM") -> Iterator[tuple[Turn, list[Prediction]]]:
+    """Yield the turns without what was pasted, with the predictions for those that the model reads."""
+    own = [Turn(remove_pasted_text(text), (), answer) for text, answer in turns]
+    cut = [turn if is_unrecorded(turn.text) else turn._replace(fragments=split_fragments(turn.text)) for turn in own]
+    read = sorted(number - 1 for number in _choose_turns(turns) if cut[number - 1].fragments)
+    predictions = dict(zip(read, classify_turns(model, [cut[i] for i in read]), strict=True))
+    for i, turn in enumerate(cut):
+        yield turn, predictions.get(i, [])
+
+
+def list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
     """Return the user's turns, each with the answer before it, without what that repeats of the turns before."""
     turns: list[tuple[str, str]] = []
     answer = ""
@@ -228,13 +189,22 @@ def _is_empty(text: str, answer: str) -> bool:
     return len(text.split()) < MIN_WORDS - has_number and not answer.rstrip().endswith("?")
 
 
-def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tuple[list[Statement], list[Retraction]]:
-    """Return the statements of a turn, and its requests to forget something; without a model only requests."""
+def _read_turn(
+    text: str,
+    fragments: Sequence[Fragment],
+    answer: str,
+    predictions: Sequence[Prediction],
+    turn: int,
+    *,
+    is_last: bool = False,
+) -> tuple[list[Statement], list[Retraction]]:
+    """Return the statements of a turn, and its requests to forget something; without predictions only requests.
+
+    `is_last` tells that the session ends with it, where "next: the parser" is a step of the next one.
+    """
     if is_unrecorded(text):
         return [], find_retractions(text, ())[0]
-    fragments = split_fragments(text)
-    predictions = classify_fragments(model, text, fragments, answer) if model else []
-    quotes = [match.span() for match in QUOTED_PATTERN.finditer(text) if len(match[0].split()) >= MIN_QUOTE_WORDS]
+    quotes = find_quotations(text)
     spans = _group_fragments(text, fragments, predictions, quotes) if predictions else []
     retractions, valid_from = find_retractions(text, quotes)
     statements = [
@@ -244,8 +214,14 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tup
         and (statement := _create_statement(text, fragments, predictions, span, answer, turn))
     ]
     statements += _read_requests(text, fragments, turn, predictions, quotes)
+    told = "\n".join(one.text for one in statements)
+    adoptions = _read_adoptions(text, fragments, predictions, quotes, turn) if predictions else ()
+    statements += [one for one in adoptions if one.text.removesuffix(AGREED) not in told]
     used = {fragments[i].sentence for span in spans for i in span}
-    statements += _find_weak(text, fragments, predictions, used, quotes, turn) if predictions else ()
+    if predictions:
+        weak = list(_find_weak(text, fragments, predictions, used, quotes, turn, is_last=is_last))
+        taken_back = min((one.position for one in retractions if one.is_lasting), default=len(text))
+        statements += [one._replace(is_weak=one.is_weak and one.position <= taken_back) for one in weak]
     statements = [
         one
         for one in statements
@@ -253,10 +229,10 @@ def _read_turn(text: str, answer: str, turn: int, model: "MiniLM | None") -> tup
     ]
     if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
-    return _drop_repeated(_drop_unsafe(statements, text, answer)), retractions
+    return _drop_repeated(drop_unsafe(statements, text, answer)), retractions
 
 
-def _drop_unsafe(statements: list[Statement], text: str, answer: str) -> list[Statement]:
+def drop_unsafe(statements: list[Statement], text: str, answer: str) -> list[Statement]:
     """Return statements that hold nothing of a secret or private clause of the whole turn: "Cookie:" may be cut off."""
     if not statements:
         return []
@@ -273,23 +249,33 @@ def _find_weak(
     used: set[int],
     quotes: Sequence[tuple[int, int]],
     turn: int,
+    *,
+    is_last: bool,
 ) -> Iterator[Statement]:
-    """Yield sentences that give a new value ("so 0.11 it is", "store page Jan 27 now"), and rules "from now on"."""
+    """Yield sentences that may change what is known ("switch to X", "so 0.11 it is"), and rules "from now on".
+
+    Only of what was typed: the classifier would not keep them, so a pasted text could say them for the person.
+    """
+    typed_end = len(get_typed_part(text))
     for sentence in sorted({fragment.sentence for fragment in fragments} - used):
         members = [i for i, fragment in enumerate(fragments) if fragment.sentence == sentence]
         best = max(predictions[i].keep for i in members)
         start, end = fragments[members[0]].start, fragments[members[-1]].end
+        if end > typed_end:
+            continue
         content = clean_statement(text[start:end])
         is_change = CHANGE_OF_MIND_PATTERN.search(text, start, end) is not None
-        has_change = is_change or (CHANGED_VALUE_PATTERN.search(content) and VALUE_PATTERN.search(content))
-        is_quote = max(predictions[i].kinds[QUOTE] for i in members) >= MIN_QUOTE_CHANCE
-        if best < MIN_WEAK_KEEP or is_quote or any(_is_quoted(text, fragments[i], quotes) for i in members):
-            continue
         is_standing = STANDING_PATTERN.search(content) is not None
-        if (has_change or is_standing) and is_storable(content) and not _is_vague(content, MIN_KEEP):
+        is_step = is_last and LAST_STEP_PATTERN.match(content) is not None
+        if not (is_change or is_standing or is_step or announces_change(content)) or names_nothing(content):
+            continue
+        kinds = {predictions[i].kind for i in members} - ({"quote"} if is_change else set())  # "kari changed her mind"
+        if kinds & OTHERS_WORDS or any(is_quoted(text, fragments[i], quotes) for i in members):
+            continue
+        if is_storable(content) and not is_vague(content, MIN_KEEP):
             context = _get_context(text, fragments, members[0], members[-1])
-            kind = "rule" if is_standing else "decision"
-            is_weak = not is_standing
+            kind = "todo" if is_step else "rule" if is_standing else "decision"
+            is_weak = not is_step and (not is_standing or best < MIN_WEAK_KEEP)
             yield Statement(content, kind, "user", turn, round(best, 2), False, is_weak, context, start, is_change)
 
 
@@ -303,32 +289,56 @@ def _group_fragments(
     """Return groups of neighbouring fragments, each a statement."""
     groups: list[list[int]] = []
     for i, (fragment, prediction) in enumerate(zip(fragments, predictions, strict=True)):
-        if prediction.keep < MIN_NEIGHBOR_KEEP or _is_quoted(text, fragment, quotes):
+        if prediction.keep < MIN_NEIGHBOR_KEEP or is_quoted(text, fragment, quotes):
+            continue
+        if any(prediction.kinds[kind] >= chance for kind, chance in MAX_UNTELLABLE_CHANCES):
             continue
         joins = bool(groups) and groups[-1][-1] == i - 1 and fragments[i - 1].sentence == fragment.sentence
         own = text[fragment.start : fragment.end]
         is_dependent = DEPENDENT_PATTERN.match(own) is not None or PRONOUN_PATTERN.match(own) is not None
         if joins and (prediction.begin < MIN_BEGIN or is_dependent or len(own.split()) < MIN_WORDS):
             groups[-1].append(i)
-        elif prediction.keep >= MIN_KEEP:
-            groups.append(_reach_back(text, fragments, i, groups[-1][-1] if groups else -1))
+        elif prediction.keep >= MIN_KEEP or _is_next_step(text, fragments, i, prediction):
+            group = _reach_back(text, fragments, predictions, i, groups[-1][-1] if groups else -1)
+            is_alone = all(other.sentence != fragment.sentence for j, other in enumerate(fragments) if j != i)
+            if is_alone and groups and groups[-1][-1] == i - 1 and len(WORD_PATTERN.findall(own)) < MIN_WORDS:
+                groups[-1].append(i)  # "no implicit widening. overflow traps"
+            else:
+                groups.append(group)
     return groups
 
 
-def _reach_back(text: str, fragments: Sequence[Fragment], i: int, last_used: int) -> list[int]:
+def _is_next_step(text: str, fragments: Sequence[Fragment], i: int, prediction: Prediction) -> bool:
+    """Return whether a fragment surely is a next step, although other talk stands around it."""
+    if prediction.kind != "todo" or prediction.keep < MIN_STEP_KEEP:
+        return False
+    return NEXT_STEP_PATTERN.search(text, fragments[i].start, fragments[i].end) is not None
+
+
+def _reach_back(
+    text: str, fragments: Sequence[Fragment], predictions: Sequence[Prediction], i: int, last_used: int
+) -> list[int]:
     """Return a fragment with those before it in its sentence without which it says nothing."""
     first = i
     while (
         first - 1 > last_used
         and fragments[first - 1].sentence == fragments[i].sentence
         and not fragments[first - 1].is_block
-        and DEPENDENT_PATTERN.match(text, fragments[first].start)
+        and (
+            DEPENDENT_PATTERN.match(text, fragments[first].start)
+            or (predictions[first].begin < MIN_OWN_BEGIN and predictions[first - 1].keep >= MIN_NEIGHBOR_KEEP)
+        )
     ):
         first -= 1
     return list(range(first, i + 1))
 
 
-def _is_quoted(text: str, fragment: Fragment, quotes: Sequence[tuple[int, int]]) -> bool:
+def find_quotations(text: str) -> list[tuple[int, int]]:
+    """Return where a turn has quotations that are more than a name."""
+    return [match.span() for match in QUOTED_PATTERN.finditer(text) if len(match[0].split()) >= MIN_QUOTE_WORDS]
+
+
+def is_quoted(text: str, fragment: Fragment, quotes: Sequence[tuple[int, int]]) -> bool:
     line = text[text.rfind("\n", 0, fragment.start) + 1 : fragment.end]
     if fragment.is_block or fragment.before == "quoted" or line.lstrip().startswith(">"):
         return True
@@ -345,25 +355,38 @@ def _create_statement(
 ) -> Statement | None:
     best = max((predictions[i] for i in span), key=lambda prediction: prediction.keep)
     kind = _choose_kind([predictions[i] for i in span])
-    core = [i for i in span if predictions[i].keep >= MIN_KEEP]
+    core = [i for i in span if predictions[i].keep >= MIN_KEEP] or list(span)
     for part in (span, range(core[0], core[-1] + 1), core[-1:]):
         start, end = fragments[part[0]].start, fragments[part[-1]].end
         content = clean_statement(text[start:end])
         if content and PRONOUN_PATTERN.match(content):
-            content = _resolve_pronoun(content, text[:start])
+            content = resolve_pronoun(content, text[:start]) if part[0] else ""  # nobody would know what it is
         if content and (
-            ACCEPT_PATTERN.fullmatch(content) or TAKEN_BACK_PATTERN.match(content) or _is_vague(content, best.keep)
+            ACCEPT_PATTERN.fullmatch(content) or TAKEN_BACK_PATTERN.match(content) or is_vague(content, best.keep)
         ):
             return None
         if content and part[0] == 0 and len(WORD_PATTERN.findall(content)) < 6:
-            content = _add_question(content, answer)
-        if content := _make_storable(content):
+            content = add_question(content, answer)
+        if content := make_storable(content):
             context = _get_context(text, fragments, part[0], part[-1])
             first = next(other.start for other in fragments if other.sentence == fragments[part[0]].sentence)
             is_change = kind == "correction" or CHANGE_OF_MIND_PATTERN.search(text, first, end) is not None
-            confidence = round(best.keep, 2)
-            return Statement(content, kind, "user", turn, confidence, False, False, context, start, is_change)
+            kind = "todo" if STEP_START_PATTERN.match(content) else kind
+            confidence = min(round(best.keep, 2), MAX_CONFIDENCE)
+            is_weak = _says_little(content)
+            if is_weak and names_nothing(content):
+                return None
+            return Statement(content, kind, "user", turn, confidence, False, is_weak, context, start, is_change)
     return None
+
+
+def _says_little(content: str) -> bool:
+    """Return whether a statement names little ("so mapbox"): worth keeping only if it changes what is known."""
+    return len(find_specific_words(content)) < MIN_SPECIFIC_WORDS and not any(map(str.isdigit, content))
+
+
+def names_nothing(content: str) -> bool:
+    return not find_specific_words(content) and not any(map(str.isdigit, content))
 
 
 def _get_context(text: str, fragments: Sequence[Fragment], first: int, last: int) -> str:
@@ -373,77 +396,10 @@ def _get_context(text: str, fragments: Sequence[Fragment], first: int, last: int
     return text[start : fragments[last].end][-MAX_STATEMENT_CHARS:]
 
 
-def _is_vague(content: str, keep: float) -> bool:
-    """Return whether a text is no statement of its own, or somebody else's."""
-    if any(pattern.match(content) for pattern in (HYPOTHESIS_PATTERN, OPINION_PATTERN, ASKED_PATTERN, ERRAND_PATTERN)):
-        return True
-    starts_vaguely = PRONOUN_PATTERN.match(content) or VAGUE_START_PATTERN.match(content)
-    return starts_vaguely is not None and keep < MIN_VAGUE_KEEP
-
-
 def _choose_kind(predictions: Sequence[Prediction]) -> str:
     """Return the most probable of the kinds that may be kept."""
     sums = [sum(prediction.kinds[i] for prediction in predictions) for i in range(6)]
     return KINDS[max(range(6), key=lambda i: sums[i])]
-
-
-def clean_statement(text: str) -> str:
-    """Return a statement without fillers and closing courtesies, on one line, with a capital."""
-    line = " ".join(text.split())
-    while (match := FILLER_PATTERN.match(line)) and match.end() < len(line):
-        line = line[match.end() :]
-    if (match := REMEMBER_PATTERN.match(line)) and not NOT_REMEMBER_PATTERN.match(line):
-        line = line[match.end() :]
-    line = TRAILING_PATTERN.sub("", TAG_QUESTION_PATTERN.sub("", line))
-    return line[:1].upper() + line[1:]
-
-
-def _make_storable(text: str) -> str:
-    """Return a statement, without its private clauses if it has any; empty if nothing is left to store."""
-    if not text or is_storable(text):
-        return text
-    rest = clean_statement(remove_private_clauses(text)) if len(text) <= MAX_STATEMENT_CHARS else ""
-    return rest if rest != text and is_storable(rest) else ""
-
-
-def is_storable(text: str) -> bool:
-    """Return whether a statement has enough words, and nothing in it is secret, private or an order to a model."""
-    count = len(WORD_PATTERN.findall(text))
-    if not (MIN_WORDS <= count <= MAX_WORDS or (count == MIN_WORDS - 1 and any(map(str.isdigit, text)))):
-        return False
-    if len(text) > MAX_STATEMENT_CHARS or text.rstrip().endswith("?") or PERSONAL_PATTERN.search(text):
-        return False
-    if redaction.redact(text).text != text or remove_private_clauses(text).strip() != text.strip():
-        return False
-    return not orders.has_injection(text)
-
-
-def _resolve_pronoun(content: str, before: str) -> str:
-    """Replace "it" at the beginning by the subject of the sentence before, if that is clear; else leave it out."""
-    sentences = [sentence.strip() for sentence in SENTENCE_PATTERN.findall(before) if sentence.strip()]
-    last = clean_statement(sentences[-1]) if sentences else ""
-    is_person = re.match(r"(?:he|she)\b", content, re.IGNORECASE)
-    subject = (PERSON_PATTERN if is_person else SUBJECT_PATTERN).match(last)
-    match = re.match(r"(?:it|they|this|that|he|she)(?='s|\s)", content, re.IGNORECASE)
-    if subject and match:
-        rest = (
-            content[match.end() :].replace("'s ", " is ", 1)
-            if content[match.end() :].startswith("'s")
-            else content[match.end() :]
-        )
-        return f"{subject[0].strip()[:1].upper()}{subject[0].strip()[1:]}{rest}"
-    return content
-
-
-def _add_question(content: str, answer: str) -> str:
-    """Return a short answer with the agent's question before it, without which nobody would understand it."""
-    sentences = [sentence.strip() for sentence in SENTENCE_PATTERN.findall(answer) if sentence.strip()]
-    question = sentences[-1] if sentences else ""
-    if not question.endswith("?") or len(question) > MAX_QUESTION_CHARS or says_nothing(question):
-        return content
-    if orders.has_command(question) or orders.has_injection(question) or orders.has_request(question):
-        return content
-    return f"{question} {content}"
 
 
 def _read_requests(
@@ -456,7 +412,7 @@ def _read_requests(
     """Yield what the person asks to remember, each such sentence whole; nothing that a quoted text asks for."""
     seen: set[int] = set()
     for i, fragment in enumerate(fragments):
-        if _is_quoted(text, fragment, quotes) or (predictions and predictions[i].kinds[QUOTE] >= MIN_QUOTE_CHANCE):
+        if is_quoted(text, fragment, quotes) or (predictions and predictions[i].kinds[QUOTE] >= MIN_QUOTE_CHANCE):
             continue
         end = _get_sentence_end(fragments, i)
         match = REMEMBER_PATTERN.search(text, fragment.start, end)
@@ -476,8 +432,26 @@ def _read_requests(
         if BARE_PRONOUN_PATTERN.match(content) or not content:  # "remember that." is about the sentence before
             before = [other for other in fragments if other.sentence == fragment.sentence - 1]
             content = clean_statement(text[before[0].start : before[-1].end]) if before else ""
-        if content := _make_storable(content):
+        if content := make_storable(content):
             yield Statement(content, "fact", "user", turn, 1.0, is_request=True, position=fragment.start)
+
+
+def _read_adoptions(
+    text: str,
+    fragments: Sequence[Fragment],
+    predictions: Sequence[Prediction],
+    quotes: Sequence[tuple[int, int]],
+    turn: int,
+) -> Iterator[Statement]:
+    """Yield what others said and the person makes their own; only of what was typed, and in the person's words."""
+    typed_end = len(get_typed_part(text))
+    for first, last, keep in find_adoptions(text, fragments, predictions):
+        own = fragments[first : last + 1]
+        if keep < MIN_KEEP or own[-1].end > typed_end or any(is_quoted(text, one, quotes) for one in own):
+            continue
+        content = clean_statement(text[own[0].start : own[-1].end]).rstrip(" .,;:-")
+        if is_report(content) and (content := make_storable(content)):
+            yield Statement(content + AGREED, "decision", "user", turn, round(keep, 2), position=own[0].start)
 
 
 def _accept_proposal(text: str, answer: str, turn: int, *, is_all: bool) -> Statement | None:

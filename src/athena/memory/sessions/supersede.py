@@ -1,32 +1,37 @@
 """Tell whether a statement replaces an earlier one: "back to 72 hours" after "we hold them 96 hours".
 
-A logistic function of how close the two are, of the words and numbers that they share or not, and of words that
-announce a change. `scripts/train_statements.py` fitted it to the changes of mind in `data/sessions`.
+The bundled model reads both with an adapter of its layers; how close they are, the words and numbers that they share
+or not, and words that announce a change are added. `scripts/train_adapters.py` trained it on `data/changes`.
 """
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.core.words import stem_word
 from athena.memory.consolidation.contradictions import are_consistent
+from athena.memory.sessions.adapters import load_adapter
 from athena.memory.sessions.select import find_specific_words
 from athena.memory.sessions.values import Candidate
 
 if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
-MIN_REPLACEMENT = 0.18  # probability from which on the older statement does not hold any more
-MIN_VALUE_SIMILARITY, MIN_NAMED_VALUE_SIMILARITY = 0.45, 0.35
-MIN_NEGATED_SIMILARITY = 0.2
+CHANGES_FILE = Path(__file__).with_name("changes.npz")
+MIN_REPLACEMENT = 0.4  # probability from which on the older statement does not hold any more
+MIN_WEAK_REPLACEMENT = 0.6  # of a statement that is worth keeping only if it changes something
+MAX_SIMILAR, MAX_LATEST = 6, 2  # older statements that a new one is compared with
+MAX_LIKE_FORMS = 2  # statements that differ in numbers alone; more are a list: "door 3 opens with the brass key"
 MAX_CHANGE_TURNS = 3
 MAX_DISTANCE = 20  # statements of a session between the two
 MAX_ELLIPTIC_WORDS = 2  # specific words of a statement that says nothing without what it replaces
 CHANGE_PATTERN = re.compile(
     r"\b(?:change[ds]?|instead|no longer|not any ?more|anymore|from now on|back to|actually|make it|switch(?:ed|ing)?|"
     r"moved?|now|replace[ds]?|scratch|correction|wrong|update|drop(?:ped)?|gone|is out|after all|revert|again|new|"
-    r"rather|"
+    r"rather|kick|gone|it is|"
     r"not|no)\b", re.IGNORECASE,
 )  # fmt: skip
 STRONG_CHANGE_PATTERN = re.compile(
@@ -46,44 +51,37 @@ PRONOUN_PATTERN = re.compile(r"(?:it|they|this|that|these|those|we move)\b", re.
 NEGATED_PATTERN = re.compile(r"\bnot (?:the |a |in |at |on )?([\w./-]+)")
 _UNITS = "seconds minutes hours days weeks months years percent degrees bytes items lines times"
 UNIT_WORDS = frozenset(stem_word(word) for word in _UNITS.split())
-BIAS = -7.254
-WEIGHTS = (
-    1.49, 5.323, 0.52, 0.469, -0.615, 1.69, 0.314, 1.045, -0.07, 1.219, 0.973, 0.371, 2.024, 0.075, -0.39, 5.532, 0.536,
-)  # fmt: skip
 
 
-def measure_replacement(
-    old: str, new: str, similarity: float, *, is_correction: bool, distance: int | None, context: str = ""
-) -> float:
-    """Return the probability that a statement replaces an older one; `distance` counts statements of one session."""
-    is_announced = CHANGE_PATTERN.search(new) or STRONG_CHANGE_PATTERN.search(context)
-    if not is_correction and not is_announced:
-        return 0.0  # "tank 2 is lager" after "tank 1 is ale"
-    features = compute_features(old, new, similarity, is_correction, distance)
-    if _has_other_value(old, new, similarity):
-        return 1.0
-    logit = BIAS + sum(weight * value for weight, value in zip(WEIGHTS, features, strict=True))
-    return 1 / (1 + math.exp(-logit))
+class Comparison(NamedTuple):
+    """A statement and an older one that it may replace."""
+
+    old: str
+    new: str
+    similarity: float
+    is_correction: bool
+    distance: int | None  # in statements, if both are of one session
 
 
-def _has_other_value(old: str, new: str, similarity: float) -> bool:
-    """Return whether a statement gives the same thing another value, and says that this is a change."""
-    if similarity >= MIN_NEGATED_SIMILARITY and _negates_value(old, new):
-        return True
-    numbers, old_numbers = set(NUMBER_PATTERN.findall(new)), set(NUMBER_PATTERN.findall(old))
-    if not numbers or not old_numbers:
-        return False
-    if not numbers & old_numbers:
-        return _shares_subject(old, new) and similarity >= MIN_VALUE_SIMILARITY
-    # "4e-4 was unstable, so 2e-4 from now on"
-    names_old_value = any(len(number) > 1 for number in numbers & old_numbers) and bool(numbers - old_numbers)
-    return names_old_value and similarity >= MIN_NAMED_VALUE_SIMILARITY
+def measure_replacement(comparisons: Sequence[Comparison], model: "MiniLM") -> list[float]:
+    """Return for each pair how much speaks for a replacement: a logit, against 0 for none."""
+    if not comparisons:
+        return []
+    import numpy as np  # slow to load; only learning needs it
+
+    adapter = load_adapter(CHANGES_FILE)
+    tokens = model.embed_adapted([(pair.old, pair.new) for pair in comparisons], adapter.layers)
+    pooled = np.stack([np.r_[one.states[0], one.states.mean(axis=0)] for one in tokens])
+    features = np.array([compute_features(*pair) for pair in comparisons], np.float32)
+    logits: Any = pooled @ adapter.head["dense"] + features @ adapter.head["features"] + adapter.head["bias"]
+    return [float(logit) for logit in logits]
 
 
-def _negates_value(old: str, new: str) -> bool:
-    """Return whether a statement names a value of the older one that is wrong: "7 minutes, not 10"."""
-    values = [word for word in NEGATED_PATTERN.findall(new.lower()) if any(map(str.isdigit, word))]
-    return any(re.search(rf"(?<![\w.]){re.escape(value.rstrip('.,'))}(?!\w)", old.lower()) for value in values)
+def to_chances(logits: Sequence[float]) -> list[float]:
+    """Return the probability of each pair of one new statement; one of them or none is right."""
+    top = max(0.0, *logits) if logits else 0.0
+    weights = [math.exp(logit - top) for logit in logits]
+    return [weight / (sum(weights) + math.exp(-top)) for weight in weights]
 
 
 def _find_short_change(candidates: Sequence[Candidate], older: Sequence[int], new: int) -> int | None:
@@ -103,6 +101,11 @@ def _shares_subject(old: str, new: str) -> bool:
         {word for word in find_specific_words(text) - UNIT_WORDS if not word.isdigit()} for text in (new, old)
     )
     return bool(names & old_names) and 2 * len(names & old_names) >= min(len(names), len(old_names))
+
+
+def announces_change(text: str) -> bool:
+    """Return whether a text has a word of change: "switch to", "now", "so 0.11 it is", "make it 13"."""
+    return CHANGE_PATTERN.search(text) is not None or SHORT_CHANGE_PATTERN.match(text) is not None
 
 
 def restates(old: str, new: str) -> bool:
@@ -155,20 +158,14 @@ def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") ->
     forms = [new.text, new.context] if new.context and is_elliptic(new.text) else [new.text]
     vectors: Any = model.embed([*forms, *older])
     similarities = vectors[len(forms) :] @ vectors[: len(forms)].T
-    return [
-        max(
-            measure_replacement(
-                text,
-                form,
-                float(similarity),
-                is_correction=new.is_correction,
-                distance=None,
-                context=new.context,
-            )
-            for form, similarity in zip(forms, row, strict=True)
-        )
-        for text, row in zip(older, similarities, strict=True)
+    pairs = [
+        Comparison(old, form, float(similarities[j, i]), new.is_correction, None)
+        for i, form in enumerate(forms)
+        for j, old in enumerate(older)
     ]
+    logits = measure_replacement(pairs, model)
+    chances = [to_chances(logits[i * len(older) : (i + 1) * len(older)]) for i in range(len(forms))]
+    return [max(column) for column in zip(*chances, strict=True)]
 
 
 def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Candidate]:
@@ -176,39 +173,55 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
     if len(candidates) < 2:
         return list(candidates)
     settled: list[Candidate | None] = list(candidates)
-    vectors: Any = model.embed([candidate.text for candidate in candidates])
+    compared = _compare_all(candidates, model)
     for i, new in enumerate(candidates):
-        older = [(j, candidates[j]) for j in range(i) if settled[j] is not None]
-        if any(restates(old.text, new.text) for _, old in older):
+        older = [j for j in range(i) if settled[j] is not None]
+        if any(restates(candidates[j].text, new.text) for j in older):
             settled[i] = None
             continue
-        if new.role != "user":
-            continue
-        chances = [
-            (
-                measure_replacement(
-                    old.text,
-                    new.text,
-                    float(vectors[i] @ vectors[j]),
-                    is_correction=new.is_correction,
-                    distance=i - j,
-                    context=new.context,
-                ),
-                j,
-            )
-            for j, old in older
-            if i - j <= MAX_DISTANCE and not old.is_weak and are_comparable(new.kind, old.kind)
-        ]
-        best_chance, best = max(chances, default=(0.0, 0))
-        if (
-            best_chance < MIN_REPLACEMENT
-            and (change := _find_short_change(candidates, [j for _, j in chances], i)) is not None
-        ):
-            best_chance, best = 1.0, change
-        if best_chance >= MIN_REPLACEMENT:
+        logits = {j: logit for j, logit in compared.get(i, {}).items() if settled[j] is not None}
+        chances = dict(zip(logits, to_chances(list(logits.values())), strict=True))
+        best = max(chances, key=chances.__getitem__, default=None)
+        if best is None or chances[best] < get_threshold(new):
+            near = [j for j in older if i - j <= MAX_DISTANCE and not candidates[j].is_weak]
+            best = _find_short_change(candidates, near, i) if new.role == "user" else None
+        if best is not None:
             settled[i] = add_replaced(new, candidates[best].text)
             settled[best] = None
     return [candidate for candidate in settled if candidate is not None]
+
+
+def _compare_all(candidates: Sequence[Candidate], model: "MiniLM") -> dict[int, dict[int, float]]:
+    """Return by the number of each new statement the logits of the older ones that it may replace."""
+    vectors: Any = model.embed([candidate.text for candidate in candidates])
+    forms = [NUMBER_PATTERN.sub("0", candidate.text) for candidate in candidates]
+    counts = Counter(forms)
+    places: list[tuple[int, int]] = []
+    pairs: list[Comparison] = []
+    for i, new in enumerate(candidates):
+        if new.role != "user":
+            continue
+        older = [
+            j
+            for j in range(max(0, i - MAX_DISTANCE), i)
+            if not candidates[j].is_weak
+            and are_comparable(new.kind, candidates[j].kind)
+            and not (forms[i] == forms[j] and counts[forms[i]] > MAX_LIKE_FORMS)
+        ]
+        similar = sorted(older, key=lambda j: float(vectors[i] @ vectors[j]))[-MAX_SIMILAR:]
+        for j in sorted({*similar, *older[-MAX_LATEST:]}):
+            similarity = float(vectors[i] @ vectors[j])
+            pairs.append(Comparison(candidates[j].text, new.text, similarity, new.is_correction, i - j))
+            places.append((i, j))
+    compared: dict[int, dict[int, float]] = {}
+    for (i, j), logit in zip(places, measure_replacement(pairs, model), strict=True):
+        compared.setdefault(i, {})[j] = logit
+    return compared
+
+
+def get_threshold(new: Candidate) -> float:
+    """Return the probability from which on a statement replaces an older one."""
+    return MIN_WEAK_REPLACEMENT if new.is_weak else MIN_REPLACEMENT
 
 
 def are_comparable(kind: str, old_kind: str) -> bool:
@@ -223,6 +236,17 @@ def is_elliptic(text: str) -> bool:
 
 
 def add_replaced(candidate: Candidate, replaced: str) -> Candidate:
-    """Return a statement that tells what it replaces; one that says nothing alone tells it in its text."""
-    text = f"{candidate.text.rstrip('. ')} (before: {replaced})" if is_elliptic(candidate.text) else candidate.text
+    """Return a statement that tells what it replaces; one that says nothing alone is told with what it is about."""
+    text = candidate.text
+    if is_elliptic(text) and not _shares_subject(replaced, text):
+        text = _change_value(replaced, text) or f"{text.rstrip('. ')} (before: {replaced})"
     return candidate._replace(text=text, replaced=replaced)
+
+
+def _change_value(old: str, new: str) -> str:
+    """Return the older statement with the new value: "Every day 8:15" of "Every day 7:00" and "change to 8:15"."""
+    values, old_values = NUMBER_PATTERN.findall(new), NUMBER_PATTERN.findall(old)
+    names = [word for word in find_specific_words(new) if not word.isdigit()]
+    if names or len(values) != 1 or len(old_values) != 1 or values == old_values:
+        return ""
+    return NUMBER_PATTERN.sub(lambda _: values[0], old)

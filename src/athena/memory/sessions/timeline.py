@@ -9,7 +9,7 @@ from typing import Literal
 from athena.core import clock
 from athena.core.values import Page, Scope
 from athena.errors import NotFound
-from athena.memory import rows as memory_rows
+from athena.memory import list_rows
 from athena.memory.documents import ingest
 from athena.memory.graph.mentions import find_forms
 from athena.memory.sessions import rows as session_rows
@@ -58,11 +58,11 @@ async def build_timeline(
         for kind in ("event", "memory"):
             excluded_type = ingest.DOCUMENT_TYPE if kind == "memory" else None
             kind_filter = replace(row_filter, scope=row_filter.scope.with_kind(kind), excluded_type=excluded_type)
-            rows = await memory_rows.list_memories_by_time(
+            rows = await list_rows.list_memories_by_time(
                 tx, kind_filter, limit + offset, oldest=oldest_first, longest=MAX_READ_CHARS
             )
             entries += [_create_entry(at, memory, kind) for at, memory in rows]
-            total += await memory_rows.count_memories(tx, kind_filter)
+            total += await list_rows.count_memories(tx, kind_filter)
         entries.sort(key=lambda entry: (entry.at, entry.id), reverse=not oldest_first)
         page = entries[offset : offset + limit]
         return Page(page if oldest_first else page[::-1], total)

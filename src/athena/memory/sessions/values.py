@@ -9,6 +9,7 @@ from athena.memory.values import MOMENT_KEY, Memory, strip_reserved_keys
 
 OUTCOME_KEY, SESSION_KEY, DURATION_KEY = "outcome", "session_id", "duration_ms"  # keys of an event's metadata
 REQUESTED_KEY = "requested"  # key of a memory's metadata: the person asked to remember it
+EVERYWHERE_KEY = "everywhere"  # key of a memory's metadata: the person said that it holds in all projects
 IDLE_KEY = "idle"  # key of an episode's metadata: the session had no result
 IDLE_TEXT = "nothing was done"  # the text of such an episode
 MAX_DECIDED_CHARS = 160  # of a decision in an episode
@@ -169,13 +170,15 @@ class Candidate(NamedTuple):
     is_weak: bool = False  # worth keeping only if it replaces something
     context: str = ""  # what was said around it; not stored
     replaced: str | None = None  # what the same person said before and does not hold any more
+    holds_everywhere: bool = False  # the person said that it holds in all projects
+    proposer: str | None = None  # who but the classifier found it
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """One item of a briefing."""
 
-    kind: str  # memory, event, task
+    kind: str  # memory, event, task, question
     id: int
     hash: str
     reason: str

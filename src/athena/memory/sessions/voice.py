@@ -51,6 +51,7 @@ class Heading(StrEnum):
     """The name of a section; the lines of `NONE` have no heading."""
 
     DUE = "Due"
+    QUESTIONS = "To ask the user once"
     SESSIONS = "Last sessions"
     CONVENTIONS = "Conventions and preferences"
     CURRENT_WORK = "For what is being worked on"
@@ -86,17 +87,33 @@ class SafeText(str):
 
 
 class BriefingLine(str):
-    """One line of a block: the text, who said it if that was no person, and its age or due time."""
+    """One line of a block: the text, who said it if that was no person, and its age or due time.
+
+    With `older` it asks which of two statements of a person holds.
+    """
 
     __slots__ = ()
 
-    def __new__(cls, text: SafeText, name: str = "", note: str = "") -> Self:
-        if not isinstance(text, SafeText):
+    def __new__(
+        cls, text: SafeText, name: str = "", note: str = "", older: SafeText | None = None, older_name: str = ""
+    ) -> Self:
+        if not all(isinstance(part, SafeText) for part in (text, older) if part is not None):
             raise TypeError("a line is made of a filtered text")
         if (name and not HASH_PATTERN.fullmatch(name)) or (note and not NOTE_PATTERN.fullmatch(note)):
             raise ValueError("a line has a hash and an age, in the words of this module")
+        if older is not None:
+            return super().__new__(cls, _format_question(text, name, older, older_name))
         mark = ", ".join(part for part in ("" if text.author == "person" else text.author, note) if part)
         return super().__new__(cls, f"- {f'[{name}] ' if name else ''}{text}{f' ({mark})' if mark else ''}")
+
+
+def _format_question(text: SafeText, name: str, older: SafeText, older_name: str) -> str:
+    if not text.author == older.author == "person":
+        raise ValueError("a question is about statements of a person")
+    if not HASH_PATTERN.fullmatch(name) or not HASH_PATTERN.fullmatch(older_name):
+        raise ValueError("a question names the hashes of both statements")
+    newer_quote, older_quote = (statement.replace('"', "'") for statement in (text, older))
+    return f'? Which holds: "{newer_quote}" [{name}] or "{older_quote}" [{older_name}]? athena learned keep HASH'
 
 
 class BriefingText(str):

@@ -1,0 +1,30 @@
+"""Adapters of the bundled model: low-rank changes of its layers and a small head, trained for one task.
+
+`scripts/train_adapters.py` writes them. The model's weights stay as they are; an adapter is an input of its graph.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Adapter(NamedTuple):
+    """What a task adds to the bundled model."""
+
+    layers: dict[str, Any]  # inputs of the graph
+    head: dict[str, Any]
+
+
+@cache
+def load_adapter(file: Path) -> Adapter:
+    """Read an adapter; values that were rounded to eight bits get their scale back."""
+    import numpy as np  # slow to load; only learning needs it
+
+    with np.load(file, allow_pickle=False) as arrays:
+        values = {name: arrays[name].astype(np.float32) for name in arrays.files}
+    for name in [name for name in values if f"{name}:scale" in values]:
+        values[name] *= values.pop(f"{name}:scale")
+    return Adapter(
+        {name: value for name, value in values.items() if name[0].isdigit()},
+        {name: value for name, value in values.items() if not name[0].isdigit()},
+    )
