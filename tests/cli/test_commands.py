@@ -241,14 +241,14 @@ def test_undo_steps_back_one_change(run: Terminal) -> None:
     short = api.store("first")
     api.update(short, content="second")
     api.store("first")
-    assert run("undo").code == 0
+    assert run("undo", "--anyone").code == 0
     assert {m.preview for m in api.search("any", min_score=0).memories} == {"second"}
-    result = run("undo")
+    result = run("undo", "--anyone")
     assert (result.code, result.err) == (0, "")
     assert {m.preview for m in api.search("any", min_score=0).memories} == {"first"}
-    assert run("undo").code == 0
+    assert run("undo", "--anyone").code == 0
     assert api.health().count == 0
-    assert run("undo").code == 3
+    assert run("undo", "--anyone").code == 3
 
 
 def test_undo_stays_within_project(run: Terminal) -> None:
@@ -449,7 +449,9 @@ def test_error_goes_to_stderr_with_code(run: Terminal, words: list[str], code: i
     assert heard.err.startswith(("error: ", "Usage: "))
 
 
-@pytest.mark.parametrize("words", [["list"], ["recall", "red"], ["show", "1"], ["show", "1", "--history"], ["undo"]])
+@pytest.mark.parametrize(
+    "words", [["list"], ["recall", "red"], ["show", "1"], ["show", "1", "--history"], ["undo", "--anyone"]]
+)
 def test_terminal_control_characters_are_escaped(run: Terminal, words: list[str]) -> None:
     nasty = "red \x1b[31m \x9b2J \x07 \r \u202e rtl \u200b hidden \x00"
     short = api.store(nasty, tags=["t\x1b[0m\u202e"], memory_type="k\x1b[1m", metadata={"key\x1b": "value\x9b\r"})

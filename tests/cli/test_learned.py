@@ -4,18 +4,22 @@ import json
 import os
 import signal
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from athena import api
+from athena.app import connect
 from athena.app.compose import App
 from athena.app.settings import HookRules
 from athena.cli.commands import athena
 from athena.core.threads import run_sync
+from athena.core.values import Scope
 from athena.hooks import past_sessions
 from athena.hooks.past_sessions import find_past_sessions
+from athena.memory.sessions.questions import record_questions
 
 CHARGES = "We decided to keep the retries of card charges in the client only."
 QUEUE = "We decided to use Redis for the queue of orders."
@@ -269,3 +273,30 @@ def test_transcripts_are_read_at_both_ends(transcripts: Transcripts, isolated: A
     assert (session.session_id, session.folder, session.ended) == ("long", shop, NOON + 401)
     rules = HookRules()
     assert run_sync(past_sessions.learn_past_session(isolated, session, rules)).outcome == "learned"
+
+
+def test_open_question_is_listed(run: Shell) -> None:
+    for text in ("The backups run at 2.", "The backups run at 4."):
+        run("remember", text, "--tags", "auto,fact", "--type", "fact")
+    app = connect.shared_app()
+    items = json.loads(run("learned", "--json"))
+    scope = Scope(api.call("get_memory", memory_id=items[0]["id"])["project"])
+    ids = items[1]["id"], items[0]["id"]
+    run_sync(app.store.database.write(partial(record_questions, scope, [ids], 1.0)))
+    [line] = [line for line in run("learned").splitlines() if line.startswith("? ")]
+    assert line == (
+        f'? Which holds: "The backups run at 4." [{items[0]["hash"]}] or "The backups run at 2." [{items[1]["hash"]}]?'
+        " athena learned keep HASH"
+    )
+    run("learned", "keep", items[1]["hash"])
+    assert "?" not in run("learned")
+
+
+def test_offer_names_its_command(run: Shell) -> None:
+    run("remember", "In all my projects I want tabs.", "--tags", "auto,preference", "--type", "preference")
+    run("remember", "Deploys run on Fridays.", "--tags", "auto,fact", "--type", "fact")
+    [offer] = [line for line in run("learned").splitlines() if "offered" in line]
+    command = offer.partition("offered for all your projects: athena ")[2].split()
+    assert "kept for all your projects" in run(*command)
+    assert "In all my projects I want tabs." in run("list", "--project", "elsewhere")
+    assert "offered" not in run("learned")
