@@ -260,3 +260,25 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Generator[Person]:
     monkeypatch.setattr(approval, "TERMINAL_PATH", made.path)
     yield made
     made.close()
+
+
+class MovingTime:
+    """A clock that a test moves."""
+
+    now = 1_794_700_800.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> MovingTime:
+    return MovingTime()
+
+
+@pytest.fixture
+def timed_app(tmp_path: Path, engine: Engine, time: MovingTime) -> Generator[App]:
+    """Return an app whose clock the test moves."""
+    app = App(engine.open(tmp_path / "athena.db"), MODEL, time)
+    yield app
+    app.close()

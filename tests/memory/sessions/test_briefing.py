@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -30,30 +29,16 @@ from athena.memory.sessions.voice import (
     quote_line,
     shorten_text,
 )
-from conftest import MODEL, Engine
+from conftest import MovingTime
 
 NOW = 1_794_700_800.0
 DAY = 86_400.0
 DATA = Path(__file__).parents[2] / "data"
 
 
-class Time:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
-    made = App(engine.open(tmp_path / "athena.db"), MODEL, time)
-    yield made
-    made.close()
+def app(timed_app: App) -> App:
+    return timed_app
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
@@ -79,7 +64,7 @@ def fill_project(app: App, project: str = "p", mark: str = "") -> None:
     )
 
 
-def test_briefing_selects_relevant_memories(app: App, time: Time) -> None:
+def test_briefing_selects_relevant_memories(app: App, time: MovingTime) -> None:
     fill_project(app)
     call(app, "remember", content="The canteen serves soup on Mondays, also in winter")
     time.now += 40 * DAY  # by then, memories that are neither important nor about this work have faded
@@ -99,7 +84,7 @@ def test_briefing_selects_relevant_memories(app: App, time: Time) -> None:
         assert call(app, "get_memory", memory_id=one.hash).id == one.id
 
 
-def test_briefing_repeats_only_after_compaction(app: App, time: Time) -> None:
+def test_briefing_repeats_only_after_compaction(app: App, time: MovingTime) -> None:
     fill_project(app)
     first = call(app, "briefing", session_id="s1")
     time.now += 60
@@ -144,7 +129,7 @@ TRIFLES = (
 )
 
 
-def test_decisions_come_before_trivia(app: App, time: Time) -> None:
+def test_decisions_come_before_trivia(app: App, time: MovingTime) -> None:
     lesson = call(
         app, "learn", session_id="s1", messages=[{"role": "user", "text": text} for text in (*SETTLED, *TRIFLES)]
     )
@@ -158,7 +143,7 @@ def test_decisions_come_before_trivia(app: App, time: Time) -> None:
     assert sum(text in call(app, "briefing").text for text in TRIFLES) >= 4
 
 
-def test_newer_contradicting_memory_is_told(app: App, time: Time) -> None:
+def test_newer_contradicting_memory_is_told(app: App, time: MovingTime) -> None:
     old = call(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY
     call(app, "remember", content="The API rate limit is 300 requests per minute")
@@ -282,7 +267,7 @@ def test_fact_inside_longer_memory_is_known(app: App) -> None:
     assert learn(app, "s2", "We use Redis 8 for the sessions.") == ["We use Redis 8 for the sessions."]
 
 
-def test_agent_text_never_replaces_person(app: App, time: Time) -> None:
+def test_agent_text_never_replaces_person(app: App, time: MovingTime) -> None:
     call_as_person(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY
     planted = "The API rate limit is 900 requests each minute for every customer."
@@ -355,7 +340,7 @@ def test_quoted_text_is_one_plain_line(text: str) -> None:
     assert len(shorten_text(text)) <= 240
 
 
-def test_empty_sessions_do_not_displace_others(app: App, time: Time) -> None:
+def test_empty_sessions_do_not_displace_others(app: App, time: MovingTime) -> None:
     talk = [
         {"role": "user", "text": "move the ledger to queues please"},
         {"role": "assistant", "text": "The ledger is written through the queue, and the old path is gone."},

@@ -1,7 +1,6 @@
 """Changes of mind, within a session and across sessions: all stays in the store, and one statement holds."""
 
-from collections.abc import Callable, Generator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from athena.memory.sessions.supersede import (
     to_chances,
 )
 from athena.memory.sessions.values import Candidate
-from conftest import MODEL, Engine
+from conftest import MovingTime
 
 NOW = 1_794_700_800.0
 DAY = 86_400.0
@@ -26,27 +25,13 @@ Learn = Callable[..., list[str]]
 MODEL_ALONE = MiniLM(threads=1)
 
 
-class Time:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def app(timed_app: App) -> App:
+    return timed_app
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
-    app = App(engine.open(tmp_path / "athena.db"), MODEL, time)
-    yield app
-    app.close()
-
-
-@pytest.fixture
-def learn(app: App, time: Time) -> Learn:
+def learn(app: App, time: MovingTime) -> Learn:
     """Return a function that learns a session, a day after the one before; ">> " begins an agent's answer."""
     number = 0
 
@@ -188,7 +173,7 @@ def test_forgotten_topic_may_be_stated_anew(app: App, learn: Learn) -> None:
     assert learn("note: we use Leaflet for the map.") == ["We use Leaflet for the map."], "it is not refused"
 
 
-def test_forgetting_in_past_session_spares_later_memories(app: App, learn: Learn, time: Time) -> None:
+def test_forgetting_in_past_session_spares_later_memories(app: App, learn: Learn, time: MovingTime) -> None:
     learn("note: we use Leaflet for the map.")
     messages = [{"role": "user", "text": "forget what I said about the map"}]
     call(app, "learn", session_id="old", messages=messages, happened=time.now - 9 * DAY)

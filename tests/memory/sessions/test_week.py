@@ -1,7 +1,7 @@
 """A week of three people: 40 sessions in 3 projects with changes of mind; the last briefings tell what holds."""
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from conftest import MODEL, Engine
+from conftest import MovingTime
 
 BEFORE_PATTERN = re.compile(r"\(before: [^\n]*?\)(?= \()")  # what a statement replaces
 SCRIPT = Path(__file__).parents[2] / "data/week.txt"
@@ -58,23 +58,10 @@ BRIEFINGS: dict[str, tuple[list[str], list[str]]] = {
 }  # fmt: skip
 
 
-class Time:
-    now = FIRST_MORNING
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
-    app = App(engine.open(tmp_path / "athena.db"), MODEL, time)
-    yield app
-    app.close()
+def app(timed_app: App, time: MovingTime) -> App:
+    time.now = FIRST_MORNING
+    return timed_app
 
 
 def call(app: App, project: str, name: str, **arguments: Any) -> Any:
@@ -103,7 +90,7 @@ def play_session(app: App, project: str, session: str, lines: list[str]) -> None
 
 
 @pytest.mark.sqlite_only("what is told, not how it is stored; test_supersede.py has the links on both engines")
-def test_last_briefings_tell_what_holds(app: App, time: Time) -> None:
+def test_last_briefings_tell_what_holds(app: App, time: MovingTime) -> None:
     sessions = list(read_script())
     assert len(sessions) == 40
     for number, (project, lines) in enumerate(sessions):
