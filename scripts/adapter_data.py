@@ -28,7 +28,10 @@ from athena.memory.sessions.wording import clean_statement
 CHANGES_FOLDER = Path(__file__).parents[1] / "data" / "changes"
 CHANGE_PATTERN = re.compile(r"(\d+)(?: > ([\d, ]+))? \| (\S.*)")
 MAX_SIMILAR, MAX_LATEST = 6, 2  # older statements that a new one is compared with
+MAX_UNKEPT_SIMILAR, MAX_UNKEPT_LATEST = 3, 1  # the same for what is not worth keeping
 MIN_GOLD_SIMILARITY = 0.5  # of a statement to the words that say what is replaced
+MAX_CONTEXT_CHARS = 160
+NO_VECTOR = np.zeros(384, np.float32)
 UNLABELLED_KIND = classifier.KINDS.index("smalltalk")
 
 
@@ -39,6 +42,8 @@ class Statement(NamedTuple):
     session: int
     is_correction: bool
     replaced: tuple[int, ...]  # numbers of older statements of the project
+    is_kept: bool = True  # nothing else replaces an older one
+    context: str = ""  # the words before it and its own, where it says little without them
 
 
 class Project(NamedTuple):
@@ -106,16 +111,20 @@ def find_changes(sessions: Sequence[Session], model: MiniLM) -> Iterator[Project
         for number, session in enumerate(own):
             for turn in session.turns:
                 for clause in turn.clauses:
-                    if not clause.is_worth_keeping:
+                    text = clean_statement(turn.text[clause.start : clause.end])
+                    if not text:
                         continue
+                    context = clean_statement(turn.text[max(0, clause.end - MAX_CONTEXT_CHARS) : clause.end])
+                    context = context if len(context) > len(text) and supersede.is_elliptic(text) else ""
                     replaced: tuple[int, ...] = ()
-                    if clause.replaced and vectors:
+                    is_kept = clause.is_worth_keeping
+                    if is_kept and clause.replaced and vectors:
                         similarities = np.stack(vectors) @ model.embed([clause.replaced])[0]
                         best = int(similarities.argmax())
                         replaced = (best,) if similarities[best] >= MIN_GOLD_SIMILARITY else ()
-                    text = clean_statement(turn.text[clause.start : clause.end])
-                    statements.append(Statement(text, number, clause.kind == "correction", replaced))
-                    vectors.append(model.embed([clause.statement])[0])
+                    is_correction = is_kept and clause.kind == "correction"
+                    statements.append(Statement(text, number, is_correction, replaced, is_kept, context))
+                    vectors.append(model.embed([clause.statement])[0] if is_kept else NO_VECTOR)
         yield Project(writer, statements)
 
 
@@ -128,20 +137,22 @@ def create_pairs(projects: Sequence[Project], model: MiniLM) -> Iterator[dict[st
         alive: list[int] = []
         for i, new in enumerate(project.statements):
             similarities = {j: float(vectors[j] @ vectors[i]) for j in alive}
-            compared = set(sorted(alive, key=similarities.__getitem__)[-MAX_SIMILAR:]) | set(alive[-MAX_LATEST:])
+            similar, latest = (MAX_SIMILAR, MAX_LATEST) if new.is_kept else (MAX_UNKEPT_SIMILAR, MAX_UNKEPT_LATEST)
+            compared = set(sorted(alive, key=similarities.__getitem__)[-similar:]) | set(alive[-latest:])
             compared |= set(new.replaced) & set(alive)
-            for j in sorted(compared):
-                old = project.statements[j]
-                distance = i - j if old.session == new.session else None
-                features = supersede.compute_features(old.text, new.text, similarities[j], new.is_correction, distance)
-                yield {
-                    "writer": project.writer,
-                    "group": f"{group}.{i}",
-                    "ids": tokenizer.encode(old.text, new.text).ids,
-                    "features": [round(float(value), 4) for value in features],
-                    "label": int(j in new.replaced),
-                }
-            alive = [j for j in alive if j not in new.replaced] + [i]
+            for form in filter(None, (new.text, new.context)):
+                for j in sorted(compared):
+                    old = project.statements[j]
+                    distance = i - j if old.session == new.session else None
+                    features = supersede.compute_features(old.text, form, similarities[j], new.is_correction, distance)
+                    yield {
+                        "writer": project.writer,
+                        "group": f"{group}.{i}.{form is new.text}",
+                        "ids": tokenizer.encode(old.text, form).ids,
+                        "features": [round(float(value), 4) for value in features],
+                        "label": int(j in new.replaced),
+                    }
+            alive = [j for j in alive if j not in new.replaced] + [i] * new.is_kept
 
 
 def main() -> None:
