@@ -195,7 +195,7 @@ class PostgresEngine(Engine):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that uses a store on both engines."""
+    """Run each test on both engines that asks for one: a test of `athena.api` asks with `usefixtures`."""
     where = f"{metafunc.definition.path.relative_to(HERE).as_posix()}::{metafunc.function.__name__}"
     only = metafunc.definition.get_closest_marker("sqlite_only")
     if "engine" in metafunc.fixturenames and not where.startswith(ONE_ENGINE + ONE_ENGINE_WHEN_QUICK) and only is None:
@@ -226,8 +226,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> Generator[None]:
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Generator[None]:
     """Keep every test away from the store of the user who runs it."""
+    # not an argument: every test would then ask for an engine, and run on both
+    engine = request.getfixturevalue("engine") if "engine" in request.fixturenames else None
     for name in [name for name in os.environ if name.startswith("ATHENA_") and name != "ATHENA_TEST_FULL"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))

@@ -361,6 +361,7 @@ connect.close()
 """
 
 
+@pytest.mark.usefixtures("engine")
 def test_concurrent_processes_lose_nothing() -> None:
     from athena.app import connect
 
