@@ -1,9 +1,10 @@
 """Shared fixtures: real stores on both engines, and the bundled model."""
 
 import os
-from collections.abc import Generator, Sequence
+import random
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import postgres
 import psycopg
@@ -86,6 +87,7 @@ ONE_ENGINE_WHEN_QUICK = (
 )
 MAX_KNOWN_TOKENS = 60_000  # 90 MB
 MAX_KNOWN_CHARS = 1_000
+T = TypeVar("T")
 
 
 class CachedMiniLM(MiniLM):
@@ -116,6 +118,12 @@ MODEL = CachedMiniLM()
 def rounds(quick: int, full: int) -> int:
     """Return how often a long test repeats: `quick` in `make test`, `full` in `make test-full`."""
     return full if FULL else quick
+
+
+def sample(cases: Iterable[T], quick: int) -> list[T]:
+    """Return some of many like cases in `make test`, always the same, and all of them in `make test-full`."""
+    every = list(cases)
+    return every if FULL else [every[at] for at in sorted(random.Random(quick).sample(range(len(every)), quick))]
 
 
 def skip_or_fail(what: str) -> NoReturn:
