@@ -59,7 +59,8 @@ ONE_ENGINE = (
 )
 DEFERRED_DELAY_S = 0.1  # delay of deferred writes in tests, in seconds
 TRUNCATE_ROWS = 1_000  # a table with this many rows is truncated, a smaller one is emptied with DELETE
-# Tests of arguments, time, threads and processes: other tests run the same tables on both engines.
+# Tests of arguments, time, threads and processes: other tests run the same tables on both engines. In some modules a
+# few tests have the mark `both_engines`: together they run every statement that the whole module runs.
 ONE_ENGINE_WHEN_QUICK = (
     ()
     if FULL
@@ -67,22 +68,34 @@ ONE_ENGINE_WHEN_QUICK = (
         "api/test_invalid_input.py",
         "api/test_concurrency_api.py",  # storage/postgres/test_postgres_processes.py has its own
         "api/test_fork_api.py",
-        # megabytes of text; storage/postgres/test_postgres_limits.py has its own
-        "api/test_unusual_input.py::test_longest_text_is_stored_whole",
-        "api/test_unusual_input.py::test_update_of_long_memory_saves_ram",
-        "memory/consolidation/test_consolidate.py::test_strategies_differ",  # what is found, not how it is stored
+        "api/test_long_texts_api.py",
+        "api/test_search_api.py",
+        "api/test_unusual_input.py",  # storage/postgres/test_postgres_limits.py has its own megabytes of text
+        "memory/consolidation/test_consolidate.py",
+        "memory/consolidation/test_consolidation_safety.py",
+        "memory/consolidation/test_pattern_wording.py",
+        "memory/graph",
+        "memory/sessions",
+        "memory/test_expertise.py",
+        "memory/test_lists.py",
         "memory/test_long_memories.py",  # megabytes of text
+        "memory/test_scores.py",
+        "memory/test_tasks.py",
         "cli/test_approval.py",  # what a person is shown; programs/test_programs.py approves on both engines
         "cli/test_commands.py",
+        "cli/test_learned.py",  # memory/sessions learns on both engines
         "cli/test_process.py",
         "hooks/test_hook_events.py",
         "hooks/test_injected_lines.py",
         "hooks/test_transcript_canaries.py",
         "operations/test_hostile_text.py",
+        "programs/test_programs.py",
         "programs/test_program_limits.py",
         "programs/test_program_hints.py",
         "programs/test_secrets_at_rest.py",
         "programs/test_skills.py",
+        "programs/test_workspace.py",
+        "server/test_long_arguments.py",
     )
 )
 MAX_KNOWN_TOKENS = 60_000  # 90 MB
@@ -205,8 +218,10 @@ class PostgresEngine(Engine):
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test on both engines that asks for one: a test of `athena.api` asks with `usefixtures`."""
     where = f"{metafunc.definition.path.relative_to(HERE).as_posix()}::{metafunc.function.__name__}"
-    only = metafunc.definition.get_closest_marker("sqlite_only")
-    if "engine" in metafunc.fixturenames and not where.startswith(ONE_ENGINE + ONE_ENGINE_WHEN_QUICK) and only is None:
+    find_mark = metafunc.definition.get_closest_marker
+    is_quick = where.startswith(ONE_ENGINE_WHEN_QUICK) and find_mark("both_engines") is None
+    is_on_one = where.startswith(ONE_ENGINE) or is_quick or find_mark("sqlite_only") is not None
+    if "engine" in metafunc.fixturenames and not is_on_one:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
 
 
