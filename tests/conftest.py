@@ -1,5 +1,6 @@
 """Shared fixtures: real stores on both engines, and the bundled model."""
 
+import gc
 import os
 import random
 from collections.abc import Generator, Iterable, Sequence
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from athena import testing
-from athena.app import connect
+from athena.app import compose, connect
 from athena.app.compose import App
 from athena.cli import approval
 from athena.embedding.embedder import TokenStates
@@ -225,6 +226,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
 
 
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from visiting the collected tests and modules again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def server() -> Generator[postgres.Server]:
     """Start a PostgreSQL server for this worker, for tests that do not kill it."""
@@ -257,6 +264,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ATHENA_PROJECT", "test")
+    monkeypatch.setattr(compose, "MiniLM", lambda: MODEL)  # each app would load the same model anew
     if isinstance(engine, PostgresEngine):
         monkeypatch.setenv("ATHENA_DATABASE_URL", engine.url)
     yield
