@@ -260,7 +260,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
     """Keep every test away from the store of the user who runs it."""
     # not an argument: every test would then ask for an engine, and run on both
     engine = request.getfixturevalue("engine") if "engine" in request.fixturenames else None
-    for name in [name for name in os.environ if name.startswith("ATHENA_") and name != "ATHENA_TEST_FULL"]:
+    for name in [name for name in os.environ if name.startswith("ATHENA_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ATHENA_PROJECT", "test")
