@@ -185,6 +185,7 @@ def test_longest_text_is_stored_whole(isolated: App) -> None:
     assert verify_passes()
 
 
+@pytest.mark.usefixtures("engine")
 def test_update_of_long_memory_saves_ram() -> None:
     """A text of half a megabyte has 800 passages; none of them may hold a copy of the whole text."""
     script = """
