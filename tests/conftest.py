@@ -1,16 +1,18 @@
 """Shared fixtures: real stores on both engines, and the bundled model."""
 
+import gc
 import os
-from collections.abc import Generator, Sequence
+import random
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import postgres
 import psycopg
 import pytest
 
 from athena import testing
-from athena.app import connect
+from athena.app import compose, connect
 from athena.app.compose import App
 from athena.cli import approval
 from athena.embedding.embedder import TokenStates
@@ -58,7 +60,8 @@ ONE_ENGINE = (
 )
 DEFERRED_DELAY_S = 0.1  # delay of deferred writes in tests, in seconds
 TRUNCATE_ROWS = 1_000  # a table with this many rows is truncated, a smaller one is emptied with DELETE
-# Tests of arguments, time, threads and processes: other tests run the same tables on both engines.
+# Tests of arguments, time, threads and processes: other tests run the same tables on both engines. In some modules a
+# few tests have the mark `both_engines`: together they run every statement that the whole module runs.
 ONE_ENGINE_WHEN_QUICK = (
     ()
     if FULL
@@ -66,26 +69,39 @@ ONE_ENGINE_WHEN_QUICK = (
         "api/test_invalid_input.py",
         "api/test_concurrency_api.py",  # storage/postgres/test_postgres_processes.py has its own
         "api/test_fork_api.py",
-        # megabytes of text; storage/postgres/test_postgres_limits.py has its own
-        "api/test_unusual_input.py::test_longest_text_is_stored_whole",
-        "api/test_unusual_input.py::test_update_of_long_memory_saves_ram",
-        "memory/consolidation/test_consolidate.py::test_strategies_differ",  # what is found, not how it is stored
+        "api/test_long_texts_api.py",
+        "api/test_search_api.py",
+        "api/test_unusual_input.py",  # storage/postgres/test_postgres_limits.py has its own megabytes of text
+        "memory/consolidation/test_consolidate.py",
+        "memory/consolidation/test_consolidation_safety.py",
+        "memory/consolidation/test_pattern_wording.py",
+        "memory/graph",
+        "memory/sessions",
+        "memory/test_expertise.py",
+        "memory/test_lists.py",
         "memory/test_long_memories.py",  # megabytes of text
+        "memory/test_scores.py",
+        "memory/test_tasks.py",
         "cli/test_approval.py",  # what a person is shown; programs/test_programs.py approves on both engines
         "cli/test_commands.py",
+        "cli/test_learned.py",  # memory/sessions learns on both engines
         "cli/test_process.py",
         "hooks/test_hook_events.py",
         "hooks/test_injected_lines.py",
         "hooks/test_transcript_canaries.py",
         "operations/test_hostile_text.py",
+        "programs/test_programs.py",
         "programs/test_program_limits.py",
         "programs/test_program_hints.py",
         "programs/test_secrets_at_rest.py",
         "programs/test_skills.py",
+        "programs/test_workspace.py",
+        "server/test_long_arguments.py",
     )
 )
 MAX_KNOWN_TOKENS = 60_000  # 90 MB
 MAX_KNOWN_CHARS = 1_000
+T = TypeVar("T")
 
 
 class CachedMiniLM(MiniLM):
@@ -116,6 +132,12 @@ MODEL = CachedMiniLM()
 def rounds(quick: int, full: int) -> int:
     """Return how often a long test repeats: `quick` in `make test`, `full` in `make test-full`."""
     return full if FULL else quick
+
+
+def sample(cases: Iterable[T], quick: int) -> list[T]:
+    """Return some of many like cases in `make test`, always the same, and all of them in `make test-full`."""
+    every = list(cases)
+    return every if FULL else [every[at] for at in sorted(random.Random(quick).sample(range(len(every)), quick))]
 
 
 def skip_or_fail(what: str) -> NoReturn:
@@ -195,11 +217,19 @@ class PostgresEngine(Engine):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that uses a store on both engines."""
+    """Run each test on both engines that asks for one: a test of `athena.api` asks with `usefixtures`."""
     where = f"{metafunc.definition.path.relative_to(HERE).as_posix()}::{metafunc.function.__name__}"
-    only = metafunc.definition.get_closest_marker("sqlite_only")
-    if "engine" in metafunc.fixturenames and not where.startswith(ONE_ENGINE + ONE_ENGINE_WHEN_QUICK) and only is None:
+    find_mark = metafunc.definition.get_closest_marker
+    is_quick = where.startswith(ONE_ENGINE_WHEN_QUICK) and find_mark("both_engines") is None
+    is_on_one = where.startswith(ONE_ENGINE) or is_quick or find_mark("sqlite_only") is not None
+    if "engine" in metafunc.fixturenames and not is_on_one:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from visiting the collected tests and modules again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -226,12 +256,15 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> Generator[None]:
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Generator[None]:
     """Keep every test away from the store of the user who runs it."""
-    for name in [name for name in os.environ if name.startswith("ATHENA_") and name != "ATHENA_TEST_FULL"]:
+    # not an argument: every test would then ask for an engine, and run on both
+    engine = request.getfixturevalue("engine") if "engine" in request.fixturenames else None
+    for name in [name for name in os.environ if name.startswith("ATHENA_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ATHENA_PROJECT", "test")
+    monkeypatch.setattr(compose, "MiniLM", lambda: MODEL)  # each app would load the same model anew
     if isinstance(engine, PostgresEngine):
         monkeypatch.setenv("ATHENA_DATABASE_URL", engine.url)
     yield

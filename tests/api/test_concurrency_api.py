@@ -16,6 +16,8 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from conftest import rounds
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def start_script(script: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a script in a process of its own, with this test's home."""

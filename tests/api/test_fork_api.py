@@ -10,6 +10,8 @@ from athena import api
 from athena.app import connect
 from athena.core.threads import run_sync
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 CHILD = """
 import os, sys, threading
 from athena import api

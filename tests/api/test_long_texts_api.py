@@ -26,6 +26,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("name", CALLS)
 def test_event_loop_searches_no_long_text(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "long.txt").write_text(LONG)

@@ -58,6 +58,7 @@ def test_batch_warns_for_each_secret(engine: Engine, tmp_path: Path) -> None:
     assert SECRET.encode() not in engine.read_all_bytes(tmp_path / "home")
 
 
+@pytest.mark.usefixtures("engine")
 def test_warning_names_callers_line() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -93,6 +94,7 @@ def test_store_is_private_to_owner(tmp_path: Path) -> None:
         assert file.stat().st_mode & 0o077 == 0, file
 
 
+@pytest.mark.usefixtures("engine")
 def test_async_callers_get_secret_warning() -> None:
     import asyncio
 

@@ -106,6 +106,7 @@ def test_search_returns_requested_count(isolated: App) -> None:
     assert api.search("quantum physics", min_score=0).total == many
 
 
+@pytest.mark.both_engines
 def test_long_memory_does_not_crowd_results(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
     # smaller, to be quick
     monkeypatch.setattr(recall, "MAX_CANDIDATES", rounds(recall.MAX_CANDIDATES // 10, recall.MAX_CANDIDATES))
@@ -125,6 +126,7 @@ def test_search_without_match_returns_nothing(isolated: App) -> None:
     assert str(results) == "nothing found"
 
 
+@pytest.mark.both_engines
 def test_filters_apply_before_ranking(isolated: App) -> None:
     fill(rounds(115, 295))
     rare = api.store_batch([{"content": f"rare bird {i}", "tags": ["ornithology", "misc"]} for i in range(5)])
@@ -135,6 +137,7 @@ def test_filters_apply_before_ranking(isolated: App) -> None:
     assert hashes(api.search("deploy the database", limit=5, memory_type="sighting").memories) == [rare[0]]
 
 
+@pytest.mark.both_engines
 def test_search_matches_any_tag(isolated: App) -> None:
     one, two, _ = api.store_batch([{"content": f"item {tag}", "tags": [tag]} for tag in ("red", "green", "blue")])
     assert set(hashes(api.search("item", tags=["RED", "green"]).memories)) == {one, two}
@@ -150,6 +153,7 @@ def test_min_score_drops_weak_hits(isolated: App) -> None:
     assert results.total == 1
 
 
+@pytest.mark.both_engines
 def test_min_score_agrees_with_shown_score(isolated: App) -> None:
     fill(20)
     memories = api.search("deploy on friday", limit=20).memories
@@ -158,6 +162,7 @@ def test_min_score_agrees_with_shown_score(isolated: App) -> None:
         assert len(api.search("deploy on friday", limit=20, min_score=memory.score).memories) > index
 
 
+@pytest.mark.both_engines
 def test_tag_search_matches_any_or_all(isolated: App) -> None:
     both = api.store("both", ["Straße", "b"])
     one = api.store("one", ["b"])
@@ -175,6 +180,7 @@ def test_tag_search_pages_and_counts(isolated: App) -> None:
     assert len(api.search_by_tag("t", limit=30).memories) == 30
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("since", "until", "left"),
     [
@@ -199,6 +205,7 @@ def test_time_filters_accept_words_and_numbers(
     assert texts(api.search("anything", since=since, until=until).memories) == left
 
 
+@pytest.mark.both_engines
 def test_event_date_filters_and_created_stays(wednesday: None) -> None:
     short = api.store("the launch", metadata={"date": "2024-05-06"})
     assert api.get(short).created == NOON.timestamp()
@@ -208,6 +215,7 @@ def test_event_date_filters_and_created_stays(wednesday: None) -> None:
     assert hashes(api.search("launch", since="2025-01-02", until="2025-01-02").memories) == [short]
 
 
+@pytest.mark.both_engines
 def test_removed_date_no_longer_filters(wednesday: None) -> None:
     short = api.store("the launch", metadata={"date": "2024-05-06"})
     api.update(short, metadata={"date": None})
@@ -216,6 +224,7 @@ def test_removed_date_no_longer_filters(wednesday: None) -> None:
     assert hashes(api.search("launch", since="today").memories) == [short]
 
 
+@pytest.mark.both_engines
 def test_time_in_query_filters(wednesday: None) -> None:
     for text, day in (
         ("we decided to use tokens for auth", "2026-03-12"),
@@ -232,6 +241,7 @@ def test_time_in_query_filters(wednesday: None) -> None:
     assert len(api.search("auth last week").memories) == 3
 
 
+@pytest.mark.both_engines
 def test_search_batch_answers_in_order(isolated: App) -> None:
     fill(50)
     queries = ["piano music", "friday deploy", "nothing like it"]

@@ -22,6 +22,7 @@ def verify_passes() -> bool:
     return bool(verdict["ok"])
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     "text",
     [
@@ -53,6 +54,7 @@ def test_text_round_trips_unchanged(isolated: App, text: str) -> None:
     assert verify_passes()
 
 
+@pytest.mark.both_engines
 def test_nul_is_removed(isolated: App) -> None:
     short = api.store("a\0b\0", tags=["t\0ag"], memory_type="no\0te", metadata={"key": "val\0ue"})
     memory = api.get(short)
@@ -87,6 +89,7 @@ def test_empty_tags_are_dropped(isolated: App) -> None:
     assert list(api.get(api.store("not tagged", "")).tags) == []
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     "query",
     [
@@ -133,6 +136,7 @@ def test_unusual_query_gets_answer(isolated: App, query: str) -> None:
     assert len(api.recall(query).memories) == 2
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("query", ["word " * 4_000, "x" * 20_000])
 def test_long_query_gets_answer(isolated: App, query: str) -> None:
     api.store_batch(["We deploy every week", "The cat sleeps in the sun"])
@@ -142,6 +146,7 @@ def test_long_query_gets_answer(isolated: App, query: str) -> None:
     assert len(api.recall(query).memories) == api.search(query).total
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("text", "query"),
     [
@@ -180,6 +185,7 @@ def test_longest_text_is_stored_whole(isolated: App) -> None:
     assert verify_passes()
 
 
+@pytest.mark.usefixtures("engine")
 def test_update_of_long_memory_saves_ram() -> None:
     """A text of half a megabyte has 800 passages; none of them may hold a copy of the whole text."""
     script = """

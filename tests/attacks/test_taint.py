@@ -29,7 +29,7 @@ from athena.gateway.config import validate_entry
 from canary_tools import find_canaries, read_all_files
 from conftest import FULL
 
-PROGRAM_COUNT = 10_000 if FULL else 200
+PROGRAM_COUNT = 10_000 if FULL else 100
 MAX_STATEMENTS = 6
 SERVER = Path(__file__).with_name("recording_server.py")
 FILE_CANARY = "kitestringvolley41file"  # outside of the allowed folders

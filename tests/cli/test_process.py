@@ -15,6 +15,8 @@ import pytest
 import athena
 from athena import api
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 ATHENA = [sys.executable, "-m", "athena"]
 
 

@@ -11,7 +11,7 @@ from linear_time import is_time_linear
 
 from athena.core import redaction
 from athena.core.redaction import RedactedText, SecretMatch, redact
-from conftest import rounds
+from conftest import rounds, sample
 
 
 def mixed_chars(length: int) -> str:
@@ -383,7 +383,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=rounds(150, 500), deadline=None)
 @given(st.lists(PIECES, max_size=8).map("".join))
 def test_redacting_twice_changes_nothing(text: str) -> None:
     once = redact(text)
@@ -400,7 +400,7 @@ def test_any_text_is_accepted(text: str) -> None:
 WORDS = st.lists(st.text(alphabet="bcdfghjlmnqrvz", min_size=1, max_size=9), max_size=20).map(" ".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(100, 300), deadline=None)
 @given(WORDS, st.sampled_from(FOUND), WORDS)
 def test_planted_secret_alone_is_removed(left: str, found: tuple[str, str, str, str], right: str) -> None:
     before, kind, secret, after = found
@@ -506,12 +506,12 @@ REPEATED_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("unit", REPEATED)
+@pytest.mark.parametrize("unit", sample(REPEATED, len(REPEATED) // 2))
 def test_redaction_time_is_linear(unit: str) -> None:
     assert is_time_linear(redact, "password=", unit, rounds(5_000, 40_000))
 
 
-@pytest.mark.parametrize("unit", REPEATED_NAMES)
+@pytest.mark.parametrize("unit", sample(REPEATED_NAMES, len(REPEATED_NAMES) // 2))
 def test_time_of_names_is_linear(unit: str) -> None:
     assert is_time_linear(redact, "password=", unit, rounds(2_500, 40_000))
 

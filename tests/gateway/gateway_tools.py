@@ -15,6 +15,7 @@ from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL
 from person_tools import approve_tools, decide_run
 
+RUN_TIMEOUT_S = 100.0  # a busy machine takes long to start servers
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
 
 
@@ -45,7 +46,7 @@ class GatewayApp:
         return run_sync(invoke(self.app.catalog, path, arguments, self.app.create_context(self.project, surface, key)))
 
     def run(self, code: str, **more: Any) -> Any:
-        return self.call("execute_code", code=code, **more)
+        return self.call("execute_code", code=code, **{"timeout_s": RUN_TIMEOUT_S} | more)
 
     def approve_run(self, run_id: str) -> Any:
         return decide_run(self.app, run_id, project=self.project)

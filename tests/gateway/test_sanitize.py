@@ -18,6 +18,7 @@ from athena.programs.namespace import build_names
 from athena.programs.sandbox.check import find_problems
 from athena.programs.sandbox.source import ProgramSource
 from athena.server import openapi
+from conftest import rounds
 
 words = st.one_of(st.sampled_from(sorted(sanitize.SCHEMA_KEYWORDS)), st.text(max_size=8))
 kinds = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object", "other"])
@@ -36,7 +37,7 @@ async def nothing(ctx: Any, arguments: dict[str, Any]) -> None:
     return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(40, 150), deadline=None)
 @given(st.lists(tools, max_size=4), values)
 def test_any_json_definition_is_accepted(offered: list[dict[str, Any]], value: Any) -> None:
     usable, _ = approvals.filter_definitions(offered)

@@ -26,7 +26,7 @@ from athena.hooks import client as hooks_client
 from athena.hooks import fallback
 from athena.hooks.events import EVENT_HANDLERS
 from conftest import rounds
-from daemon_tools import Home, HookResult, assert_gone
+from daemon_tools import LONG_TIMEOUT, Home, HookResult, assert_gone
 from wait_tools import LONG, wait_until
 
 FACT = "Releases are signed with the key in the blue safe"
@@ -124,8 +124,9 @@ def test_killed_daemon_is_replaced_by_fallback(home: Home) -> None:
 
 
 def test_concurrent_hooks_start_one_daemon(home: Home) -> None:
-    with ThreadPoolExecutor(20) as pool:
-        every = list(pool.map(lambda number: start_session(home, f"s{number}"), range(20)))
+    many = rounds(8, 20)
+    with ThreadPoolExecutor(many) as pool:
+        every = list(pool.map(lambda number: start_session(home, f"s{number}"), range(many)))
     assert {said.code for said in every} == {0}
     assert all(FACT in said.context for said in every if said.out)
     assert any(said.out for said in every), home.lines  # on a slow machine some hooks time out
@@ -137,13 +138,16 @@ def test_hanging_daemon_does_not_block_hook(home: Home) -> None:
     hung = home.start()
     os.kill(hung, signal.SIGSTOP)
     try:
-        # a quarter of the time for the daemon, the rest for this process
-        result = start_session(home, ATHENA_HOOKS_TIMEOUT_MS="10000")
+        # a quarter of the time for the daemon, the rest for this process: on a busy machine it may need the longest
+        for timeout_ms in ("10000", LONG_TIMEOUT["ATHENA_HOOKS_TIMEOUT_MS"]):
+            result = start_session(home, ATHENA_HOOKS_TIMEOUT_MS=timeout_ms)
+            if result.out:
+                break
     finally:
         os.kill(hung, signal.SIGCONT)
-    assert (result.code, home.links) == (0, ["process"])
+    assert (result.code, home.links[-1]) == (0, "process")
     assert FACT in result.context
-    assert "does not answer" in home.lines[0]["why"]
+    assert all("does not answer" in line["why"] for line in home.lines)
     assert home.pid == hung
 
 

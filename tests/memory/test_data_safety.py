@@ -160,6 +160,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.usefixtures("engine")
 def test_atexit_handler_can_store() -> None:
     done = run(
         "import atexit\n"
@@ -171,6 +172,7 @@ def test_atexit_handler_can_store() -> None:
     assert api.search("last words").memories[0].preview == "last words"
 
 
+@pytest.mark.usefixtures("engine")
 def test_child_forked_during_search_exits() -> None:
     done = run(
         "import os, sys, threading, time\n"

@@ -33,6 +33,7 @@ def call(app: App, name: str, project: str = "p", **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, "python"), **arguments))
 
 
+@pytest.mark.both_engines
 def test_expertise_grades_topics_with_evidence(app: App) -> None:
     known = call(app, "expertise")
     assert known.topics == 4
@@ -59,6 +60,7 @@ def test_recalled_topic_is_not_stale(app: App) -> None:
     assert recalled[0]["preview"] == hits.content
 
 
+@pytest.mark.both_engines
 def test_topic_is_tag_or_search(app: App) -> None:
     tag = call(app, "expertise", topic="DEPLOY")
     assert (tag.topics, [one.memories for one in tag.well_covered]) == (1, [5])
@@ -70,6 +72,7 @@ def test_topic_is_tag_or_search(app: App) -> None:
     assert nothing_known.thin[0].evidence == ()
 
 
+@pytest.mark.both_engines
 def test_contradictions_are_counted(app: App) -> None:
     one, other = (call(app, "remember", content=f"Deploys run on {day}", tags="deploy") for day in ("Monday", "Friday"))
     call(app, "relate_memories", memory_id=one.id, other_id=other.id, relation="contradicts")
@@ -79,6 +82,7 @@ def test_contradictions_are_counted(app: App) -> None:
     assert call(app, "expertise", topic="deploy").well_covered[0].contradicted == 1
 
 
+@pytest.mark.both_engines
 def test_stats_count_by_kind_and_age(app: App) -> None:
     call(app, "record_event", event_type="action", content="ran the tests")
     call(app, "create_task", title="rest")

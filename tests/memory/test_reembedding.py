@@ -78,8 +78,8 @@ class Stores:
         return app
 
     def close(self) -> None:
-        for app in self._apps:
-            app.close()
+        while self._apps:
+            self._apps.pop().close()
 
 
 @pytest.fixture
@@ -92,6 +92,7 @@ def stores(engine: Engine, tmp_path: Path) -> Generator[Stores]:
         call(app, "remember", content=turn, metadata={"session_id": "s1", "speaker": "Ben"})
     while call(app, "reembed", limit=256).remaining:
         pass
+    opened.close()  # the earlier model encodes nothing that a later one stores
     yield opened
     opened.close()
 

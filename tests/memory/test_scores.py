@@ -75,6 +75,7 @@ def test_foreign_question_gets_no_later_page(isolated: App) -> None:
     assert len(api.call("recall", query=FOREIGN_QUESTION, k=2, offset=2, min_score=0)) == 2
 
 
+@pytest.mark.both_engines
 def test_filtered_search_has_no_floor(isolated: App) -> None:
     api.store(DEPLOY_NOTE, tags="ops", memory_type="rule", metadata={"date": "2020-05-05"})
     for filters in ({"tags": "ops"}, {"memory_type": "rule"}, {"since": "2020-05-01"}, {"until": "2020-06-01"}):

@@ -145,6 +145,7 @@ def test_completing_task_unblocks_and_undo_reopens(app: App) -> None:
     assert water.blocked_by == (sow.id,)
 
 
+@pytest.mark.both_engines
 def test_task_update_is_partial(app: App, clock: Clock) -> None:
     made = call(
         app, "create_task", title="Paint", details="green", due="friday", tags="home", metadata={"a": 1, "b": 2}
@@ -166,6 +167,7 @@ def test_task_update_is_partial(app: App, clock: Clock) -> None:
     assert call(app, "verify").ok
 
 
+@pytest.mark.both_engines
 def test_open_task_has_no_end(app: App) -> None:
     task = call(app, "create_task", title="Paint")
     assert call(app, "update_task", task_id=task.id, state="cancelled").finished == NOON
@@ -234,6 +236,7 @@ def test_task_secrets_are_redacted(app: App) -> None:
     assert token not in repr([task, changed, done, history])
 
 
+@pytest.mark.both_engines
 def test_other_project_sees_no_tasks(app: App) -> None:
     task = call(app, "create_task", title="ours", due="tomorrow")
     assert call(app, "list_tasks", "other") == call(app, "due_tasks", "other", within="1 week") == []
@@ -302,6 +305,7 @@ def test_tasks_survive_migration_round_trip(tmp_path: Path, server: Any, clock: 
     app.close()
 
 
+@pytest.mark.both_engines
 def test_due_before_includes_named_period(app: App) -> None:
     for title, due in (("past", "yesterday"), ("soon", "today 15:00"), ("next", "tomorrow"), ("far", "next week")):
         call(app, "create_task", title=title, due=due)
@@ -314,6 +318,7 @@ def test_due_before_includes_named_period(app: App) -> None:
     assert task_titles(app, "due_tasks", within="now") == ["past"]
 
 
+@pytest.mark.both_engines
 def test_task_query_looks_ahead(app: App) -> None:
     for title, due in (("water the plants", "tomorrow"), ("call Maria", "friday"), ("rest", "next month")):
         call(app, "create_task", title=title, due=due)

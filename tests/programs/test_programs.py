@@ -86,6 +86,7 @@ def calls_of(app: App, run_id: str) -> list[tuple[str, str, str]]:
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.both_engines
 def test_program_loops_over_records(app: App) -> None:
     names = [f"server {i}" for i in range(5)]
     entities = [{"name": one, "entityType": "server", "observations": [f"rack {i}"]} for i, one in enumerate(names)]
@@ -124,6 +125,7 @@ def test_program_loops_over_records(app: App) -> None:
     }
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("engine_name", ["monty", "python"])
 def test_engines_have_same_names(app: App, engine_name: str) -> None:
     code = """
@@ -154,6 +156,7 @@ def test_wrong_argument_is_found_before_run(app: App) -> None:
     assert call(app, "health").count == 0
 
 
+@pytest.mark.both_engines
 def test_failed_call_can_be_caught(app: App) -> None:
     code = "try:\n    memory.get_memory(memory_id=99)\nexcept ToolError as error:\n    told = str(error)\ntold"
     assert "there is no memory 99" in value(app, code)
@@ -163,6 +166,7 @@ def test_failed_call_can_be_caught(app: App) -> None:
     assert "memory.recall(query: str" in done.error.hint
 
 
+@pytest.mark.both_engines
 def test_programs_cannot_run_or_approve_programs(app: App) -> None:
     for code in ("code.execute_code(code='1')", "code.approve_run(run_id='x')"):
         done = run(app, code)
@@ -227,6 +231,7 @@ def test_variables_survive_restart(app: App, engine: Engine, tmp_path: Path) -> 
     again.close()
 
 
+@pytest.mark.both_engines
 def test_plain_variables_survive_lost_key(app: App, engine: Engine, tmp_path: Path) -> None:
     run(app, "rows = [1, {'a': None}]\nclass Odd: pass\nodd = Odd()")
     app.close()
@@ -374,6 +379,7 @@ def test_paused_outside_skill_leaves_no_variables(app: App, head: str) -> None:
     assert (inside.status, "approval" in inside.error.message) == ("failed", True)
 
 
+@pytest.mark.both_engines
 def test_cpython_run_pauses_for_each_call(app: App) -> None:
     code = """
         import statistics
@@ -439,6 +445,7 @@ def test_wrong_call_does_not_pause(app: App) -> None:
     assert (done.status, done.error.type) == ("failed", "ToolError")
 
 
+@pytest.mark.both_engines
 def test_purge_drops_program_state(app: App) -> None:
     run(app, "secret = 'the parrot is green'")
     long = run(app, "'the parrot is green ' * 2000")
@@ -473,6 +480,7 @@ def test_repeated_key_gets_same_answer(app: App) -> None:
         run(app, "1", key="one")
 
 
+@pytest.mark.both_engines
 def test_concurrent_key_happens_once(app: App) -> None:
     code = "import time\ntime.sleep(0.3)\nevents.record_event(event_type='action', content='once')['id']"
     jobs = [start_in_thread(run, app, code, key="same") for _ in range(3)]
@@ -545,6 +553,7 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
 # --- CLI, Python and shell --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.both_engines
 def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text("memory.remember(content='from a file')\nprint('done')\n{'a': [1]}")
@@ -636,6 +645,7 @@ def test_shell_keeps_variables_and_completes(
     assert complete("zzz", 0) is None
 
 
+@pytest.mark.both_engines
 def test_doctor_shows_isolation(terminal: Terminal) -> None:
     checks = {one["check"]: one for one in json.loads(terminal("doctor", "--json").out)}
     assert checks["monty"]["ok"]

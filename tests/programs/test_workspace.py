@@ -114,6 +114,7 @@ def test_quota_error_writes_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -
     assert paths(app) == ["a", "b", "c"]
 
 
+@pytest.mark.both_engines
 def test_repeated_key_writes_once(app: App) -> None:
     first = call(app, "write_file", key="k", path="a", content="1")
     call(app, "write_file", path="a", content="2")
@@ -135,6 +136,7 @@ def test_unusual_values_are_json_or_refused(app: App) -> None:
         call(app, "write_file", path="a", content="x", workspace="../w")
 
 
+@pytest.mark.both_engines
 def test_files_move_with_renamed_project(app: App) -> None:
     call(app, "remember", "old", content="a memory makes it a project")
     call(app, "write_file", "old", path="a", content="kept")
@@ -146,6 +148,7 @@ def test_files_move_with_renamed_project(app: App) -> None:
     assert paths(app, project="old") == []
 
 
+@pytest.mark.both_engines
 def test_files_are_copied_with_store(app: App, engine: Engine, tmp_path: Path) -> None:
     call(app, "write_file", path="a/ü.json", content={"ü": [1, None]})
     target = open_database_at(str(tmp_path / "copy.db"), "to")

@@ -68,6 +68,7 @@ def test_long_arguments_do_not_hold_event_loop(isolated: App, monkeypatch: pytes
     assert sum(lengths) < LONG_VALUE_CHARS
 
 
+@pytest.mark.both_engines
 def test_documents_do_not_hold_event_loop(isolated: App, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(LONG_TEXT)
     lengths = note_texts_on_loop(monkeypatch, redaction, "find_secrets")
@@ -87,6 +88,7 @@ def test_briefing_does_not_hold_event_loop(isolated: App, monkeypatch: pytest.Mo
     assert sum(lengths) < 1_000
 
 
+@pytest.mark.both_engines
 def test_short_writes_do_not_wait_for_long_ones(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """More long writes than there are slots wait for two threads; a short write has a slot nevertheless."""
     monkeypatch.setattr("athena.server.turns.TURN_TIMEOUT_S", 0.5)

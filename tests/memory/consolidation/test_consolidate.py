@@ -5,7 +5,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from bench.evaluation.planting import START_TIME_S, generate_stream
@@ -55,6 +55,7 @@ def visible_state(app: App) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.both_engines
 def test_equal_memories_merge_and_undo(isolated: App) -> None:
     api.store(SAME[0], tags="old", metadata={"who": "Ann"})
     api.store(SAME[1], tags="new")
@@ -71,6 +72,7 @@ def test_equal_memories_merge_and_undo(isolated: App) -> None:
     assert api.health().count == 3
 
 
+@pytest.mark.both_engines
 def test_one_word_difference_contradicts(isolated: App) -> None:
     old, new = (api.store(text) for text in OPPOSED)
     done = api.consolidate(strategy="quality")
@@ -80,6 +82,7 @@ def test_one_word_difference_contradicts(isolated: App) -> None:
     assert api.get(old).importance < 0.5 < api.get(new).importance
 
 
+@pytest.mark.both_engines
 def test_contradicted_memory_fades_and_returns(app: App) -> None:
     old, new = (call(app, "remember", content=text) for text in OPPOSED)
     call(app, "consolidate")
@@ -92,6 +95,7 @@ def test_contradicted_memory_fades_and_returns(app: App) -> None:
     assert call(app, "list_patterns") == []
 
 
+@pytest.mark.both_engines
 def test_newer_memory_ranks_first(app: App) -> None:
     old = call(app, "remember", content="We deploy on Fridays at 15:00")
     new = call(app, "remember", content="Deploys run on Tuesdays at 10:00 since the release train, see the wiki")
@@ -147,6 +151,7 @@ def test_dry_run_predicts_run(app: App) -> None:
     assert call(app, "verify").ok
 
 
+@pytest.mark.both_engines
 def test_only_lessons_become_memories(app: App) -> None:
     record_events(app, week(app.store.clock()))
     call(app, "remember", content="The integration tests need docker compose up first", tags=["tests"])
@@ -187,6 +192,7 @@ def test_dry_run_changes_nothing(app: App) -> None:
     assert call(app, "consolidation_status") == []
 
 
+@pytest.mark.both_engines
 def test_second_run_finds_nothing_new(app: App) -> None:
     fill_month(app)
     first = call(app, "consolidate", days_back=60)
@@ -202,6 +208,7 @@ def test_second_run_finds_nothing_new(app: App) -> None:
     assert visible_state(app)["pattern"] == after["pattern"]
 
 
+@pytest.mark.both_engines
 def test_run_is_undone_as_one_change(app: App) -> None:
     fill_month(app)
     call(app, "remember", content=SAME[0])
@@ -220,6 +227,7 @@ def test_run_is_undone_as_one_change(app: App) -> None:
     assert (again.merged, again.faded, again.strengthened, again.promoted) == (0, 0, 0, 0)
 
 
+@pytest.mark.both_engines
 def test_repeated_events_update_pattern(app: App) -> None:
     fill_month(app)
     call(app, "consolidate", days_back=60)
@@ -301,6 +309,7 @@ def test_many_new_events_make_run_due(app: App) -> None:
     assert not run_sync(run.is_due(app.store, scope))
 
 
+@pytest.mark.both_engines
 def test_purge_leaves_no_word_in_pattern(app: App, engine: Engine, tmp_path: Path) -> None:
     old, new = (call(app, "remember", content=f"{text[:-1]} in Xylophonia.") for text in OPPOSED)
     call(app, "consolidate")
@@ -340,20 +349,35 @@ print("done", flush=True)
 """
 
 
-@pytest.mark.sqlite_only("the process is killed, not the server")
-@pytest.mark.parametrize("stage", ["duplicates", "sequences", "contradictions", "changing", "inside", "done"])
-def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage: str) -> None:
-    file = tmp_path / "athena.db"
-    app = App(engine.open(file), MODEL)
+class Month(NamedTuple):
+    """A filled store, what is visible in it, and what a whole run makes of that."""
+
+    file: Path
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def month(tmp_path_factory: pytest.TempPathFactory) -> Month:
+    folder = tmp_path_factory.mktemp("month")
+    app = App(Engine().open(folder / "athena.db"), MODEL)
     fill_month(app)
     before = visible_state(app)
     app.close()
-    shutil.copy(file, tmp_path / "whole.db")
-    app = App(engine.open(tmp_path / "whole.db"), MODEL)
+    shutil.copy(folder / "athena.db", folder / "whole.db")
+    app = App(Engine().open(folder / "whole.db"), MODEL)
     report = call(app, "consolidate", days_back=60)
-    whole = visible_state(app)
-    app.close()
     assert min(report.faded, report.promoted, len(report.patterns) - 3) > 0
+    after = visible_state(app)
+    app.close()
+    return Month(folder / "athena.db", before, after)
+
+
+@pytest.mark.sqlite_only("the process is killed, not the server")
+@pytest.mark.parametrize("stage", ["duplicates", "sequences", "contradictions", "changing", "inside", "done"])
+def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, month: Month, stage: str) -> None:
+    file = tmp_path / "athena.db"
+    shutil.copy(month.file, file)
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(file), stage], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -364,9 +388,9 @@ def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage
     app = App(engine.open(file), MODEL)
     after = visible_state(app)
     assert call(app, "verify").ok
-    assert after == (before if stage not in ("changing", "done") or not after["pattern"] else whole)
+    assert after == (month.before if stage not in ("changing", "done") or not after["pattern"] else month.after)
     call(app, "consolidate", days_back=60)
-    assert visible_state(app) == whole
+    assert visible_state(app) == month.after
     app.close()
 
 

@@ -167,6 +167,7 @@ def test_edited_lesson_stays_edited(app: App) -> None:
     )
 
 
+@pytest.mark.both_engines
 def test_replayed_key_returns_first_result(app: App) -> None:
     def keyed() -> Any:
         return run_sync(app.catalog.get_operation("consolidate")(app.create_context(PROJECT, "python", "k")))
@@ -198,6 +199,7 @@ def test_writes_during_run_reach_next_run(app: App) -> None:
     assert call(app, "consolidate").skipped
 
 
+@pytest.mark.both_engines
 def test_purge_during_run_leaves_nothing(app: App, engine: Engine, tmp_path: Path) -> None:
     both = [one.id for one in remember_all(app, "The Quagmire keeps 5 days", "The Quagmire keeps 9 days")]
     done = consolidate_during(app, lambda: call(app, "purge", memory_ids=both, expect=2))
@@ -206,6 +208,7 @@ def test_purge_during_run_leaves_nothing(app: App, engine: Engine, tmp_path: Pat
     assert b"uagmire" not in engine.read_all_bytes(tmp_path)
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("purged", [False, True])
 def test_memory_recovers_without_contradiction(app: App, purged: bool) -> None:
     old, new = remember_all(app, KEEPS.format(5), KEEPS.format(9))
@@ -222,6 +225,7 @@ def test_memory_recovers_without_contradiction(app: App, purged: bool) -> None:
     assert call(app, "memory_history", memory_id=old.id)[-1].action == "no longer faded"
 
 
+@pytest.mark.both_engines
 def test_purge_removes_merged_twin(app: App, engine: Engine, tmp_path: Path) -> None:
     old, new = remember_all(app, "Deploy with xyzzy ship.", "Deploy with xyzzy ship")
     assert call(app, "consolidate").merged == 1

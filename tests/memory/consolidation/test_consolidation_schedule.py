@@ -5,9 +5,8 @@ from typing import Any
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from athena.embedding.minilm import MiniLM
 from athena.memory.consolidation.run import consolidate_due_projects
-from conftest import Engine
+from conftest import MODEL, Engine
 
 
 class Clock:
@@ -24,7 +23,7 @@ def call(app: App, name: str, **arguments: Any) -> Any:
 
 def test_project_is_consolidated_once_per_night(engine: Engine) -> None:
     clock = Clock(12)
-    app = App(engine.in_memory(), MiniLM(), time=clock)
+    app = App(engine.in_memory(), MODEL, time=clock)
     call(app, "remember", content="something")
     assert run_sync(consolidate_due_projects(app.store, "minimal")) == []  # noon is no time for a scheduled run
     clock.now += 15 * 3_600
@@ -40,7 +39,7 @@ def test_project_is_consolidated_once_per_night(engine: Engine) -> None:
 
 def test_many_events_trigger_daytime_run(engine: Engine) -> None:
     clock = Clock(12)
-    app = App(engine.in_memory(), MiniLM(), time=clock)
+    app = App(engine.in_memory(), MODEL, time=clock)
     items = [{"event_type": "action", "content": f"step {number}"} for number in range(499)]
     call(app, "record_events", items=items)
     assert run_sync(consolidate_due_projects(app.store, "minimal")) == []

@@ -94,6 +94,7 @@ def test_opened_node_has_all_relations(graph: Caller) -> None:
     assert graph.open_nodes(names=[]) == {"entities": [], "relations": []}
 
 
+@pytest.mark.both_engines
 def test_deleted_entity_returns_by_undo(graph: Caller) -> None:
     before = graph.read_graph()
     assert graph.delete_entities(entityNames=["Ann", "nobody"]) == {
@@ -151,6 +152,7 @@ def test_undo_reverts_newest_change(graph: Caller) -> None:
     assert graph.verify().ok
 
 
+@pytest.mark.both_engines
 def test_search_nodes_matches_substrings_and_meaning(graph: Caller) -> None:
     graph.create_entities(
         entities=[
@@ -197,6 +199,7 @@ def test_relation_has_validity_times(graph: Caller) -> None:
         graph.create_relations(relations=[relation("a", "b", "c", since="2022", until="2020")])
 
 
+@pytest.mark.both_engines
 def test_neighbors_respect_depth_type_direction(graph: Caller) -> None:
     def names(**how: Any) -> list[tuple[str, int]]:
         return [(n["name"], n["distance"]) for n in graph.neighbors(name="Bob", **how)["neighbors"]]
@@ -212,6 +215,7 @@ def test_neighbors_respect_depth_type_direction(graph: Caller) -> None:
         graph.neighbors(name="nobody")
 
 
+@pytest.mark.both_engines
 def test_find_path_returns_shortest(graph: Caller) -> None:
     graph.create_relations(relations=[relation("Acme", "owns", "Lab"), relation("Lab", "near", "Sea")])
     path = graph.find_path(source="Bob", target="Sea")
@@ -309,6 +313,7 @@ def test_name_is_never_observation(graph: Caller) -> None:
     assert graph.verify().ok
 
 
+@pytest.mark.both_engines
 def test_repeated_key_happens_once(app: App, graph: Caller) -> None:
     keyed = Caller(app, key="k1")
     asked: dict[str, Any] = {"observations": [{"entityName": "Ann", "contents": ["once"]}]}
@@ -361,6 +366,7 @@ connect.close()
 """
 
 
+@pytest.mark.usefixtures("engine")
 def test_concurrent_processes_lose_nothing() -> None:
     from athena.app import connect
 
@@ -429,6 +435,7 @@ def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
     app.close()
 
 
+@pytest.mark.both_engines
 def test_mentions_are_found_in_text(app: App) -> None:
     memory = Caller(app)
     memory.remember(
@@ -453,6 +460,7 @@ def test_mentions_are_found_in_text(app: App) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.both_engines
 def test_memory_links_to_named_entities(app: App, graph: Caller) -> None:
     graph.create_entities(
         entities=[{"name": name, "entityType": "place", "observations": []} for name in ("York", "New York")]
@@ -551,6 +559,7 @@ def test_merged_entity_has_both_mentions(graph: Caller) -> None:
     assert graph.verify().ok
 
 
+@pytest.mark.both_engines
 def test_names_survive_two_merges(graph: Caller) -> None:
     graph.create_entities(entities=[{"name": name, "entityType": "", "observations": []} for name in ("Bobby", "Rob")])
     kept = graph.remember(content="Bobby won").id
@@ -560,6 +569,7 @@ def test_names_survive_two_merges(graph: Caller) -> None:
     assert [one["name"] for one in graph.open_nodes(names=["Bobby"])["entities"]] == ["Rob"]
 
 
+@pytest.mark.both_engines
 def test_reading_mentions_is_no_recall(graph: Caller) -> None:
     for i in range(4):
         graph.remember(content=f"Ann did thing {i}")
@@ -567,6 +577,7 @@ def test_reading_mentions_is_no_recall(graph: Caller) -> None:
     assert graph.stats()["most_recalled"] == []
 
 
+@pytest.mark.both_engines
 def test_purge_removes_merged_name(graph: Caller) -> None:
     graph.create_entities(entities=[{"name": "Zorblax", "entityType": "person", "observations": []}])
     graph.merge_entities(source="Zorblax", into="Ann")

@@ -43,6 +43,7 @@ def test_entity_metadata_merges_and_undoes(app: App) -> None:
     assert graph.verify().ok
 
 
+@pytest.mark.both_engines
 def test_redaction_is_reported(app: App) -> None:
     graph = Caller(app)
     made = graph.create_entity(name=f"E {SECRET}", entity_type="x", observations=[SECRET], metadata={"a": SECRET})
@@ -97,6 +98,7 @@ def test_undo_skips_entity_recreated_elsewhere(app: App) -> None:
     assert graph.verify().ok
 
 
+@pytest.mark.both_engines
 def test_forget_restore_purge_accept_id(app: App) -> None:
     call = Caller(app)
     event = call.record_event(event_type="a", content="private pin is zebra")
@@ -115,6 +117,7 @@ def test_forget_restore_purge_accept_id(app: App) -> None:
     assert call.verify().ok
 
 
+@pytest.mark.both_engines
 def test_hash_prefers_memory_and_is_unique(app: App) -> None:
     call = Caller(app)
     for number in range(40):
@@ -132,6 +135,7 @@ def test_hash_prefers_memory_and_is_unique(app: App) -> None:
     assert call.restore_memory(memory_id=memory.id) is True
 
 
+@pytest.mark.both_engines
 def test_entity_is_forgotten_as_whole(app: App) -> None:
     call = Caller(app)
     made = call.create_entity(name="Ann", entity_type="person", observations=["likes tea", "is tall"])
@@ -205,6 +209,7 @@ def test_mention_needs_word_boundaries(app: App, name: str, text: str, meant: bo
     assert [one.content for one in later.mentions(name=name)] == ([text] if meant else [])
 
 
+@pytest.mark.both_engines
 def test_longer_unspaced_name_wins(app: App) -> None:
     call = Caller(app)
     call.create_entities(entities=[entity("東京"), entity("東京都庁")])
@@ -227,6 +232,7 @@ def test_invalid_outcome_session_time_refused(app: App) -> None:
             call.create_relations(relations=[relation("A", "knows", "B", **when)])
 
 
+@pytest.mark.both_engines
 def test_concurrent_relations_do_not_overlap(app: App) -> None:
     Caller(app).create_relations(relations=[relation("A", "knows", "all")])
     together = Barrier(4)

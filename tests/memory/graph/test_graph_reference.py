@@ -93,6 +93,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Generator[Reference]:
     server.close()
 
 
+@pytest.mark.both_engines
 @pytest.mark.timeout(1800)
 def test_same_calls_give_same_graph(reference: Reference, engine: Engine, tmp_path: Path) -> None:
     share = rounds(50, 1000) if engine.kind == "sqlite" else rounds(10, 200)

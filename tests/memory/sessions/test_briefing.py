@@ -64,6 +64,7 @@ def fill_project(app: App, project: str = "p", mark: str = "") -> None:
     )
 
 
+@pytest.mark.both_engines
 def test_briefing_selects_relevant_memories(app: App, time: MovingTime) -> None:
     fill_project(app)
     call(app, "remember", content="The canteen serves soup on Mondays, also in winter")
@@ -96,6 +97,7 @@ def test_briefing_repeats_only_after_compaction(app: App, time: MovingTime) -> N
     assert {one.id for one in again.told} > {one.id for one in first.told}
 
 
+@pytest.mark.both_engines
 def test_projects_do_not_see_each_other(app: App) -> None:
     fill_project(app, "one", " of the first")
     fill_project(app, "two", " of the second")
@@ -143,6 +145,7 @@ def test_decisions_come_before_trivia(app: App, time: MovingTime) -> None:
     assert sum(text in call(app, "briefing").text for text in TRIFLES) >= 4
 
 
+@pytest.mark.both_engines
 def test_newer_contradicting_memory_is_told(app: App, time: MovingTime) -> None:
     old = call(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY
@@ -153,6 +156,7 @@ def test_newer_contradicting_memory_is_told(app: App, time: MovingTime) -> None:
     assert old.hash not in told.text
 
 
+@pytest.mark.both_engines
 def test_renamed_project_keeps_briefing_log(app: App) -> None:
     fill_project(app)
     told = call(app, "briefing", session_id="s1").told
@@ -167,6 +171,7 @@ def test_equal_content_is_told_once(app: App) -> None:
     assert len(call(app, "briefing").told) == 1
 
 
+@pytest.mark.both_engines
 def test_briefing_log_reason_hides_secrets(app: App) -> None:
     secret = "ghp_" + "a1B2" * 9
     call(app, "remember", content="The retries of card charges live in charges.py")
@@ -267,6 +272,7 @@ def test_fact_inside_longer_memory_is_known(app: App) -> None:
     assert learn(app, "s2", "We use Redis 8 for the sessions.") == ["We use Redis 8 for the sessions."]
 
 
+@pytest.mark.both_engines
 def test_agent_text_never_replaces_person(app: App, time: MovingTime) -> None:
     call_as_person(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY
@@ -362,6 +368,7 @@ def test_empty_sessions_do_not_displace_others(app: App, time: MovingTime) -> No
     assert "Ended: ok" not in text
 
 
+@pytest.mark.both_engines
 def test_concurrent_briefings_tell_once(app: App) -> None:
     fill_project(app)
     with ThreadPoolExecutor(6) as pool:
@@ -415,6 +422,7 @@ def test_agent_cannot_lift_its_words(app: App) -> None:
     assert "Charges are retried twice (agent, today)" in told
 
 
+@pytest.mark.both_engines
 def test_person_confirms_what_agent_said(app: App) -> None:
     call(app, "remember", content="We use Redis 7 for the sessions.")
     assert learn(app, "s1", "We use Redis 7 for the sessions.") == ["We use Redis 7 for the sessions."]

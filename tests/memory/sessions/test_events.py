@@ -78,6 +78,7 @@ def test_equal_events_are_two_events(app: App) -> None:
     assert [e.id for e in call(app, "recall_events", session_id="s")] == [second.id, first.id]
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("filters", "texts"),
     [
@@ -100,6 +101,7 @@ def test_events_filter_by_session_type_outcome(app: App, filters: Any, texts: li
     assert recall_texts(fill_events(app), **filters) == texts
 
 
+@pytest.mark.both_engines
 def test_events_found_by_words_then_meaning(app: App) -> None:
     fill_events(app)
     assert recall_texts(app, query="payment provider", limit=1) == ["the payment provider did not answer"]
@@ -111,6 +113,7 @@ def test_events_found_by_words_then_meaning(app: App) -> None:
     assert recall_texts(app, query="gardening", limit=1, session_id="s2") != ["watered the plants"]
 
 
+@pytest.mark.both_engines
 def test_events_and_memories_are_separate(app: App) -> None:
     fill_events(app)
     call(app, "remember", content="The shop is deployed by Maria")
@@ -120,6 +123,7 @@ def test_events_and_memories_are_separate(app: App) -> None:
     assert call(app, "health").count == 1
 
 
+@pytest.mark.both_engines
 def test_other_project_sees_no_events(app: App) -> None:
     fill_events(app)
     event = call(app, "recall_events", limit=1)[0]
@@ -169,6 +173,7 @@ def test_invalid_event_is_refused_with_reason(app: App, arguments: Any, wrong: s
     assert call(app, "recall_events") == []
 
 
+@pytest.mark.both_engines
 def test_repeated_key_records_once(app: App) -> None:
     said = {"event_type": "action", "content": "paid the invoice", "session_id": "s"}
     first, again = (call(app, "record_event", key="k1", **said) for _ in range(2))
@@ -198,6 +203,7 @@ def test_undo_skips_recorded_events(app: App) -> None:
     assert memory.id != event.id
 
 
+@pytest.mark.both_engines
 def test_forgotten_events_are_restorable_until_purged(app: App, engine: Engine, tmp_path: Path) -> None:
     call(app, "remember", content="a memory that stays")
     one = call(app, "record_event", event_type="action", content="xyzzyplugh was said", outcome="frobozz")
@@ -217,6 +223,7 @@ def test_forgotten_events_are_restorable_until_purged(app: App, engine: Engine, 
     assert b"frobozz" not in written
 
 
+@pytest.mark.both_engines
 def test_timeline_mixes_events_and_memories(app: App) -> None:
     fill_events(app)
     call(app, "remember", content="Deploys need two people", metadata={"date": "yesterday 10:30", "session_id": "s1"})
@@ -234,6 +241,7 @@ def test_timeline_mixes_events_and_memories(app: App) -> None:
     assert len(call(app, "timeline", session_id="s1")[0].entries) == 4
 
 
+@pytest.mark.both_engines
 def test_sessions_list_has_outcomes(app: App) -> None:
     first, second = call(fill_events(app), "list_sessions")
     assert (first.id, second.id) == ("s2", "s1")
@@ -246,6 +254,7 @@ def test_sessions_list_has_outcomes(app: App) -> None:
     assert call(app, "list_sessions", until="last month") == []
 
 
+@pytest.mark.both_engines
 def test_sessions_are_found_behind_long_one(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "SESSION_SCAN_ROWS", rounds(200, rows.SESSION_SCAN_ROWS))  # smaller, to be quick
     many = rounds(450, 4_500)  # reading back to its start takes three steps
@@ -256,6 +265,7 @@ def test_sessions_are_found_behind_long_one(app: App, monkeypatch: pytest.Monkey
     assert [(one.id, one.events) for one in listed] == [("long", many), ("s2", 1), ("s1", 1)]
 
 
+@pytest.mark.both_engines
 def test_summary_is_deterministic(app: App) -> None:
     items = [{"event_type": "action", "content": f"read chapter {i}", "outcome": "success"} for i in range(40)]
     items[0]["content"] = "started on the shop in src/shop/cart.py"
@@ -412,6 +422,7 @@ def test_events_survive_migration_round_trip(tmp_path: Path, server: Any) -> Non
         app.close()
 
 
+@pytest.mark.both_engines
 def test_recall_searches_several_kinds(app: App) -> None:
     fill_events(app)
     call(app, "remember", content="The shop is deployed by Maria", tags=["shop"])
@@ -435,6 +446,7 @@ def test_recall_searches_several_kinds(app: App) -> None:
     assert {hit.kind for hit in call(app, "recall", **asked)} == {"memory"}
 
 
+@pytest.mark.both_engines
 def test_document_is_not_in_timeline(app: App, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# One\n\nA text about tea.\n")
     call(app, "ingest_document", path=str(tmp_path / "notes.md"))
@@ -486,6 +498,7 @@ def test_outcome_synonyms_are_understood(app: App, question: str, expected: set[
     assert next(one for one in call(app, "recall_events") if one.content == "e1").outcome is None
 
 
+@pytest.mark.both_engines
 def test_session_in_query_is_filter(app: App) -> None:
     for session in ("sat-3", "sat-30", "deploy"):
         call(app, "record_event", event_type="action", content=f"{session} did something", session_id=session)
@@ -496,6 +509,7 @@ def test_session_in_query_is_filter(app: App) -> None:
     assert len(recall_texts(app, query="what did session sat-4 do")) != 1
 
 
+@pytest.mark.both_engines
 def test_timeline_since_starts_there(app: App) -> None:
     for hour in range(20):
         call(app, "record_event", event_type="action", content=f"step {hour}", happened=f"yesterday {hour:02}:00")

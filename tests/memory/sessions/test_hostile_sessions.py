@@ -79,6 +79,7 @@ def test_program_cannot_claim_that_a_person_said_it(isolated: App) -> None:
     }
 
 
+@pytest.mark.both_engines
 def test_list_of_what_was_learned_is_bounded(isolated: App) -> None:
     call(isolated, "program", "remember", content="The lamp is purple. " * 5_000, tags=["auto"])
     learn(isolated, ("user", QUEUE))
@@ -141,6 +142,7 @@ def test_what_a_person_withdrew_comes_back_in_nobodys_name_but_the_callers(
     assert f"{PUSHES} (agent, today)" in brief(isolated)
 
 
+@pytest.mark.both_engines
 def test_agent_that_restores_what_it_forgot_leaves_the_author(isolated: App) -> None:
     memory = call(isolated, "cli", "remember", content=PUSHES)
     call(isolated, "mcp", "forget", memory_id=memory.id)
@@ -148,6 +150,7 @@ def test_agent_that_restores_what_it_forgot_leaves_the_author(isolated: App) -> 
     assert call(isolated, "cli", "get_memory", memory_id=memory.id).author == "person"
 
 
+@pytest.mark.both_engines
 def test_agent_does_not_bring_back_what_a_person_changed(isolated: App) -> None:
     learn(isolated, ("user", "We decided the gateway listens on port 8080."), session="a")
     learn(isolated, ("user", "Changed my mind: the gateway listens on port 9090 from now on."), session="b")

@@ -68,6 +68,7 @@ def test_kept_memory_counts_as_persons(isolated: App) -> None:
     assert list_learned() == [QUEUE]
 
 
+@pytest.mark.both_engines
 @pytest.mark.usefixtures("isolated")
 def test_dropped_statement_is_not_learned_again() -> None:
     learn(QUEUE)
@@ -115,6 +116,7 @@ def test_dropped_in_one_project_is_learned_in_another() -> None:
     assert len(learn(QUEUE, project="other")["learned"]) == 1
 
 
+@pytest.mark.both_engines
 def test_corrected_statement_stays_corrected(isolated: App) -> None:
     learn(QUEUE)
     text = "We decided to use Redis for the queue of orders; mails stay in the database."
@@ -225,6 +227,7 @@ def test_model_reaches_no_rule_by_other_means(isolated: App) -> None:
     assert len(api.call("list_learning_rules")) == 1
 
 
+@pytest.mark.both_engines
 def test_named_purge_takes_rule_along(engine: Engine, tmp_path: Path) -> None:
     learn("We decided to name the branches after the Quokka tickets.")
     [item] = api.call("list_learned")
@@ -263,6 +266,7 @@ def test_dry_run_stores_nothing() -> None:
     assert api.call("recall_events") == []
 
 
+@pytest.mark.both_engines
 @pytest.mark.usefixtures("isolated")
 def test_past_session_has_its_own_time() -> None:
     moment = 1_700_000_000.0

@@ -134,6 +134,7 @@ def test_what_others_stored_is_not_offered() -> None:
     assert list_offers() == {TABS: None, DIFFS: None}
 
 
+@pytest.mark.both_engines
 def test_kept_for_user_is_told_everywhere(engine: Engine) -> None:
     add_learned(TABS)
     assert TABS not in api.call("briefing", project="blog")["text"]
@@ -206,6 +207,7 @@ def test_purge_of_user_memory_leaves_no_copy(engine: Engine, tmp_path: Path) -> 
     assert b"Quokka" not in engine.read_all_bytes(tmp_path / "home")
 
 
+@pytest.mark.both_engines
 def test_notice_mentions_offers_once(isolated: App) -> None:
     store, scope = isolated.store, isolated.create_context("shop", "hook").scope
     add_learned(TABS)

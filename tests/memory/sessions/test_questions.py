@@ -125,6 +125,7 @@ def test_briefing_without_session_counts_as_asked() -> None:
     assert [len(list_asked(text)) for text in texts] == [1, 0]
 
 
+@pytest.mark.both_engines
 @pytest.mark.usefixtures("isolated")
 def test_repeated_call_gets_its_question_again() -> None:
     add_pair(EARLY, LATE)

@@ -173,6 +173,7 @@ def test_forgotten_topic_may_be_stated_anew(app: App, learn: Learn) -> None:
     assert learn("note: we use Leaflet for the map.") == ["We use Leaflet for the map."], "it is not refused"
 
 
+@pytest.mark.both_engines
 def test_forgetting_in_past_session_spares_later_memories(app: App, learn: Learn, time: MovingTime) -> None:
     learn("note: we use Leaflet for the map.")
     messages = [{"role": "user", "text": "forget what I said about the map"}]

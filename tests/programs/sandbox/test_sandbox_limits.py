@@ -8,6 +8,7 @@ import pytest
 from athena.programs.sandbox import Function, Limits, Namespace, Program, Sandbox, jail
 from athena.programs.sandbox.calls import MAX_MISSES
 from athena.programs.sandbox.values import MAX_HINT_CHARS
+from conftest import sample
 
 NAMES = Namespace([Function("memory.recall", {"properties": {"query": {}}, "required": ["query"]})])
 FORGED = """
@@ -106,25 +107,28 @@ BOMB = "a = []\nfor i in range(24):\n    a = [a, a]\n"
 
 @pytest.mark.parametrize(
     "call",
-    [
-        "memory.recall(query=a)",
-        "memory.recall(a)",
-        "memory.recall(*[a])",
-        "memory.recall(**{'query': a})",
-        "f = memory.recall\nf(a)",
-        "m = memory\nm.recall(a)",
-        "m = memory\nm.append(a)",
-        "getattr(memory, 'recall')(a)",
-        "memory.nothing(a)",
-        "parallel(a)",
-        "parallel([memory.recall(query=a)])",
-        "list(map(memory.recall, [a]))",
-        "def g(h, x):\n    return h(x)\ng(memory.recall, a)",
-        "memory.recall('x' * 20_000_000)",
-        "def len(x): return 0\ndef isinstance(*x): return True\nmemory.recall(a)",
-        "raise ValueError(a)",
-        "raise ValueError('x' * 20_000_000)",
-    ],
+    sample(
+        [
+            "memory.recall(query=a)",
+            "memory.recall(a)",
+            "memory.recall(*[a])",
+            "memory.recall(**{'query': a})",
+            "f = memory.recall\nf(a)",
+            "m = memory\nm.recall(a)",
+            "m = memory\nm.append(a)",
+            "getattr(memory, 'recall')(a)",
+            "memory.nothing(a)",
+            "parallel(a)",
+            "parallel([memory.recall(query=a)])",
+            "list(map(memory.recall, [a]))",
+            "def g(h, x):\n    return h(x)\ng(memory.recall, a)",
+            "memory.recall('x' * 20_000_000)",
+            "def len(x): return 0\ndef isinstance(*x): return True\nmemory.recall(a)",
+            "raise ValueError(a)",
+            "raise ValueError('x' * 20_000_000)",
+        ],
+        8,
+    ),
 )
 def test_arguments_are_measured_before_sending(sandbox: Sandbox, call: str) -> None:
     sandbox.run(Program("memory.recall(query=1)", NAMES), answer)
