@@ -2,7 +2,7 @@
 
     python scripts/train_adapters.py ROWS.json.gz OUT [--without rafa,olek,hugo] [--figures]
 
-Needs torch and a GPU, neither of which is among the project's dependencies. ROWS and `words.npz` beside it are written
+Needs torch, which is not among the project's dependencies. ROWS and `words.npz` beside it are written
 by scripts/adapter_data.py. OUT gets statements.npz and changes.npz, trained on all writers but those left out; with
 `--figures` it is printed how good they are on the writers left out, and how that grows with the number of writers.
 
@@ -41,7 +41,7 @@ MASKED_WORD = 100  # the id of [UNK]
 FIRST_WORD = 103  # ids below are marks
 LOW = -1e4  # the score of what cannot be chosen
 LAYERS_FILE = Path(__file__).parents[1] / "data" / "model" / "layers.safetensors"
-DEVICE = "cuda"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 Row = dict[str, Any]
 
@@ -343,7 +343,8 @@ def export(tagger: Any, file: Path) -> None:
             low_rank = getattr(layer, part)
             name = f"{number}.{GRAPH_NAMES.get(part, part)}"
             factor = 1 / math.sqrt(WIDTH // HEADS) if part == "query" else 1  # the graph's scores are not scaled later
-            arrays[f"{name}.down"] = to_numpy(low_rank.down).T
+            is_trained = low_rank.up.requires_grad
+            arrays[f"{name}.down"] = to_numpy(low_rank.down).T * is_trained  # zeros need no space in the file
             arrays[f"{name}.up"] = to_numpy(low_rank.up).T * factor
         for part in ("middle_norm", "end_norm"):
             norm = getattr(layer, part)
