@@ -7,7 +7,7 @@ Training runs on another machine, where neither Athena nor its model is installe
 scripts/build_model.py fetches it; beside OUT, `words.npz` holds the vectors of the words that occur.
 
 With `--tools` it prepares scripts/train_tool_adapter.py instead. FOLDER holds SERVER.json for each server of
-`data/tools/train.tsv` and `more.tsv`: `{"tools": [...]}` as the server lists them. They are not part of the project.
+`data/tools` but those of `judge.tsv`: `{"tools": [...]}` as the server lists them. They are not part of the project.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from athena.memory.sessions.wording import clean_statement
 
 CHANGES_FOLDER = Path(__file__).parents[1] / "data" / "changes"
 TOOLS_FOLDER = Path(__file__).parents[1] / "data" / "tools"
-TOOL_REQUESTS = ("train.tsv", "more.tsv")
+TOOL_REQUESTS = ("train.tsv", "more.tsv", "situations.tsv")
 CHANGE_PATTERN = re.compile(r"(\d+)(?: > ([\d, ]+))? \| (\S.*)")
 MAX_SIMILAR, MAX_LATEST = 6, 2  # older statements that a new one is compared with
 MIN_GOLD_SIMILARITY = 0.5  # of a statement to the words that say what is replaced
