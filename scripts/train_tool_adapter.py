@@ -139,7 +139,7 @@ def train(encoder: ToolEncoder, tools: Sequence[Row], requests: Sequence[Row], s
             torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
             optimizer.step()
             schedule.step()
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
         yield float(np.mean(losses))
 
 
