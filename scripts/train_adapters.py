@@ -5,8 +5,7 @@
 
 Needs torch, which is not among the project's dependencies, and for training from the beginning a GPU. With `--resume`
 it goes on from the adapters in FOLDER, with all rows of new writers and some of the others: half an hour on two cores.
-ROWS and `words.npz` beside it are written
-by scripts/adapter_data.py. OUT gets statements.npz and changes.npz, trained on all writers but those left out; with
+ROWS and `words.npz` beside it are written by scripts/adapter_data.py. OUT gets statements.npz and changes.npz, trained on all writers but those left out; with
 `--figures` it is printed how good they are on the writers left out, and how that grows with the number of writers.
 
 The layers of the bundled model stay as they are. Each linear map gets a product of two thin matrices, and the norms
@@ -411,7 +410,8 @@ def export(tagger: Any, file: Path) -> None:
             low_rank = getattr(layer, part)
             name = f"{number}.{GRAPH_NAMES.get(part, part)}"
             factor = 1 / math.sqrt(WIDTH // HEADS) if part == "query" else 1  # the graph's scores are not scaled later
-            arrays[f"{name}.down"] = to_numpy(low_rank.down).T
+            is_trained = low_rank.up.requires_grad
+            arrays[f"{name}.down"] = to_numpy(low_rank.down).T * is_trained  # zeros need no space in the file
             arrays[f"{name}.up"] = to_numpy(low_rank.up).T * factor
         for part in ("middle_norm", "end_norm"):
             norm = getattr(layer, part)
