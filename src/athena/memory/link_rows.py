@@ -106,7 +106,8 @@ async def list_live_links(
     """Return relation, hash and time of the links from memories to live ones, without Athena's own relations."""
     rows = await tx.fetch(
         f"""SELECT l.memory, l.relation, m.hash, l.at FROM links l JOIN memories m ON m.id = l.other
-            WHERE l.scope IN ({join_ids(scope_ids)}) AND l.memory IN ({join_ids(ids)}) AND m.deleted IS NULL ORDER BY l.memory, l.at, l.other, l.relation"""
+            WHERE l.scope IN ({join_ids(scope_ids)}) AND l.memory IN ({join_ids(ids)}) AND m.deleted IS NULL
+            ORDER BY l.memory, l.at, l.other, l.relation"""
     )
     links: dict[int, list[tuple[str, str, float]]] = {}
     for memory, relation, short_hash, at in rows:
