@@ -81,7 +81,7 @@ def review_run(
     path: str = head["path"]
     names = {path.rpartition(".")[2]}
     if path in catalog:
-        names |= {catalog.get_operation(path).short_name} - {""}
+        names |= set(catalog.get_operation(path).names)
     call_lines, next_line = _locate_call(code, names)
     shown_skills = [text for name in sorted(named_skills) for text in (name, named_skills[name])]
     return RunReview(
