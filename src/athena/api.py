@@ -23,7 +23,7 @@ from athena.app.compact import (
 )
 from athena.app.connect import AppConnection, OperationResult, close
 from athena.core.threads import get_running_loop, run_in_thread, run_sync
-from athena.core.vocabulary import suggest_name
+from athena.core.words import suggest_name
 from athena.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from athena import errors
 from athena.core.home.paths import current_project, read_token
 from athena.core.operation_methods import AsyncOperationMethods, OperationMethods, drop_defaults
 from athena.core.threads import run_in_thread
-from athena.core.vocabulary import suggest_name
+from athena.core.words import suggest_name
 from athena.errors import AthenaError, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:

@@ -564,7 +564,7 @@ print(*sorted(name for name in sys.modules if name.startswith("athena")))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     heavy, ours = done.stdout.splitlines()
     assert heavy == ""
-    names = ("home", "home.paths", "operation_methods", "threads", "version", "vocabulary")
+    names = ("home", "home.paths", "operation_methods", "threads", "version", "words")
     core = ["athena.core", *(f"athena.core.{name}" for name in names)]
     assert ours.split() == ["athena", "athena.client", *core, "athena.errors"]
 
@@ -627,7 +627,7 @@ def test_async_client_has_the_same_methods(client: AthenaClient) -> None:
             assert await one.list_tools("memory")
             assert (await one.discover_tools())["total_tools"]
             with pytest.raises(AttributeError, match="did you mean 'recall'"):
-                one.find  # noqa: B018
+                one.find  # type: ignore[attr-defined]  # noqa: B018
         with pytest.raises(Unavailable):
             await one.health()
 

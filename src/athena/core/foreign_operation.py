@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from athena.core.json_schema import JsonSchemaType, StepBudget, get_properties, get_required_names
 from athena.core.operation import EVERYONE, Docstring, Effect, Operation, Parameter, Reach
-from athena.core.vocabulary import suggest_name
+from athena.core.words import suggest_name
 from athena.errors import InvalidInput
 
 SendCall = Callable[..., Awaitable[Any]]  # takes the context and a mapping of arguments

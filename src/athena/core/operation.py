@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, S
 
 from athena.core import types
 from athena.core.text import make_value_storable
-from athena.core.vocabulary import resolve_parameter_aliases, suggest_name
+from athena.core.words import resolve_parameter_aliases, suggest_name
 from athena.errors import Denied, InvalidInput
 
 
