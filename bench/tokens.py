@@ -11,7 +11,7 @@ from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import Run
 
-FIVE, HEALTH, A_TOOL = 280, 20, 18
+FIVE, HEALTH, A_TOOL = 220, 20, 18
 
 
 def run(run: Run) -> Result:

@@ -18,6 +18,7 @@ from athena import AthenaClient, api, errors
 from athena.cli.commands import athena
 from athena.core import types
 from athena.core.catalog import AnyOperation
+from athena.core.operation_methods import OperationMethods
 from athena.hooks import client, launcher
 from athena.operations import CATALOG
 from athena.server import guard, openapi
@@ -44,7 +45,7 @@ def structure() -> dict[str, Any]:
         "api": {name: describe_public(name) for name in sorted(api.__all__)},
         "client": {
             name: describe_function(name, value)
-            for name, value in vars(AthenaClient).items()
+            for name, value in (vars(OperationMethods) | vars(AthenaClient)).items()
             if inspect.isfunction(value) and (name == "__init__" or not name.startswith("_"))
         },
         "hooks": {
@@ -86,6 +87,7 @@ def describe_operation(operation: AnyOperation) -> dict[str, Any]:
     return {
         "name": operation.name,
         "short": operation.short_name,
+        "aliases": [*operation.aliases, *sorted(operation.parameter_aliases)],
         "effect": str(operation.effect),
         "approval": operation.approval,
         "callers": sorted(operation.callers),

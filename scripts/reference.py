@@ -63,7 +63,8 @@ def operations() -> Iterator[str]:
     yield ""
     yield (
         "An operation is called with `athena call NAME --json '{...}'`. The commands and the Python functions "
-        "below call the same operations."
+        "below call the same operations. Where an operation has one of `k`, `limit` and `max_results`, it accepts the "
+        "other two."
     )
     for category, about in CATALOG.categories.items():
         yield from ("", f"### {category}", "", about)
@@ -88,7 +89,9 @@ def described(operation: AnyOperation) -> Iterator[str]:
             for p in operation.parameters
         ]
         yield from (*table(("parameter", "type", "default", "meaning"), rows), "")
-    short = f" Short name: `{operation.category}.{operation.short_name}`." if operation.short_name else ""
+    others = [f"`{operation.category}.{operation.short_name}`"] if operation.short_name else []
+    others += [f"`{alias}`" for alias in operation.aliases]
+    short = f" Also called {', '.join(others)}." if others else ""
     approval = f" {stubs.APPROVAL_NOTE}" if operation.approval else ""
     reach = f" Reaches: {', '.join(sorted(operation.reach))}." if operation.reach else ""
     callers = ", ".join(caller for caller in CallerKind if caller in operation.callers)
@@ -148,7 +151,11 @@ def functions() -> Iterator[str]:
 
 
 def client() -> Iterator[str]:
-    yield from ("## The client", "", "`from athena import AthenaClient`.", "", "```python")
+    about = (
+        "`from athena import AthenaClient`. Each operation that applications may call is a method with its parameters."
+    )
+    more = "`AsyncAthenaClient` has the same as coroutines. `athena.results` has the types of their results."
+    yield from ("## The client", "", about, more, "", "```python")
     public = {name: value for name, value in vars(AthenaClient).items() if inspect.isfunction(value)}
     yield signature("AthenaClient", public["__init__"]).partition(" -> ")[0]
     written = {name: signature(name, value) for name, value in public.items() if not name.startswith("_")}

@@ -9,9 +9,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from athena.api import open  # noqa: A004  # `athena.open` is the public name
-    from athena.client import AthenaClient
+    from athena.client import AsyncAthenaClient, AthenaClient
 
-__all__ = ["AthenaClient", "__version__", "open"]
+__all__ = ["AsyncAthenaClient", "AthenaClient", "__version__", "open"]
+# What people try first; a search for similar names would import too much, since every import of a module asks here.
+API_NAMES = {
+    name: f"athena.api.{name}"
+    for name in ("remember", "recall", "get", "update", "forget", "store", "search", "delete", "health")
+}
+CLIENT_NAMES = dict.fromkeys(("Client", "Athena", "connect"), "AthenaClient")
 
 
 def __getattr__(name: str) -> Any:
@@ -20,8 +26,10 @@ def __getattr__(name: str) -> Any:
         from athena import api
 
         return api.open
-    if name == "AthenaClient":
-        from athena.client import AthenaClient
+    if name in ("AthenaClient", "AsyncAthenaClient"):
+        from athena import client
 
-        return AthenaClient
-    raise AttributeError(f"module 'athena' has no attribute {name!r}")
+        return getattr(client, name)
+    meant = API_NAMES.get(name) or CLIENT_NAMES.get(name)
+    suggestion = f"; did you mean {meant!r}?" if meant else ""
+    raise AttributeError(f"module 'athena' has no attribute {name!r}{suggestion}")

@@ -1,96 +1,42 @@
 """The code API: plain functions that work in a script, a thread, or inside a running event loop.
 
 >>> from athena import api
->>> api.store("Deploys run on Fridays", tags="deploy")
->>> print(api.search("when do we deploy"))
+>>> api.remember("Deploys run on Fridays", tags="deploy")
+>>> print(api.recall("when do we deploy"))
 """
 
 import os
 import re
-import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
 from athena.app import connect
+from athena.app.compact import (
+    CompactHealthInfo,
+    CompactIngestResult,
+    CompactMemory,
+    CompactSearchResult,
+    compact_memory,
+)
 from athena.app.connect import AppConnection, OperationResult, close
 from athena.core.threads import get_running_loop, run_in_thread, run_sync
+from athena.core.words import suggest_name
 from athena.errors import InvalidInput
 
 if TYPE_CHECKING:
     from datetime import date
 
     from athena.memory.values import Memory
-
-
-MAX_PREVIEW_CHARS = 200
-MAX_LINE_CHARS = 120
-
-
-class CompactMemory(NamedTuple):
-    hash: str
-    preview: str
-    tags: tuple[str, ...]
-    created: float
-    score: float
-
-    def __str__(self) -> str:
-        day = time.strftime("%Y-%m-%d", time.localtime(self.created))
-        tags = f" [{', '.join(self.tags)}]" if self.tags else ""
-        text = (
-            self.preview if len(self.preview) <= MAX_LINE_CHARS else self.preview[: MAX_LINE_CHARS - 1].rstrip() + "…"
-        )
-        return f"{self.hash} {self.score:.2f} {day}{tags} {text}"
-
-
-class CompactSearchResult(NamedTuple):
-    memories: tuple[CompactMemory, ...]
-    total: int
-    query: str
-
-    def __bool__(self) -> bool:
-        return bool(self.memories)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.memories)) or "nothing found"
-
-
-class CompactHealthInfo(NamedTuple):
-    status: str
-    count: int  # type: ignore[assignment]  # a field of the contract; it hides tuple.count
-    backend: str
-
-    @property
-    def ready(self) -> bool:
-        return self.status != "error"
-
-    def __str__(self) -> str:
-        return f"{self.status}, {self.count} memories, {self.backend}"
-
-
-class CompactIngestResult(NamedTuple):
-    documents: int
-    pieces: int
-    skipped: tuple[str, ...]
-
-    def __str__(self) -> str:
-        skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
-        return f"{self.documents} documents, {self.pieces} pieces{skipped}"
-
-
-def _compact_memory(memory: dict[str, Any]) -> CompactMemory:
-    """Return a memory with a preview of its text, for a list of results."""
-    line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
-    preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
-    return CompactMemory(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
+    from athena.results import AsyncCallOperation, CallOperation
 
 
 Tags = str | Sequence[str] | None
 When: TypeAlias = "str | float | date | None"
 SEARCH_PAGE_SIZE = 1_000
-PARAMETER_NAMES = {"k": "limit", "memory_id": "hash", "memory_ids": "hashes"}  # operation's name to this API's
+PARAMETER_NAMES = {"memory_id": "hash", "memory_ids": "hashes"}  # operation's name to this API's
 
 
 class Filters(TypedDict, total=False):
@@ -137,38 +83,59 @@ class MemoryApi:
         until: When = None,
         min_score: float | None = None,
         *,
+        k: int | None = None,
         project: str | None = None,
     ) -> CompactSearchResult:
         """Find memories by words and by meaning.
 
         A score is the probability that the memory answers. If even the best is improbable there are none;
-        `min_score=0` shows everything.
+        `min_score=0` shows everything. `k` is another name of `limit`.
         """
         filters = {"tags": tags, "memory_type": memory_type, "since": since, "until": until, "min_score": min_score}
-        return _compact_result(await self._call("recall", project, query=query, k=limit, **filters), query)
+        page = await self._call("recall", project, query=query, **_name_limit(limit, k), **filters)
+        return _compact_result(page, query)
 
     async def search_batch(
-        self, queries: Iterable[str], limit: int = 5, **filters: Unpack[Filters]
+        self, queries: Iterable[str], limit: int = 5, *, k: int | None = None, **filters: Unpack[Filters]
     ) -> list[CompactSearchResult]:
         """Answer several searches at once."""
         results = []
         for i, query in enumerate(_require_list(queries, "queries")):
-            arguments, project = _merge_filters(filters, query=query, k=limit)
+            arguments, project = _merge_filters(filters, query=query, **_name_limit(limit, k))
             page = await self._call("recall", project, {"query": f"queries[{i}]"}, **arguments)
             results.append(_compact_result(page, query))
         return results
 
     async def search_by_tag(
-        self, tags: Tags, limit: int = 10, match: str = "any", *, project: str | None = None
+        self, tags: Tags, limit: int = 10, match: str = "any", *, k: int | None = None, project: str | None = None
     ) -> CompactSearchResult:
         """List the memories that have any or all of some tags, the newest first."""
-        page = await self._call("search_by_tag", project, tags=tags, k=limit, match=match)
+        page = await self._call("search_by_tag", project, tags=tags, match=match, **_name_limit(limit, k))
         return _compact_result(page, tags if isinstance(tags, str) else ", ".join(tags or ()))
 
-    async def recall(self, phrase: str, limit: int = 5, *, project: str | None = None) -> CompactSearchResult:
-        """Find memories; time in plain words ("what we decided about auth last week") is a filter."""
-        page = await self._call("recall", project, {"query": "phrase"}, query=phrase, k=limit, understand_time=True)
-        return _compact_result(page, phrase)
+    async def recall(
+        self,
+        query: str = "",
+        limit: int = 5,
+        tags: Tags = None,
+        memory_type: str | None = None,
+        since: When = None,
+        until: When = None,
+        min_score: float | None = None,
+        *,
+        phrase: str | None = None,
+        k: int | None = None,
+        project: str | None = None,
+    ) -> CompactSearchResult:
+        """Find memories as `search` does; time in plain words ("what we decided about auth last week") is a filter.
+
+        `phrase` is another name of `query`, `k` of `limit`.
+        """
+        filters = {"tags": tags, "memory_type": memory_type, "since": since, "until": until, "min_score": min_score}
+        question = query if phrase is None else phrase
+        names = {} if phrase is None else {"query": "phrase"}
+        arguments = filters | _name_limit(limit, k) | {"query": question, "understand_time": True}
+        return _compact_result(await self._call("recall", project, names, **arguments), question)
 
     async def search_iter(
         self, query: str, batch_size: int = 100, **filters: Unpack[Filters]
@@ -185,11 +152,11 @@ class MemoryApi:
     ) -> list[CompactMemory]:
         """Return one part of a search over the whole store; from a page of this size on, all of it is ranked."""
         size = max(batch_size, SEARCH_PAGE_SIZE) if type(batch_size) is int and batch_size > 0 else batch_size
-        arguments, project = _merge_filters({"min_score": 0.0} | filters, query=query, k=size, offset=offset)
-        page = await self._call("recall", project, {"k": "batch_size"}, **arguments)
-        return [_compact_memory(hit) for hit in page.data]
+        arguments, project = _merge_filters({"min_score": 0.0} | filters, query=query, limit=size, offset=offset)
+        page = await self._call("recall", project, {"limit": "batch_size"}, **arguments)
+        return [compact_memory(hit) for hit in page.data]
 
-    async def store(
+    async def remember(
         self,
         content: str,
         tags: Tags = None,
@@ -198,12 +165,14 @@ class MemoryApi:
         *,
         project: str | None = None,
     ) -> str:
-        """Keep a text and return its hash."""
+        """Keep a text and return its hash. `store` is another name."""
         fields = {"content": content, "tags": tags, "memory_type": memory_type, "metadata": metadata}
         return _get_hash_and_warn((await self._call("remember", project, **fields)).data)
 
-    async def store_batch(self, items: Iterable[str | Mapping[str, Any]], *, project: str | None = None) -> list[str]:
-        """Keep many texts at once and return their hashes, in order."""
+    async def remember_batch(
+        self, items: Iterable[str | Mapping[str, Any]], *, project: str | None = None
+    ) -> list[str]:
+        """Keep many texts at once and return their hashes, in order. `store_batch` is another name."""
         hashes = []
         for stored in (await self._call("remember_batch", project, items=_require_list(items, "items"))).data:
             hashes.append(_get_hash_and_warn(stored))  # noqa: PERF401  # a comprehension has a frame of its own, and warnings count
@@ -231,17 +200,17 @@ class MemoryApi:
         changes = {"content": content, "tags": tags, "memory_type": memory_type, "metadata": metadata}
         return _get_hash_and_warn((await self._call("update_memory", project, memory_id=hash, **changes)).data)
 
-    async def delete(self, hash: str | int, *, project: str | None = None) -> bool:  # noqa: A002
-        """Forget a memory; False if there was none. `restore` brings it back."""
+    async def forget(self, hash: str | int, *, project: str | None = None) -> bool:  # noqa: A002
+        """Forget a memory; False if there was none. `restore` brings it back. `delete` is another name."""
         return bool((await self._call("forget", project, memory_id=hash)).data)
 
-    async def delete_batch(self, hashes: Iterable[str | int], *, project: str | None = None) -> int:
-        """Forget several memories and return how many there were."""
+    async def forget_batch(self, hashes: Iterable[str | int], *, project: str | None = None) -> int:
+        """Forget several memories and return how many there were. `delete_batch` is another name."""
         ids = _require_list(hashes, "hashes")
         return int((await self._call("forget_batch", project, memory_ids=ids)).data) if ids else 0
 
-    async def delete_by_tag(self, tags: Tags, expect: int | None = None, *, project: str | None = None) -> int:
-        """Forget all memories that have any of some tags, if they are exactly `expect`."""
+    async def forget_by_tag(self, tags: Tags, expect: int | None = None, *, project: str | None = None) -> int:
+        """Forget all memories with any of some tags, if they are exactly `expect`. `delete_by_tag` is another name."""
         return int((await self._call("forget_by_tag", project, tags=tags, expect=expect)).data)
 
     async def restore(self, hash: str | int, *, project: str | None = None) -> bool:  # noqa: A002
@@ -265,9 +234,13 @@ class MemoryApi:
         arguments = {"strategy": strategy, "days_back": days_back, "dry_run": dry_run}
         return dict((await self._call("consolidate", project, **arguments)).data)
 
-    async def call(self, operation: str, /, *, project: str | None = None, **arguments: Any) -> Any:
-        """Run any operation of the catalog by its name, and return plain values."""
-        return (await self._call(operation, project, **arguments)).data
+    if TYPE_CHECKING:
+        call: "AsyncCallOperation"
+    else:
+
+        async def call(self, operation: str, /, *, project: str | None = None, **arguments: Any) -> Any:
+            """Run any operation of the catalog by its name, and return plain values."""
+            return (await self._call(operation, project, **arguments)).data
 
     async def execute_code(
         self,
@@ -288,9 +261,17 @@ class MemoryApi:
         health = (await self._call("health", None)).data
         return CompactHealthInfo(health["status"], health["count"], health["backend"])
 
+    store, store_batch = remember, remember_batch
+    delete, delete_batch, delete_by_tag = forget, forget_batch, forget_by_tag
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(_describe_unknown_name("this object", name))
+
 
 def _compact_result(page: OperationResult, query: str) -> CompactSearchResult:
-    memories = tuple(map(_compact_memory, page.data))
+    memories = tuple(map(compact_memory, page.data))
     return CompactSearchResult(memories, len(memories) if page.total is None else page.total, query)
 
 
@@ -306,6 +287,19 @@ def _warn_secret_removed(message: str) -> None:
     warnings.warn(message, SecretRemoved, stacklevel=6 if get_running_loop() is None else 4)
 
 
+def _name_limit(limit: int, k: int | None) -> dict[str, int]:
+    """Return the number of hits under the name that the caller used, which errors repeat."""
+    return {"limit": limit} if k is None else {"k": k}
+
+
+def _describe_unknown_name(owner: str, name: str) -> str:
+    """Say that there is no such function, and which one was meant."""
+    suggestion = suggest_name(name, __all__)
+    return f"{owner} has no attribute {name!r}" + (
+        suggestion or f"; an operation is called so: api.call({name!r}, ...)"
+    )
+
+
 def _require_list(values: Iterable[Any], name: str) -> list[Any]:
     """Return the values as a list; refuse a text, which is no list of characters here."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
@@ -317,7 +311,8 @@ def _merge_filters(filters: Filters, **arguments: Any) -> tuple[dict[str, Any], 
     """Return the arguments with the filters, and the project of the filters."""
     if unknown := filters.keys() - Filters.__annotations__.keys():
         raise InvalidInput(
-            f"there is no filter {min(unknown)!r}", hint=f"there are {', '.join(Filters.__annotations__)}"
+            f"there is no filter {min(unknown)!r}{suggest_name(min(unknown), Filters.__annotations__)}",
+            hint=f"there are {', '.join(Filters.__annotations__)}",
         )
     others = {name: value for name, value in filters.items() if name != "project"}
     return arguments | others, filters.get("project")
@@ -341,10 +336,15 @@ __all__ = [
     "delete_batch",
     "delete_by_tag",
     "execute_code",
+    "forget",
+    "forget_batch",
+    "forget_by_tag",
     "get",
     "health",
     "ingest",
     "recall",
+    "remember",
+    "remember_batch",
     "restore",
     "search",
     "search_batch",
@@ -365,23 +365,48 @@ def _make_blocking(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R
 
     @wraps(method)
     def run_blocking(*args: P.args, **kwargs: P.kwargs) -> R:
-        return run_sync(method(*args, **kwargs))
+        try:
+            work = method(*args, **kwargs)
+        except TypeError as error:  # the arguments do not fit, nothing has run
+            raise TypeError(_explain_arguments(method, kwargs, error)) from None
+        return run_sync(work)
 
     return run_blocking
 
 
-call = _make_blocking(_default_api.call)
+def _explain_arguments(method: Callable[..., Any], kwargs: Mapping[str, Any], error: TypeError) -> str:
+    """Say which parameter an unknown argument was meant for; of other errors return the text."""
+    code, name = method.__code__, method.__name__
+    known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    unknown = [argument for argument in kwargs if argument not in known]
+    if not unknown:
+        return str(error).removeprefix(f"{MemoryApi.__name__}.")
+    return f"{name}() has no parameter {unknown[0]!r}{suggest_name(unknown[0], known)}"
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(_describe_unknown_name("module 'athena.api'", name))
+
+
+call: "CallOperation" = _make_blocking(_default_api.call)  # type: ignore[assignment]  # overloads, not one signature
 search = _make_blocking(_default_api.search)
 search_batch = _make_blocking(_default_api.search_batch)
 search_by_tag = _make_blocking(_default_api.search_by_tag)
 recall = _make_blocking(_default_api.recall)
-store = _make_blocking(_default_api.store)
-store_batch = _make_blocking(_default_api.store_batch)
+remember = _make_blocking(_default_api.remember)
+store = remember
+remember_batch = _make_blocking(_default_api.remember_batch)
+store_batch = remember_batch
 get = _make_blocking(_default_api.get)
 update = _make_blocking(_default_api.update)
-delete = _make_blocking(_default_api.delete)
-delete_batch = _make_blocking(_default_api.delete_batch)
-delete_by_tag = _make_blocking(_default_api.delete_by_tag)
+forget = _make_blocking(_default_api.forget)
+delete = forget
+forget_batch = _make_blocking(_default_api.forget_batch)
+delete_batch = forget_batch
+forget_by_tag = _make_blocking(_default_api.forget_by_tag)
+delete_by_tag = forget_by_tag
 restore = _make_blocking(_default_api.restore)
 ingest = _make_blocking(_default_api.ingest)
 consolidate = _make_blocking(_default_api.consolidate)

@@ -2,7 +2,7 @@
 
     with AthenaClient("http://localhost:3000") as client:
         client.remember(content="Deploys run on Fridays", tags=["deploy"])
-        client.recall(query="when do we deploy?", k=3)
+        client.recall(query="when do we deploy?", limit=3)
 
 Threads can share a client. It keeps connections open, and retries failed requests: writes carry an idempotency key,
 so that none happens twice. A call ends within `timeout` seconds, retries included; a program, a skill and a tool of a
@@ -15,16 +15,22 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakSet
 
 from athena import errors
 from athena.core.home.paths import current_project, read_token
+from athena.core.operation_methods import AsyncOperationMethods, OperationMethods, drop_defaults
+from athena.core.threads import run_in_thread
+from athena.core.words import suggest_name
 from athena.errors import AthenaError, InvalidInput, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from athena.results import Hit
 
 MAX_RETRIES = 4
 RETRY_DELAY_S = 0.1  # doubled for each further attempt, with jitter
@@ -46,8 +52,8 @@ _ERRORS_BY_STATUS: dict[int, type[AthenaError]] = {
 }
 
 
-class AthenaClient:
-    """Calls the operations of a server.
+class AthenaClient(OperationMethods):
+    """Calls the operations of a server: each operation is a method.
 
     Without a token, the client uses ATHENA_TOKEN or, for a server on this machine, the token in the data folder.
     """
@@ -131,35 +137,34 @@ class AthenaClient:
 
     def call_tool(self, name: str, /, **arguments: Any) -> Any:
         """Call any operation by its name."""
-        return self._call_operation(name, arguments)["data"]
+        return self._send_call(name, arguments)["data"]
 
-    def _call_for_object(self, name: str, /, **arguments: Any) -> dict[str, Any]:
-        return dict(self.call_tool(name, **arguments))
+    def call_operation(self, name: str, arguments: dict[str, Any], /) -> Any:
+        """Call an operation with the arguments of its method."""
+        return self._send_call(name, drop_defaults(getattr(OperationMethods, name), arguments))["data"]
 
-    def _call_for_list(self, name: str, /, **arguments: Any) -> list[dict[str, Any]]:
-        return list(self.call_tool(name, **arguments))
+    if not TYPE_CHECKING:
 
-    def remember(self, content: str, tags: str | list[str] | None = None, **more: Any) -> dict[str, Any]:
-        return self._call_for_object("remember", content=content, tags=tags, **more)
-
-    def remember_batch(self, items: list[Any]) -> list[dict[str, Any]]:
-        return self._call_for_list("remember_batch", items=items)
-
-    def recall(self, query: str, k: int = 5, **more: Any) -> list[dict[str, Any]]:
-        return self._call_for_list("recall", query=query, k=k, **more)
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(describe_unknown_method(type(self), name))
 
     def recall_iter(
-        self, query: str, k: int | None = None, batch: int = RECALL_BATCH_SIZE, **more: Any
-    ) -> Iterator[dict[str, Any]]:
-        """Yield all memories ranked by a question, or the first `k`, best first, fetched in batches."""
+        self,
+        query: str,
+        k: int | None = None,
+        batch: int = RECALL_BATCH_SIZE,
+        *,
+        limit: int | None = None,
+        **more: Any,
+    ) -> "Iterator[Hit]":
+        """Yield all memories ranked by a question, or the first `k` (or `limit`), best first, fetched in batches."""
+        k = limit if k is None else k
         if batch < 1:
             raise InvalidInput(f"batch must be at least 1, not {batch}")
         seen: set[int] = set()  # a memory stored meanwhile may shift another into the next batch
         offset = 0
         while k is None or len(seen) < k:
-            answer = self._call_operation(
-                "recall", {"min_score": 0, **more, "query": query, "k": batch, "offset": offset}
-            )
+            answer = self._send_call("recall", {"min_score": 0, **more, "query": query, "k": batch, "offset": offset})
             for memory in answer["data"]:
                 if memory["id"] not in seen and (k is None or len(seen) < k):
                     seen.add(memory["id"])
@@ -168,37 +173,7 @@ class AthenaClient:
             if len(answer["data"]) < batch or offset >= answer.get("total", offset):
                 return
 
-    def get_memory(self, memory_id: int | str) -> dict[str, Any]:
-        return self._call_for_object("get_memory", memory_id=memory_id)
-
-    def update_memory(self, memory_id: int | str, **changes: Any) -> dict[str, Any]:
-        return self._call_for_object("update_memory", memory_id=memory_id, **changes)
-
-    def forget(self, memory_id: int | str) -> bool:
-        return bool(self.call_tool("forget", memory_id=memory_id))
-
-    def record_event(self, event_type: str, content: str, **more: Any) -> dict[str, Any]:
-        return self._call_for_object("record_event", event_type=event_type, content=content, **more)
-
-    def recall_events(self, query: str | None = None, **filters: Any) -> list[dict[str, Any]]:
-        return self._call_for_list("recall_events", query=query, **filters)
-
-    def create_entity(self, name: str, entity_type: str, **more: Any) -> dict[str, Any]:
-        return self._call_for_object("create_entity", name=name, entity_type=entity_type, **more)
-
-    def search_graph(self, query: str, max_results: int = 10) -> Any:
-        return self.call_tool("search_graph", query=query, max_results=max_results)
-
-    def consolidate(self, strategy: str = "balanced", **more: Any) -> dict[str, Any]:
-        return self._call_for_object("consolidate", strategy=strategy, **more)
-
-    def execute_code(self, code: str, **more: Any) -> dict[str, Any]:
-        return self._call_for_object("execute_code", code=code, **more)
-
-    def health(self) -> dict[str, Any]:
-        return self._call_for_object("health")
-
-    def _call_operation(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _send_call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         path = f"/tools/{_quote_text(name, 'name')}/execute"
         try:
             body = json.dumps(arguments, allow_nan=False).encode()
@@ -327,6 +302,76 @@ class AthenaClient:
                 self._idle_connections.append(connection)
                 return
         connection.close()
+
+
+class AsyncAthenaClient(AsyncOperationMethods):
+    """`AthenaClient` for asynchronous code: the same methods as coroutines. Requests run on threads.
+
+    async with AsyncAthenaClient("http://localhost:3000") as client:
+        await client.remember(content="Deploys run on Fridays")
+    """
+
+    def __init__(
+        self,
+        url: str = "http://localhost:3000",
+        token: str | None = None,
+        project: str | None = None,
+        timeout: float = 30,
+    ) -> None:
+        self._client = AthenaClient(url, token, project, timeout)
+
+    async def __aenter__(self) -> "AsyncAthenaClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all idle connections. Calls in progress still get their answer."""
+        await run_in_thread(self._client.close)
+
+    async def discover_tools(self) -> dict[str, Any]:
+        """List all operations by category, in few words."""
+        return await run_in_thread(self._client.discover_tools)
+
+    async def list_tools(self, category: str | None = None) -> list[dict[str, Any]]:
+        return await run_in_thread(self._client.list_tools, category)
+
+    async def search_tools(self, query: str, limit: int = 10) -> list[dict[str, Any]]:
+        """Find operations by what they do."""
+        return await run_in_thread(self._client.search_tools, query, limit)
+
+    async def get_tool(self, name: str) -> dict[str, Any]:
+        """Describe an operation in full."""
+        return await run_in_thread(self._client.get_tool, name)
+
+    async def info(self) -> dict[str, Any]:
+        return await run_in_thread(self._client.info)
+
+    async def call_tool(self, name: str, /, **arguments: Any) -> Any:
+        """Call any operation by its name."""
+        return await run_in_thread(partial(self._client.call_tool, name, **arguments))
+
+    async def call_operation(self, name: str, arguments: dict[str, Any], /) -> Any:
+        """Call an operation with the arguments of its method."""
+        return await run_in_thread(self._client.call_operation, name, arguments)
+
+    async def recall_iter(self, query: str, k: int | None = None, **more: Any) -> "AsyncIterator[Hit]":
+        """Yield all memories ranked by a question, or the first `k` (or `limit`), best first, fetched in batches."""
+        hits = self._client.recall_iter(query, k, **more)
+        while (hit := await run_in_thread(next, hits, None)) is not None:
+            yield hit
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(describe_unknown_method(type(self), name))
+
+
+def describe_unknown_method(client_class: type, name: str) -> str:
+    """Say that a client has no such method, and which one was meant."""
+    names = [method for method in dir(client_class) if not method.startswith("_")]
+    return f"{client_class.__name__!r} object has no attribute {name!r}{suggest_name(name, names)}"
 
 
 def compute_extra_s(name: str, arguments: dict[str, Any]) -> float:

@@ -21,19 +21,13 @@ from athena.errors import Conflict, NotFound
 from conftest import Engine
 
 NOTHING: Any = inspect.Parameter.empty
+FILTERS = {"limit": 5, "tags": None, "memory_type": None, "since": None, "until": None, "min_score": None}
+OTHER_NAMES = ("k", "phrase")
 SIGNATURES: dict[str, dict[str, Any]] = {
-    "search": {
-        "query": NOTHING,
-        "limit": 5,
-        "tags": None,
-        "memory_type": None,
-        "since": None,
-        "until": None,
-        "min_score": None,
-    },
+    "search": {"query": NOTHING, **FILTERS},
     "search_batch": {"queries": NOTHING, "limit": 5},
     "search_by_tag": {"tags": NOTHING, "limit": 10, "match": "any"},
-    "recall": {"phrase": NOTHING, "limit": 5},
+    "recall": {"query": "", **FILTERS},
     "search_iter": {"query": NOTHING, "batch_size": 100},
     "store": {"content": NOTHING, "tags": None, "memory_type": "note", "metadata": None},
     "store_batch": {"items": NOTHING},
@@ -73,10 +67,12 @@ def find_prefix_collision(digits: int) -> tuple[str, str]:
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_function_signatures_match_contract(name: str) -> None:
     taken = inspect.signature(getattr(api, name)).parameters.values()
-    named = [p for p in taken if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name != "project"]
+    named = [
+        p for p in taken if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name not in ("project", *OTHER_NAMES)
+    ]
     assert {p.name: p.default for p in named} == SIGNATURES[name]
     assert all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in named)
-    assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in taken if p.name == "project")
+    assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in taken if p.name in ("project", *OTHER_NAMES))
 
 
 def test_result_fields_match_contract() -> None:
@@ -266,10 +262,10 @@ def test_result_prints_one_line_per_memory(isolated: App) -> None:
     api.store("short")
     results = api.search("line", limit=2)
     lines = str(results).split("\n")
-    today = time.strftime("%Y-%m-%d")
+    today = time.strftime("%b %d")
     assert len(lines) == 2
     hash_, score, day, tags, text = re.fullmatch(  # type: ignore[union-attr]  # a mismatch is a failure too
-        r"([0-9a-f]{8}) (\d\.\d\d) (\S{10}) \[(.*?)\] (.*)", lines[0]
+        r"([0-9a-f]{8}) (\d?\.\d\d) (\S{3} \d\d) \[(.*?)\] (.*)", lines[0]
     ).groups()
     assert (day, tags) == (today, "a, b")
     assert hash_ == results.memories[0].hash

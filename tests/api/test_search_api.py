@@ -122,7 +122,7 @@ def test_long_memory_does_not_crowd_results(isolated: App, monkeypatch: pytest.M
 
 def test_search_without_match_returns_nothing(isolated: App) -> None:
     results = api.search("anything")
-    assert results == ((), 0, "anything")
+    assert (results.memories, results.total, results.query) == ((), 0, "anything")
     assert str(results) == "nothing found"
 
 

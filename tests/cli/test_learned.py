@@ -20,6 +20,7 @@ from athena.core.values import Scope
 from athena.hooks import past_sessions
 from athena.hooks.past_sessions import find_past_sessions
 from athena.memory.sessions.questions import record_questions
+from athena.results import LearnedItem
 
 CHARGES = "We decided to keep the retries of card charges in the client only."
 QUEUE = "We decided to use Redis for the queue of orders."
@@ -92,7 +93,7 @@ def run(isolated: App, capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
 
 
-def list_learned(project: str) -> list[dict[str, Any]]:
+def list_learned(project: str) -> list[LearnedItem]:
     return list(api.call("list_learned", project=project))
 
 

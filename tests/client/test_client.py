@@ -1,5 +1,6 @@
 """AthenaClient against a real server, and against servers and networks that misbehave."""
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from athena import AthenaClient
+from athena import AsyncAthenaClient, AthenaClient
 from athena.client import RETRY_DELAY_S
 from athena.errors import (
     AthenaError,
@@ -490,7 +491,7 @@ def test_forked_child_opens_own_connections() -> None:
 
     program = """
 import os, sys
-from athena import AthenaClient
+from athena import AsyncAthenaClient, AthenaClient
 client = AthenaClient(sys.argv[1], "token")
 assert client.info()["number"] == 0
 client._guard.acquire()  # as another thread might hold it just then
@@ -554,7 +555,7 @@ def test_invalid_settings_are_named() -> None:
 def test_client_imports_nothing_heavy() -> None:
     program = """
 import sys
-from athena import AthenaClient
+from athena import AsyncAthenaClient, AthenaClient
 AthenaClient()
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {
     "numpy", "asyncio", "apsw", "click", "starlette", "uvicorn", "tiktoken", "onnxruntime", "psycopg"}))
@@ -563,7 +564,8 @@ print(*sorted(name for name in sys.modules if name.startswith("athena")))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     heavy, ours = done.stdout.splitlines()
     assert heavy == ""
-    core = ["athena.core", "athena.core.home", "athena.core.home.paths", "athena.core.version"]
+    names = ("home", "home.paths", "operation_methods", "threads", "version", "words")
+    core = ["athena.core", *(f"athena.core.{name}" for name in names)]
     assert ours.split() == ["athena", "athena.client", *core, "athena.errors"]
 
 
@@ -595,3 +597,38 @@ def test_invalid_token_is_refused(token: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("ATHENA_TOKEN", token)
     with AthenaClient("http://localhost:1") as client, pytest.raises(AthenaError, match="ATHENA_TOKEN"):
         client.info()
+
+
+def test_client_has_every_operation_as_a_method(client: AthenaClient) -> None:
+    task = client.create_task("renew the certificate", due="in 2 hours")
+    assert [one["id"] for one in client.due_tasks(within="1 day", k=5)] == [task["id"]]
+    stored = client.store("Deploys run on Fridays", tags=["deploy"])
+    assert client.search("deploys", limit=1)[0]["hash"] == client.recall(query="deploys", k=1)[0]["hash"]
+    assert client.get(stored["id"])["content"] == "Deploys run on Fridays"
+    assert client.update(stored["id"], content="Deploys run on Mondays")["outcome"] == "updated"
+    assert [hit["content"] for hit in client.recall_iter("deploys", limit=1)] == ["Deploys run on Mondays"]
+    assert client.delete(stored["id"])
+    with pytest.raises(InvalidInput, match="limit must be a whole number"):
+        client.recall("deploys", limit="five")  # type: ignore[arg-type]
+
+
+def test_async_client_has_the_same_methods(client: AthenaClient) -> None:
+    async def use_client() -> None:
+        async with AsyncAthenaClient(client.url, token=client._token, project=client.project) as one:
+            stored = await asyncio.gather(*(one.remember(f"Note {i} about deploys") for i in range(8)))
+            assert len({memory["hash"] for memory in stored}) == 8
+            assert len(await one.recall("deploys", limit=3, min_score=0)) == 3
+            assert len([hit async for hit in one.recall_iter("deploys", batch=3)]) == 8
+            assert (await one.health())["count"] == 8
+            assert await one.call_tool("list_tags") == []
+            assert (await one.get_tool("recall"))["name"] == "recall"
+            assert await one.search_tools("find memories", 1)
+            assert (await one.info())["name"]
+            assert await one.list_tools("memory")
+            assert (await one.discover_tools())["total_tools"]
+            with pytest.raises(AttributeError, match="did you mean 'recall'"):
+                one.find  # type: ignore[attr-defined]  # noqa: B018
+        with pytest.raises(Unavailable):
+            await one.health()
+
+    asyncio.run(use_client())

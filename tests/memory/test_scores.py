@@ -1,7 +1,7 @@
 """The score of a hit as a probability, and the floor that hides chance hits."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ NOTES = [
 FOREIGN_QUESTION = "quantum chromodynamics"
 
 
-def list_texts(hits: Sequence[dict[str, Any]]) -> list[str]:
+def list_texts(hits: Sequence[Mapping[str, Any]]) -> list[str]:
     return [hit["content"] for hit in hits]
 
 
@@ -115,7 +115,8 @@ def test_repeated_search_keeps_scores(isolated: App) -> None:
     first = api.search("when do we ship?", min_score=0)
 
     def is_strengthened() -> bool:
-        return bool(api.call("recall", query="when do we ship?", k=1, explain=True)[0]["why"]["strength"])
+        why = api.call("recall", query="when do we ship?", k=1, explain=True)[0]["why"]
+        return bool(why and why["strength"])
 
     wait_until(is_strengthened)  # usage is recorded in the background
     assert api.search("when do we ship?", min_score=0) == first

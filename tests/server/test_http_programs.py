@@ -1,13 +1,13 @@
 """Programs over HTTP: they block no other call, and AthenaClient returns the same answer."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from athena import AthenaClient
 from athena.core.threads import ThreadPool
 from athena.errors import NotFound
+from athena.results import Result
 from http_tools import run_server
 from wait_tools import pausing_code, wait_until
 
@@ -20,6 +20,7 @@ def test_programs_do_not_block_others(tmp_path: Path) -> None:
         done = client.execute_code("x = 20\nx + len(memory.list_memories(k=5))")
         assert (done["success"], done["result"], done["calls"]) == (True, 21, 1)
         failed = client.execute_code("1 / 0", workspace="w")
+        assert failed["error"]
         assert (failed["status"], failed["error"]["type"]) == ("failed", "ZeroDivisionError")
         crew = ThreadPool(12)
         jobs = [
@@ -40,6 +41,6 @@ def test_programs_do_not_block_others(tmp_path: Path) -> None:
         assert "approve_run" not in str(client.discover_tools())
 
 
-def client_run(port: int, token: str, code: str, workspace: str) -> dict[str, Any]:
+def client_run(port: int, token: str, code: str, workspace: str) -> Result:
     with AthenaClient(f"http://localhost:{port}", token=token) as client:
         return client.execute_code(code, workspace=workspace)

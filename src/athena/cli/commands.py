@@ -20,17 +20,8 @@ import click
 from athena.core.version import __version__
 from athena.errors import AthenaError, InvalidInput
 
-COMMAND_SYNONYMS = {
-    "search": "recall",
-    "find": "recall",
-    "delete": "forget",
-    "remove": "forget",
-    "add": "remember",
-    "store": "remember",
-    "update": "edit",
-    "get": "show",
-    "help": "--help",
-}
+COMMAND_ALIASES = {"get": "show", "update": "edit", "store": "remember", "search": "recall", "delete": "forget"}
+COMMAND_SYNONYMS = {"find": "recall", "remove": "forget", "add": "remember", "help": "--help"}
 QUIET_SUBCOMMANDS = ("hook", "mcp", "doctor")  # programs read their output, or it has the warnings already
 STYLE_MARK = f"\x1b{os.urandom(8).hex()}"  # begins our own colours: texts of others cannot know it
 STYLE_PATTERN = re.compile(STYLE_MARK + r"\[[\d;]*m")
@@ -163,6 +154,7 @@ class LazyGroup(click.Group):
         return sorted(SUBCOMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        name = COMMAND_ALIASES.get(name, name)
         if name not in SUBCOMMANDS:
             return None
         module, function, _ = SUBCOMMANDS[name]
@@ -215,7 +207,7 @@ class LazyGroup(click.Group):
 
 
 def _suggest_command(name: str) -> str | None:
-    if close := get_close_matches(name, [*SUBCOMMANDS, *COMMAND_SYNONYMS], 1):
+    if close := get_close_matches(name, [*SUBCOMMANDS, *COMMAND_ALIASES, *COMMAND_SYNONYMS], 1):
         return COMMAND_SYNONYMS.get(close[0], close[0])
     from athena.operations import CATALOG  # imports all operations
 

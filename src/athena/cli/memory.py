@@ -53,7 +53,7 @@ def _report_redactions(stored: dict[str, Any]) -> None:
 
 @click.command()
 @click.argument("query")
-@click.option("-k", default=5, show_default=True, help="How many.")
+@click.option("-k", "--limit", "k", default=5, show_default=True, help="How many.")
 @click.option("--tags", help="Only with one of these tags.")
 @click.option("--since", help="Only from this time on, e.g. 'last week'.")
 @click.option("--until", help="Only up to this time.")
@@ -73,7 +73,7 @@ def recall(query: str, k: int, json_output: bool, project: str | None, **filters
 
 
 @click.command("list")
-@click.option("-k", default=20, show_default=True, help="How many.")
+@click.option("-k", "--limit", "k", default=20, show_default=True, help="How many.")
 @click.option("--offset", default=0, help="How many to pass over first.")
 @click.option("--after", help="The last memory of the page before: go on after it.")
 @click.option("--tags", help="Only with one of these tags.")

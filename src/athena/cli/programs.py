@@ -316,8 +316,7 @@ def create_completer() -> Any:
             f"{operation.category}.{name}("
             for operation in catalog
             if CallerKind.PROGRAM in operation.callers
-            for name in (operation.bare_name, operation.short_name)
-            if name
+            for name in operation.names
         }
         | {f"{parameter.name}=" for operation in catalog for parameter in operation.parameters}
         | {"parallel(", "print(", "return "}

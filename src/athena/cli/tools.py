@@ -52,7 +52,7 @@ def list_tools(category: str | None, json_output: bool) -> None:
 
 @tools.command("search")
 @click.argument("query")
-@click.option("-k", default=5, show_default=True, help="How many.")
+@click.option("-k", "--limit", "k", default=5, show_default=True, help="How many.")
 @click.option("--category", help="Only of this category or server.")
 @json_option
 def search_tools(query: str, k: int, category: str | None, json_output: bool) -> None:

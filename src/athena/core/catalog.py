@@ -127,7 +127,8 @@ class Catalog:
             return operation
         category, _, bare = name.rpartition(".")
         for operation in self:
-            if category == operation.category and bare in (operation.bare_name, operation.short_name):
+            names = operation.names if category else operation.aliases
+            if category in ("", operation.category) and bare in names:
                 return operation
         similar = self._suggest_names(category, bare)
         hint = f"did you mean {' or '.join(similar)}?" if similar else "search_tools finds one by what it does"
@@ -139,9 +140,8 @@ class Catalog:
 
         names: dict[str, str] = {}
         for operation in sorted(self._by_name.values(), key=lambda operation: operation.category != category):
-            for name in (operation.bare_name, operation.short_name):
+            for name in operation.names:
                 names.setdefault(name, operation.name)
-        names.pop("", None)
         close = get_close_matches(bare[:60], names, MAX_SUGGESTIONS, MIN_NAME_SIMILARITY)
         return list(dict.fromkeys(names[name] for name in close))
 

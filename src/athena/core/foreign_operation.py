@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from athena.core.json_schema import JsonSchemaType, StepBudget, get_properties, get_required_names
-from athena.core.operation import EVERYONE, Docstring, Effect, Operation, Parameter, Reach, suggest_name
+from athena.core.operation import EVERYONE, Docstring, Effect, Operation, Parameter, Reach
+from athena.core.words import suggest_name
 from athena.errors import InvalidInput
 
 SendCall = Callable[..., Awaitable[Any]]  # takes the context and a mapping of arguments
@@ -66,6 +67,10 @@ class ForeignOperation(Operation[Any, ..., Any]):
         except InvalidInput as error:
             raise InvalidInput(f"{self.name}: {error}", hint=error.hint or self.signature) from None
         return checked
+
+    @cached_property
+    def parameter_aliases(self) -> dict[str, str]:
+        return {}  # its owner names the parameters
 
     @cached_property
     def parameter_names(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, S
 
 from athena.core import types
 from athena.core.text import make_value_storable
+from athena.core.words import resolve_parameter_aliases, suggest_name
 from athena.errors import Denied, InvalidInput
 
 
@@ -98,6 +99,7 @@ class Operation(Generic[C, P, R]):
     asks = ""  # short requests between semicolons, as people would type them; tool search compares a request with them
     is_foreign = False  # True for the tool of a connected server
     private_mark = ""  # marks the run that calls it: its results are private
+    aliases: tuple[str, ...] = ()  # other names, which every surface accepts
     accepted_marks: frozenset[str] = frozenset()  # of a server's tool: what a run may have read before it calls it
 
     def __init__(
@@ -110,6 +112,7 @@ class Operation(Generic[C, P, R]):
         reach: frozenset[Reach] = frozenset(),
         approval: bool = False,
         asks: str = "",
+        aliases: tuple[str, ...] = (),
     ) -> None:
         self.run = run
         self.effect = effect
@@ -117,6 +120,7 @@ class Operation(Generic[C, P, R]):
         self.reach = reach
         self.approval = approval
         self.asks = asks
+        self.aliases = aliases
         self.name: str = run.__name__  # unique in the catalog
         self.bare_name = self.name  # unique in its category
         self.short_name = short
@@ -129,6 +133,11 @@ class Operation(Generic[C, P, R]):
     def path(self) -> str:
         """The name that programs use."""
         return f"{self.category}.{self.bare_name}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its names in its category."""
+        return tuple(filter(None, (self.bare_name, self.short_name, *self.aliases)))
 
     async def __call__(self, ctx: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Check permission and arguments, record the call, run. Every call goes through here."""
@@ -148,20 +157,38 @@ class Operation(Generic[C, P, R]):
     def check_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments, or raise InvalidInput with the signature as hint."""
         checked: dict[str, Any] = {}
+        labels: dict[str, str] = {}  # the names that the caller uses instead of the parameters'
         try:
             if unknown := [name for name in arguments if name not in self.parameter_names]:
-                raise InvalidInput(
-                    f"there is no parameter {unknown[0]!r:.60}{suggest_name(unknown[0], self.parameter_names)}"
-                )
+                labels = self._match_aliases(unknown, arguments)
+                arguments = {name: arguments[labels.get(name, name)] for name in (*arguments, *labels)}
             for name, check, required, verbatim in self._checkers:
                 if name in arguments:
                     value = arguments[name]
-                    checked[name] = check(value if verbatim else make_value_storable(value, types.MAX_JSON_DEPTH), name)
+                    storable = value if verbatim else make_value_storable(value, types.MAX_JSON_DEPTH)
+                    checked[name] = check(storable, labels.get(name, name))
                 elif required:
                     raise InvalidInput(f"{name} is missing")
         except InvalidInput as error:
             raise InvalidInput(f"{self.name}: {error}", hint=error.hint or self.signature) from None
         return checked
+
+    def _match_aliases(self, unknown: list[str], arguments: Mapping[str, Any]) -> dict[str, str]:
+        """Return the parameters that unknown names stand for, each with its name; raise InvalidInput for others."""
+        labels: dict[str, str] = {}
+        for alias in unknown:
+            name = self.parameter_aliases.get(alias)
+            if name is None:
+                raise InvalidInput(f"there is no parameter {alias!r:.60}{suggest_name(alias, self.parameter_names)}")
+            if name in arguments or name in labels:
+                raise InvalidInput(f"{alias} and {labels.get(name, name)} are the same parameter: give one of them")
+            labels[name] = alias
+        return labels
+
+    @cached_property
+    def parameter_aliases(self) -> dict[str, str]:
+        """Other names that a call may use for its parameters, each with the parameter."""
+        return resolve_parameter_aliases(self.parameter_names)
 
     @cached_property
     def parameter_names(self) -> tuple[str, ...]:
@@ -255,14 +282,6 @@ class Docstring(NamedTuple):
         return cls(lines[0] if lines else "", "\n".join(prose).strip(), examples)
 
 
-def suggest_name(name: str, names: tuple[str, ...]) -> str:
-    """Return a question with the most similar name, for an error message; empty if there is none."""
-    from difflib import get_close_matches  # needed only after an error
-
-    close = get_close_matches(name[:60], names, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def _format_parameter(p: Parameter) -> str:
     source = f"{p.name}: {types.to_source(p.annotation)}"
     return source if p.required else f"{source} = {p.default!r}"
@@ -276,12 +295,14 @@ def operation(
     short: str = "",
     approval: bool = False,
     asks: str = "",
+    aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[Concatenate[C, P], Awaitable[R]]], Operation[C, P, R]]:
-    """Declare an operation; `short` is a second name, without the noun of its category.
+    """Declare an operation; `short` is a second name in its category, `aliases` are other names everywhere.
 
     Nobody but `callers` may call it, and it touches nothing beyond its project except what `reach` says. With
     `approval` a program that calls it waits until a person approves.
     `asks` are two to five short requests between semicolons, as people would type them; tool search compares with them.
     """
     touched = frozenset(reach)
-    return lambda run: Operation(run, effect, short, callers=callers, reach=touched, approval=approval, asks=asks)
+    more: dict[str, Any] = {"approval": approval, "asks": asks, "aliases": aliases}
+    return lambda run: Operation(run, effect, short, callers=callers, reach=touched, **more)

@@ -22,6 +22,7 @@ LOOKUP_HINTS = {
     "task": "list_tasks shows the tasks there are",
 }
 OTHER_KINDS: tuple[Kind, ...] = ("event", "task", "pattern", "entity")
+MIN_HASH_DIGITS = 4  # of a hash's beginning that is a number
 HASH_PATTERN = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -93,16 +94,15 @@ async def _find_candidates(tx: Transaction, scope_ids: list[int], ref: Ref, kind
         return await rows.find_rows_by_id(tx, scope_ids, ref) if abs(ref) < 1 << 63 else []
     text = ref.strip().lower()
     is_number = text.isascii() and text.isdigit() and len(text) < 8
-    if is_number and (matches := await rows.find_rows_by_id(tx, scope_ids, int(text))):
-        return matches
-    if is_number and len(text) < 4:  # a mistyped id must not match another memory's hash
-        return []
+    by_id = await rows.find_rows_by_id(tx, scope_ids, int(text)) if is_number else []
+    if is_number and len(text) < MIN_HASH_DIGITS:  # a mistyped id must not match another memory's hash
+        return by_id
     if not HASH_PATTERN.fullmatch(text):
         raise InvalidInput(
             f"{ref!r:.40} is not {format_possessive(kind)} hash or id", hint="a hash is hex digits, an id a number"
         )
-    if matches := await rows.find_rows_by_hash_prefix(tx, scope_ids, text):
-        return matches
+    if matches := [*by_id, *await rows.find_rows_by_hash_prefix(tx, scope_ids, text)]:
+        return matches  # a number may be both, then the caller is asked which
     old_ids = await rows.find_ids_by_old_hash_prefix(tx, scope_ids, text)
     return [row for memory_id in old_ids for row in await rows.find_rows_by_id(tx, scope_ids, memory_id)]
 
@@ -113,7 +113,10 @@ def format_possessive(kind: Kind) -> str:
 
 def _create_conflict(ref: Ref, matches: Sequence[MemoryRow]) -> Conflict:
     listed = "; ".join(f"{row.memory.hash} {format_preview(row.memory.content, 40)!r}" for row in matches[:5])
-    return Conflict(f"{ref} could be any of {len(matches)}: {listed}", hint="use more digits of the hash")
+    return Conflict(
+        f"{ref} could be any of {len(matches)}: {listed}",
+        hint="use more digits of the hash; over an API, an id is a number, not a text",
+    )
 
 
 async def get_memory(store: Store, ref: Ref, scope: Scope) -> WithRelated:

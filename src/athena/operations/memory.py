@@ -19,6 +19,7 @@ from athena.operations.context import Context, list_own_surfaces
 @operation(
     Effect.WRITE,
     callers=EVERYONE,
+    aliases=("store",),
     asks="keep in mind that we do it this way; note to self; for the record; save this for later; make a note; "
     "remember that I like this; from now on you should know; write this fact down; don't forget this; I "
     "want you to know for next time; save the following information; keep track of the fact that; this is "
@@ -60,6 +61,7 @@ async def remember_batch(ctx: Context, items: params.Items) -> list[Stored]:
 @operation(
     Effect.READ,
     callers=EVERYONE,
+    aliases=("search",),
     asks="find memories; find a memory; search memories; search for a memory; look something up in memory; "
     "what do you know about this; what did I tell you about it; do you remember what we decided; remind "
     "me what; what was the name of that again; have we talked about this before; what do I usually "
@@ -99,6 +101,7 @@ async def recall(
 @operation(
     Effect.READ,
     callers=EVERYONE,
+    aliases=("get",),
     asks="show me that memory in full; open the note with this id; the whole text of one memory; read out that "
     "memory completely; details of a single memory; give me the entry with its related ones",
 )
@@ -113,6 +116,7 @@ async def get_memory(ctx: Context, memory_id: params.Ref) -> WithRelated:
 @operation(
     Effect.READ,
     callers=EVERYONE,
+    short="list",
     asks="what have you saved lately; show my newest notes; everything you remember; list all memories; what "
     "have I asked you to remember; browse everything stored; the most recent things you learned",
 )
@@ -173,6 +177,7 @@ async def list_tags(ctx: Context) -> list[TagCount]:
 @operation(
     Effect.WRITE,
     callers=EVERYONE,
+    aliases=("update",),
     asks="that note is out of date; correct what you remember; this fact has changed; what you know is wrong, "
     "it is now; edit that memory; change the note to say something else; I was wrong about that, fix it; "
     "the stored address is not right any more; amend what you saved",
@@ -199,6 +204,7 @@ async def update_memory(
 @operation(
     Effect.WRITE,
     callers=EVERYONE,
+    aliases=("delete",),
     asks="forget what I said; you need not remember that any more; drop this memory; delete that note of mine; "
     "stop remembering this; remove that from your memory; scrap that note; that fact is not needed any "
     "longer; erase what you know about me",

@@ -97,12 +97,13 @@ def _create_function(operation: AnyOperation) -> Function:
     return Function(
         operation.path,
         operation.arguments_schema,
-        operation.short_name or None,
+        operation.names[1:],
         operation.summary,
         operation.approval,
         operation.effect is Effect.EXECUTE and not operation.is_foreign,
+        operation.parameter_aliases,
     )
 
 
 def _create_skill_function(skill: Skill) -> Function:
-    return Function(f"{SKILLS_CATEGORY}.{skill.name}", skill.parameters, None, skill.description, runs_program=True)
+    return Function(f"{SKILLS_CATEGORY}.{skill.name}", skill.parameters, (), skill.description, runs_program=True)

@@ -71,7 +71,7 @@ def review_run(
     operations = [operation for operation in catalog if operation.effect is Effect.EXECUTE and not operation.is_foreign]
     finder = _ReachFinder(
         {operation.category for operation in catalog} | RESERVED_NAMES,
-        {name for operation in operations for name in (operation.bare_name, operation.short_name) if name},
+        {name for operation in operations for name in operation.names},
     )
     definitions, named_skills = finder.collect(
         code, state.sources, {name: skill.code for name, skill in skills.items()}
@@ -86,7 +86,7 @@ def review_run(
         unknown_names.append(f"all after the first {MAX_KNOWN_NAMES:,}")
     names = {path.rpartition(".")[2]}
     if path in catalog:
-        names |= {catalog.get_operation(path).short_name} - {""}
+        names |= set(catalog.get_operation(path).names)
     others = [*definitions.values(), *named_skills.values()]
     is_known = not (reach.reasons or unknown_names or reach.has_late_code or head.get("inputs"))
     call_lines, next_line = _locate_call(code, names, others if is_known else None)

@@ -210,14 +210,15 @@ def test_model_reaches_no_rule_by_other_means(isolated: App) -> None:
     learn(BRANCHES)
     rule = api.call("refuse_learned", memory_id=find_hash(BRANCHES))
     context = isolated.create_context("test", "mcp")
-    for name, arguments in {
+    calls: dict[str, dict[str, object]] = {
         "get_memory": {"memory_id": rule["number"]},
         "forget": {"memory_id": rule["number"]},
         "forget_batch": {"memory_ids": [rule["number"]]},
         "restore_memory": {"memory_id": rule["number"], "kind": "rule"},
         "recall": {"query": BRANCHES, "kinds": ["rule"]},
         "update_memory": {"memory_id": rule["number"], "content": "x"},
-    }.items():
+    }
+    for name, arguments in calls.items():
         try:
             result = run_sync(invoke(isolated.catalog, name, arguments, context))
         except AthenaError:

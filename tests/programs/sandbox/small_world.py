@@ -39,7 +39,7 @@ FUNCTIONS = [
     Function("crm.contacts.list", schema(page="integer?", size="integer?")),
     Function("crm.contacts.update", schema(id="integer", fields="object")),
     Function("crm.orders", schema(contact="integer?")),
-    Function("tools.search_tools", schema(query="string"), short="search"),
+    Function("tools.search_tools", schema(query="string"), other_names=("search",)),
     Function("slow.wait", schema(seconds="number", value="integer?")),
     Function("slow.fail", schema(message="string")),
     Function("bank.pay", schema(amount="integer"), needs_approval=True),

@@ -214,7 +214,8 @@ def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[
     for keyword in node.keywords:
         if keyword.arg is None:
             continue
-        if keyword.arg not in order and not function.accepts_extra:
+        name = function.aliases.get(keyword.arg, keyword.arg)
+        if name not in order and not function.accepts_extra:
             near = _suggest_parameters(
                 keyword.arg, function, [*arguments, *(other.arg for other in node.keywords if other.arg)]
             )
@@ -223,10 +224,10 @@ def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[
                 "TypeError", f"{path} has no parameter {keyword.arg!r}", keyword.value.lineno, meant + hint
             )
             arguments.setdefault(near[0] if near else keyword.arg, keyword.value)
-        elif keyword.arg in arguments:
-            yield create_failure("TypeError", f"{path} is given {keyword.arg!r} twice", keyword.value.lineno, hint)
+        elif name in arguments:
+            yield create_failure("TypeError", f"{path} is given {name!r} twice", keyword.value.lineno, hint)
         else:
-            arguments[keyword.arg] = keyword.value
+            arguments[name] = keyword.value
     missing = [name for name in function.required if name not in arguments]
     if certain and missing:
         yield create_failure("TypeError", f"{path} needs {', '.join(missing)}", node.lineno, hint)

@@ -16,10 +16,11 @@ class Function:
 
     path: str  # "graph.open_nodes"
     parameters: Mapping[str, Any] = field(default_factory=dict)  # JSON Schema of an object, in order
-    short: str | None = None  # another name in the same place: "tools.search" for "tools.search_tools"
+    other_names: tuple[str, ...] = ()  # in the same place: "tools.search" for "tools.search_tools"
     doc: str = ""
     needs_approval: bool = False  # a person may have to agree first
     runs_program: bool = False  # it runs a program itself
+    aliases: Mapping[str, str] = field(default_factory=dict)  # other names of parameters
 
     @cached_property
     def parameter_names(self) -> list[str]:
@@ -57,12 +58,9 @@ class Namespace:
         self._near: dict[str, list[str]] = {}
         for function in functions:
             self._add_function(function.path, function)
-            if function.short:
-                namespace = function.path.rpartition(".")[0]
-                self._add_function(
-                    function.short if "." in function.short or not namespace else f"{namespace}.{function.short}",
-                    function,
-                )
+            namespace = function.path.rpartition(".")[0]
+            for name in function.other_names:
+                self._add_function(name if "." in name or not namespace else f"{namespace}.{name}", function)
 
     def _add_function(self, path: str, function: Function) -> None:
         if path.partition(".")[0] in RESERVED_NAMES:
@@ -153,7 +151,8 @@ class Namespace:
                 f"{path} takes at most {len(order)} arguments", hint=f"parameters: {function.format_signature()}"
             )
         named = dict(zip(order, args, strict=False))
-        for name, value in kwargs.items():
+        for given, value in kwargs.items():
+            name = function.aliases.get(given, given)
             if name in named:
                 raise InvalidInput(
                     f"{path} was given {name!r} twice", hint=f"parameters: {function.format_signature()}"

@@ -1,0 +1,120 @@
+"""Results of the code API: short lines for people and models, whole values for programs."""
+
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
+
+MAX_PREVIEW_CHARS = 200
+MAX_LINE_CHARS = 120
+MAX_SHORT_DATE_AGE_S = 300 * 86_400  # a younger memory's line has no year, which costs four tokens
+
+
+class CompactMemory(NamedTuple):
+    """A memory in a list of results: its hash, the beginning of its text, and how probably it answers."""
+
+    hash: str
+    preview: str
+    tags: tuple[str, ...]
+    created: float
+    score: float
+
+    @property
+    def content(self) -> str:
+        """The whole text."""
+        return self.preview
+
+    def __str__(self) -> str:
+        is_recent = time.time() - self.created < MAX_SHORT_DATE_AGE_S
+        day = time.strftime("%b %d" if is_recent else "%Y-%m-%d", time.localtime(self.created))
+        tags = f" [{', '.join(self.tags)}]" if self.tags else ""
+        text = self.preview
+        if len(text) > MAX_LINE_CHARS:
+            text = (text[: MAX_LINE_CHARS - 1].rpartition(" ")[0] or text[: MAX_LINE_CHARS - 1]).rstrip() + "…"
+        return f"{self.hash} {f'{self.score:.2f}'.removeprefix('0')} {day}{tags} {text}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+class _CompactHit(CompactMemory):
+    """A memory of a result, with its whole text beside the fields."""
+
+    @property
+    def content(self) -> str:
+        return str(self.__dict__.get("text", self.preview))
+
+
+class CompactSearchResult(tuple[CompactMemory, ...]):
+    """The memories that a search found, best first: a sequence of them, with what was searched."""
+
+    total: int
+    query: str
+    _fields = ("memories", "total", "query")
+
+    def __new__(cls, memories: Iterable[CompactMemory], total: int, query: str) -> Self:
+        result = super().__new__(cls, memories)
+        result.total, result.query = total, query
+        return result
+
+    @property
+    def memories(self) -> tuple[CompactMemory, ...]:
+        """The same memories as a plain tuple."""
+        return tuple(self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, CompactSearchResult):
+            return (self.memories, self.total, self.query) == (other.memories, other.total, other.query)
+        return tuple.__eq__(self, other) if isinstance(other, tuple) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.memories, self.total, self.query)
+
+    def _asdict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **changes: Any) -> Self:
+        return type(self)(**self._asdict() | changes)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self)) or "nothing found"
+
+    __repr__ = __str__
+
+
+class CompactHealthInfo(NamedTuple):
+    status: str
+    count: int  # type: ignore[assignment]  # a field of the contract; it hides tuple.count
+    backend: str
+
+    @property
+    def ready(self) -> bool:
+        return self.status != "error"
+
+    def __str__(self) -> str:
+        return f"{self.status}, {self.count} memories, {self.backend}"
+
+
+class CompactIngestResult(NamedTuple):
+    documents: int
+    pieces: int
+    skipped: tuple[str, ...]
+
+    def __str__(self) -> str:
+        skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
+        return f"{self.documents} documents, {self.pieces} pieces{skipped}"
+
+
+def compact_memory(memory: dict[str, Any]) -> CompactMemory:
+    """Return a memory with a preview of its text, for a list of results."""
+    line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
+    preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
+    hit = _CompactHit(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
+    if preview != memory["content"]:
+        hit.__dict__["text"] = memory["content"]
+    return hit
