@@ -14,7 +14,7 @@ from athena.core.types import to_json
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL
-from disk_faults import FaultyDisk, faulty_disk
+from campaign.disk_faults import FaultyDisk, faulty_disk
 
 WRITES = 20
 

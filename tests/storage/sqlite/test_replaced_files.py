@@ -15,7 +15,7 @@ from athena.errors import Unavailable
 from athena.storage.sqlite import files
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL
-from disk_faults import faulty_disk
+from campaign.disk_faults import faulty_disk
 
 
 @pytest.fixture
