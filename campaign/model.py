@@ -58,6 +58,7 @@ class Findings(NamedTuple):
     torn: tuple[str, ...] = ()  # calls that happened in part
     alarms: tuple[str, ...] = ()  # problems that `verify` reports of a sound store
     silent: tuple[str, ...] = ()  # damage that changes content and that nothing finds
+    grown: tuple[str, ...] = ()  # what did not stay flat
     raw: tuple[str, ...] = ()  # exceptions that are not Athena's
 
     def __bool__(self) -> bool:

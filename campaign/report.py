@@ -8,8 +8,10 @@ from campaign.result import Tally
 
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- counts: written by `python -m campaign --write` -->", "<!-- end of counts -->"
-HEAD = "| part | run | commit | seeds | done | lost | doubled | torn | false alarms | silent changes | raw exceptions |"
-FOUND = ("lost", "doubled", "torn", "alarms", "silent", "raw")
+HEAD = (
+    "| part | run | commit | seeds | done | lost | doubled | torn | false alarms | silent | growth | raw exceptions |"
+)
+FOUND = ("lost", "doubled", "torn", "alarms", "silent", "grown", "raw")
 
 
 def format_row(name: str, first_seed: int, tally: Tally) -> str:

@@ -126,7 +126,7 @@ class Writer:
     """Writes, changes and forgets memories, tasks, entities and files under keys of its own."""
 
     def __init__(self, name: str, rng: random.Random, call: Call, journal: Journal, batch: int = 40) -> None:
-        self._name, self._rng, self._call, self._journal, self._batch = name, rng, call, journal, batch
+        self._name, self._rng, self.call, self._journal, self._batch = name, rng, call, journal, batch
         self._count = 0
         self._known: dict[str, tuple[int, str, list[str], str, int]] = {}  # id, content, tags, type, occurrences
         self._forgotten: dict[str, tuple[int, str, list[str], str, int]] = {}
@@ -160,7 +160,7 @@ class Writer:
 
     def _report(self, operation: str, after: dict[str, State], **arguments: Any) -> Any:
         change = self._journal.begin(after)
-        result = self._call(operation, **arguments)
+        result = self.call(operation, **arguments)
         self._journal.acknowledge(change, operation)
         return result
 
@@ -273,4 +273,4 @@ class Writer:
                 ("health", {}),
             )
         )
-        self._call(name, **arguments)
+        self.call(name, **arguments)

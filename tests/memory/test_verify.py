@@ -75,6 +75,20 @@ def test_others_write_during_check(app: App, other: App, monkeypatch: pytest.Mon
     assert written == [True]
 
 
+def test_check_says_how_far_it_is(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    call(app, "remember_batch", items=[f"lamp {number} is lit" for number in range(450)])
+    context = app.create_context("test", "python")
+    check, seen = check_rows._MemoryCheck.check_range, list[str]()
+
+    async def look(self: Any, *bounds: Any) -> None:
+        seen.append(str(context.progress))
+        await check(self, *bounds)
+
+    monkeypatch.setattr(check_rows._MemoryCheck, "check_range", look)
+    assert run_sync(app.catalog.get_operation("verify")(context)).ok
+    assert seen == [f"checking memories: {done} of 450" for done in (200, 400, 450)]
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

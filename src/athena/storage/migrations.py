@@ -321,6 +321,7 @@ STEPS: tuple[str, ...] = (
         SELECT scope, 'tag', tag, count(*), 0, 0, 0 FROM tags GROUP BY scope, tag;
     """,
     """
+    CREATE INDEX memories_by_change ON memories (scope, updated) WHERE deleted IS NULL;
     {row_checksums}
     """,
 )

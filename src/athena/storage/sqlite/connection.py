@@ -221,6 +221,12 @@ def translate_errors(path: str) -> Generator[None]:
         raise Unavailable(
             f"{path} is damaged: {error}", hint="run `athena call verify`; restore a backup", retry=False
         ) from error
+    except apsw.SQLError as error:
+        if "fts5" not in str(error):
+            raise
+        raise Unavailable(
+            f"the full-text index of {path} is damaged: {error}", hint="restore a backup", retry=False
+        ) from error
     except apsw.FullError:
         raise Unavailable("the disk is full; nothing was stored", hint="free some space and try again") from None
     except apsw.BusyError:

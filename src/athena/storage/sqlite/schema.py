@@ -17,6 +17,7 @@ INDEX_STATISTICS = {
     "memories_unfinished": "100 50 1",
     "memories_landmarks": "1000 500 1",
     "memories_by_type": "100000 50000 5000 5",
+    "memories_by_change": "100000 50000 5",
     "memories_recalled": "1000 500 1 1",
     "memories_forgotten": "1000 500 1",
     "memories_private": "1000 500 100",
