@@ -7,8 +7,10 @@ python -m campaign --only kills --seed 17 --rounds 1    repeat one round
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -31,6 +33,7 @@ PARTS: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
 }
 MAX_FAILURES = 5  # after which a part ends
 PROGRESS_INTERVAL_S = 60.0
+STOPPED = threading.Event()
 
 
 def main() -> None:
@@ -39,13 +42,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the next has the next one")
     parser.add_argument("--rounds", type=int, help="of each part, at most")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="run these parts")
+    parser.add_argument("--quick", action="store_true", help="small rounds: to see that it works")
     parser.add_argument("--write", action="store_true", help="put the counts into docs/reliability.md")
     given = parser.parse_args()
     names = given.only or list(PARTS)
     failed = False
     load_everything()
+    signal.signal(signal.SIGINT, request_stop)
     for name in names:
-        tally = run_part(name, given.seed, given.minutes * 60 / len(names), given.rounds)
+        tally = run_part(name, given.seed, given.minutes * 60 / len(names), given.rounds, is_quick=given.quick)
         failed |= bool(tally.found)
         if given.write:
             report.write_row(name, given.seed, tally)
@@ -53,7 +58,12 @@ def main() -> None:
     sys.exit(failed)
 
 
-def run_part(name: str, first_seed: int, seconds: float, rounds: int | None = None) -> Tally:
+def request_stop(*_: Any) -> None:
+    """End after the round that runs; its counts are still written."""
+    STOPPED.set()
+
+
+def run_part(name: str, first_seed: int, seconds: float, rounds: int | None = None, *, is_quick: bool = False) -> Tally:
     """Run rounds of a part until the time is over; a round that fails leaves its folder, and its seed repeats it."""
     tally = Tally()
     folder = Path(tempfile.mkdtemp(prefix=f"athena-{name}-"))
@@ -62,14 +72,16 @@ def run_part(name: str, first_seed: int, seconds: float, rounds: int | None = No
     failures = 0
     with PARTS[name](folder) as part:
         part.seconds = seconds
-        while failures < MAX_FAILURES and (rounds is None or seed < first_seed + rounds):
+        if is_quick:
+            part.make_small()
+        while not STOPPED.is_set() and failures < MAX_FAILURES and (rounds is None or seed < first_seed + rounds):
             try:
                 part.run_round(seed, tally)
             except Failure as failure:
                 failures += 1
                 tally.add_findings(failure.findings)
                 evidence = Path(tempfile.gettempdir()) / f"athena-campaign-{name}-{seed}-{os.getpid()}"
-                shutil.copytree(folder, evidence, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+                shutil.copytree(folder, evidence, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock"))
                 print(f"seed {seed}: {str(failure)[:4000]}\n  files: {evidence}", file=sys.stderr)
                 print(
                     f"  again: python -m campaign --only {name} --seed {seed} --rounds 1", file=sys.stderr, flush=True

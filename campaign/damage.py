@@ -18,7 +18,6 @@ from campaign.processes import call_app, open_app
 from campaign.result import Failure, Tally
 from campaign.work import ModelJournal, Writer
 
-COPIES_PER_ROUND = 20
 STEPS = 60
 PAGE_BYTES = 4096
 # What people stored: not the call log, usage figures, vectors and counts, which say nothing of their own.
@@ -69,9 +68,13 @@ DAMAGES: tuple[Callable[[bytearray, random.Random], None], ...] = (
 
 class DamagedCopies:
     seconds = 0.0
+    copies = 20
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def make_small(self) -> None:
+        self.copies = 10
 
     def run_round(self, seed: int, tally: Tally) -> None:
         rng = random.Random(seed)
@@ -81,7 +84,7 @@ class DamagedCopies:
         sound, content = path.read_bytes(), read_content(path)
         tally.add(rounds=1)
         copy = self.folder / "copy" / "athena.db"
-        for number in range(COPIES_PER_ROUND):
+        for number in range(self.copies):
             shutil.rmtree(copy.parent, ignore_errors=True)
             copy.parent.mkdir()
             damaged = bytearray(sound)

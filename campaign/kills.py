@@ -17,7 +17,7 @@ from campaign.result import Failure, Tally
 ROUNDS_PER_STORE = 8
 MAX_STEPS = 400  # of a writer that nobody kills
 BATCH_SIZE = 60
-MAX_WAIT_S, POLL_S = 10.0, 0.001
+MAX_WAIT_S, POLL_S = 60.0, 0.001
 POSTGRES_SETTINGS = ("recovery_init_sync_method=syncfs", "fsync=off")  # a kill loses nothing that the system has
 
 
@@ -31,6 +31,9 @@ class KillRounds:
         self.folder = folder
         self._rounds = 0
         self._model = Model()
+
+    def make_small(self) -> None:
+        self.max_journal_bytes = 12_000
 
     def prepare_store(self) -> None:
         """Begin with an empty store, every few rounds."""

@@ -22,7 +22,7 @@ from campaign.work import FileJournal, HashEmbedder, JumpingClock, Writer
 
 PROJECT = "p"
 RESTED_S = 0.002
-WAIT_LIMIT_S = 120.0
+WAIT_LIMIT_S = 600.0
 MAX_DISK_STEPS = 2_500  # after which a process dies
 OpenDatabase = Callable[[], Database]
 

@@ -28,17 +28,20 @@ from campaign.work import FileJournal, Writer
 
 CLIENT_TIMEOUT_S = 6.0
 START_TIMEOUT_S = 60.0
-MAX_JOURNAL_BYTES = 60_000
 PROTOCOL = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "campaign", "version": "1"}}
 
 
 class SurfaceKills:
     seconds = 0.0
+    max_journal_bytes = 60_000
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
         self._rounds = 0
         self._model = Model()
+
+    def make_small(self) -> None:
+        self.max_journal_bytes = 8_000
 
     def run_round(self, seed: int, tally: Tally) -> None:
         rng = random.Random(seed)
@@ -52,7 +55,7 @@ class SurfaceKills:
         server = fork_child(self.home / f"server-{seed}", self._serve)
         url = self._wait_for_server(server)
         writers = self._start_writers(rng, seed, url)
-        wait_for_work(writers, rng.randrange(MAX_JOURNAL_BYTES))
+        wait_for_work(writers, rng.randrange(self.max_journal_bytes))
         server.kill()
         kills, restarts = 1, 0
         server.wait()
@@ -60,7 +63,7 @@ class SurfaceKills:
             server = fork_child(self.home / f"server-{seed}-again", self._serve)
             self._wait_for_server(server)
             restarts = 1
-            wait_for_work(writers, rng.randrange(2 * MAX_JOURNAL_BYTES))
+            wait_for_work(writers, rng.randrange(2 * self.max_journal_bytes))
         for child in rng.sample([*writers, server], len(writers) + 1):
             child.kill()
             kills += 1
@@ -171,9 +174,10 @@ class McpClient:
         return [{"id": 0}] * len(arguments["items"]) if "items" in arguments else {"id": 0}
 
     def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
-            self._lines = None
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            with suppress(OSError):  # it sends what it still has
+                lines.close()
 
     def _connect(self) -> None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
