@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=  # the tests start hundreds of processes, and each would compile everything again
 
-.PHONY: run test test-full setup check bench demo postgres lock clean
+.PHONY: run test test-full setup check bench campaign demo postgres lock clean
 
 run: $(VENV)/.runtime
 	@$(BIN)/athena serve
@@ -31,6 +31,10 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
+
+# make campaign MINUTES=60 ONLY="kills power"
+campaign: $(VENV)/.dev
+	$(BIN)/python -m campaign --write --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 postgres: $(VENV)/.dev
 	@$(BIN)/python scripts/postgres.py

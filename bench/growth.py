@@ -64,7 +64,7 @@ def run(run: Run) -> Result:
     figures: dict[int, dict[str, float]] = {}
     home = run.folder / "growing"
     for smaller, size in zip((0, *sizes), sizes, strict=False):
-        _grow(home, smaller, size)
+        grow(home, smaller, size)
         copy = run.folder / f"growing-{size}"
         shutil.copytree(home, copy)
         environment = run.environment(copy)
@@ -108,7 +108,7 @@ def _judge(name: str, first: int, second: int, figures: dict[int, dict[str, floa
     return Row(what, text, f"{ratio:.1f}x: {format_ms(figures[second][name])}", ratio <= bar)
 
 
-def _grow(home: Path, smaller: int, size: int) -> None:
+def grow(home: Path, smaller: int, size: int) -> None:
     """Add notes to a store until it has `size`."""
     texts = corpus.load_notes(size + REAL_VECTORS)
     embedder = ImitatingEmbedder(REAL_VECTORS)

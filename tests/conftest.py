@@ -54,6 +54,7 @@ ONE_ENGINE = (
     "storage/postgres",
     "storage/sqlite",
     "test_architecture.py",
+    "test_campaign.py",
     "test_contract.py",
     "test_docs.py",
     "storage/test_sql.py",

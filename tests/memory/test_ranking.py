@@ -149,6 +149,18 @@ def test_hit_explains_its_score() -> None:
     app.close()
 
 
+def test_further_pages_strengthen_nothing(engine: Engine) -> None:
+    app = App(engine.in_memory(), MODEL)
+    call(app, "remember_batch", items=NOTES)
+    shown = call(app, "recall", query="the new page", k=2, offset=2, min_score=0)
+    call(app, "recall", query="the new page", k=1)
+    wait_until(lambda: call(app, "stats")["most_recalled"])  # in the order of the calls
+    strengthened = {memory["id"] for memory in call(app, "stats")["most_recalled"]}
+    assert len(shown) == 2
+    assert strengthened.isdisjoint(hit.id for hit in shown)
+    app.close()
+
+
 def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
     now = [1_800_000_000.0]
     app = App(engine.in_memory(), MODEL, time=lambda: now[0])

@@ -1,6 +1,7 @@
 """`verify` reports every damage as a finding, none that is not there, and lets others write meanwhile."""
 
 import random
+import struct
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -74,6 +75,20 @@ def test_others_write_during_check(app: App, other: App, monkeypatch: pytest.Mon
     assert written == [True]
 
 
+def test_check_says_how_far_it_is(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    call(app, "remember_batch", items=[f"lamp {number} is lit" for number in range(450)])
+    context = app.create_context("test", "python")
+    check, seen = check_rows._MemoryCheck.check_range, list[str]()
+
+    async def look(self: Any, *bounds: Any) -> None:
+        seen.append(str(context.progress))
+        await check(self, *bounds)
+
+    monkeypatch.setattr(check_rows._MemoryCheck, "check_range", look)
+    assert run_sync(app.catalog.get_operation("verify")(context)).ok
+    assert seen == [f"checking memories: {done} of 450" for done in (200, 400, 450)]
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -117,7 +132,6 @@ def test_wrong_counts_and_tags_are_found(app: App, change: str, problem: str) ->
     ("change", "problem"),
     [
         ("UPDATE memories SET content = CAST(x'4cff6d70' AS TEXT) WHERE id = 1", "memory 1 is not valid text"),
-        ("UPDATE history SET action = CAST(x'4cff6d70' AS TEXT)", "a row of history is not valid text"),
         ("UPDATE history SET before = '{' WHERE id = 1", "1 values of history.before cannot be read"),
     ],
 )
@@ -126,6 +140,30 @@ def test_undecodable_value_is_a_finding(app: App, change: str, problem: str) -> 
     remember(app, "The lamp is off at dawn.")
     execute(app, change)
     verdict = call(app, "verify")
+    assert [found for found in verdict.problems if problem in found], verdict.problems
+
+
+@pytest.mark.sqlite_only
+@pytest.mark.parametrize(
+    ("value", "damaged", "problem"),
+    [
+        (b"remembered", b"remem\xffered", "a row of history is not valid text"),
+        (b"remembered", b"remembersd", "missing from index history_of_memory"),
+        (struct.pack(">d", 0.123456), struct.pack(">d", 0.123457), "missing from index memories_by_digest"),
+        (b'{"keeper": "Ann"}', b'{"keeper": "Ane"}', "missing from index memories_by_digest"),
+        (b'["lamps", "harbour"]', b'["lamps", "Harbour"]', "missing from index memories_by_digest"),
+    ],
+)
+def test_damaged_bytes_are_found(app: App, tmp_path: Path, value: bytes, damaged: bytes, problem: str) -> None:
+    metadata = {"keeper": "Ann"}
+    call(app, "remember", content="The lamp is lit.", tags=["lamps", "harbour"], importance=0.123456, metadata=metadata)
+    app.close()
+    file = tmp_path / "athena.db"
+    assert file.read_bytes().count(value) == 1
+    file.write_bytes(file.read_bytes().replace(value, damaged))
+    reopened = App(Sqlite(file), MODEL)
+    verdict = call(reopened, "verify")
+    reopened.close()
     assert [found for found in verdict.problems if problem in found], verdict.problems
 
 

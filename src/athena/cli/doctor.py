@@ -7,6 +7,7 @@ import shlex
 import stat
 import sys
 import time
+from typing import Any
 
 import apsw
 import click
@@ -16,13 +17,17 @@ from athena.app import settings as configuration
 from athena.cli import output, servers
 from athena.cli.daemon import count_fallbacks, format_daemon, format_failure, hooks_log_path
 from athena.cli.invoke import call_operation, json_option
+from athena.core.catalog import invoke
 from athena.core.home import daemon as daemon_process
 from athena.core.home import lock
 from athena.core.home.paths import current_project, find_home_problem, home_folder
-from athena.core.threads import run_sync
+from athena.core.threads import run_sync, start_in_thread
+from athena.core.types import to_json
 from athena.core.version import __version__
 from athena.errors import AthenaError
 from athena.programs.sandbox import jail
+
+PROGRESS_INTERVAL_S = 0.3
 
 
 @click.command()
@@ -77,7 +82,7 @@ def _run_checks() -> list[tuple[str, bool, str]]:
             total = progress["done"] + progress["remaining"]
             model += f"; re-reading memories with the new model: {progress['done']:,} of {total:,} passages"
         rows.append(("model", health["status"] == "healthy", problems or model))
-        report = call_operation("verify")
+        report = _verify_with_progress()
         count = output.format_count(report["checked"].get("memories", 0))
         summary = f"{count} of all projects checked, including forgotten; all tables consistent"
         rows.append(("integrity", report["ok"], "; ".join(report["problems"]) or summary))
@@ -87,6 +92,23 @@ def _run_checks() -> list[tuple[str, bool, str]]:
     except AthenaError as error:
         rows.append(("store", False, f"{error}; {error.hint or ''}"))
     return rows
+
+
+def _verify_with_progress() -> Any:
+    """Check the store in another thread, and show on a terminal how far that is."""
+    app = connect.shared_app()
+    context = app.create_context(current_project(), "cli")
+    task = start_in_thread(lambda: run_sync(invoke(app.catalog, "verify", {}, context)))
+    stream, width = output.progress_stream(), 0
+    while not task.wait(PROGRESS_INTERVAL_S):
+        line = str(context.progress)
+        if stream.isatty():
+            stream.write(f"\r{line:<{width}}")
+            stream.flush()
+        width = len(line)
+    if stream.isatty():
+        stream.write(f"\r{'':<{width}}\r")
+    return to_json(task.result())
 
 
 def _check_daemon(home: str) -> list[tuple[str, bool, str]]:

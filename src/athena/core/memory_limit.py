@@ -1,13 +1,15 @@
-"""Check the memory limit of a process before it loads libraries that end it where memory is short (OpenBLAS)."""
+"""Keep the memory of a process small: check its limit before large libraries are loaded, and give freed memory back."""
 
 import os
 import sys
+from typing import Any
 
 from athena.errors import Unavailable
 
 NUMPY_BYTES = 130 << 20  # address space that numpy takes with its first product of matrices
 MODEL_BYTES = 280 << 20  # that the bundled model takes, numpy included
 STATM_FILE = "/proc/self/statm"
+M_ARENA_MAX, MAX_ARENAS = -8, 2  # a parameter of mallopt, and its value
 
 
 def check_room(module: str, needed_bytes: int, what: str) -> None:
@@ -39,3 +41,22 @@ def _read_limit_and_size() -> tuple[int | None, int]:
             return limit, int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (ImportError, OSError, ValueError):
         return None, 0
+
+
+def limit_arenas() -> None:
+    """Let all threads share two heaps: by default each thread may get one, and keeps there what it has freed."""
+    if mallopt := _find_function("mallopt"):
+        mallopt(M_ARENA_MAX, MAX_ARENAS)
+
+
+def give_back_memory() -> None:
+    """Give freed memory back to the system; glibc returns only what is at the end of a heap by itself."""
+    if malloc_trim := _find_function("malloc_trim"):
+        malloc_trim(0)
+
+
+def _find_function(name: str) -> Any:
+    """Return a function of the C library; None where it has none of this name, as on macOS and with musl."""
+    import ctypes  # 10 ms; only servers need it
+
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

@@ -1,4 +1,4 @@
-"""Values that every layer uses: the scope of a call, its record, a page of results, the names of hook events."""
+"""Values that every layer uses: scope, record and progress of a call, a page of results, the names of hook events."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeVar
@@ -73,6 +73,20 @@ class Call(NamedTuple):
     def with_kind(self, kind: Kind) -> "Call":
         """Return the same call about another kind."""
         return self._replace(scope=self.scope.with_kind(kind))
+
+
+class CallProgress:
+    """How far a long call is; whoever waits for it may look."""
+
+    def __init__(self) -> None:
+        self.stage = ""
+        self.done = self.total = 0
+
+    def enter_stage(self, stage: str, total: int = 0) -> None:
+        self.stage, self.done, self.total = stage, 0, total
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.done:,} of {self.total:,}" if self.total else self.stage
 
 
 class Page(list[T]):

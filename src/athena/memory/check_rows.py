@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 from athena.core.hashing import hash_text
+from athena.core.values import CallProgress
 from athena.memory.values import compute_digest_salt
 from athena.storage import counts
 from athena.storage.database import Row, Transaction
@@ -46,16 +47,19 @@ async def find_inconsistencies(tx: Transaction) -> list[str]:
     ]
 
 
-async def check_memories(tx: Transaction) -> tuple[int, list[str]]:
+async def check_memories(tx: Transaction, progress: CallProgress) -> tuple[int, list[str]]:
     """Compare each memory's text with its digest and hash, its tags with their index, and all with the kept counts.
 
     Return how many memories there are, and the problems.
     """
     check = _MemoryCheck()
+    (total,) = await tx.fetch_required("SELECT count(*) FROM memories")
+    progress.enter_stage("checking memories", int(total))
     last_id = 0
     while ids := await tx.fetch("SELECT id FROM memories WHERE id > :last ORDER BY id LIMIT 200", last=last_id):
         first_id, last_id = ids[0][0], ids[-1][0]
         check.memories += len(ids)
+        progress.done = check.memories
         try:
             await check.check_range(tx, first_id, last_id)
         except UnicodeDecodeError:  # a row of them is not text; the others are checked one by one

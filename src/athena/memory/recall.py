@@ -52,7 +52,10 @@ class Query(NamedTuple):
 
 
 async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
-    """Return the memories that fit a question best; with `used` the first of them grow stronger."""
+    """Return the memories that fit a question best; with `used` the first of them grow stronger.
+
+    Further pages make nothing stronger: it would move to an earlier page, and others would be shown twice.
+    """
     if query.understand_time:
         query = extract_time(query, store.clock())
     if not query.text.strip():
@@ -60,7 +63,7 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
     with store.encoder.mark_call():
         question = await store.encoder.encode_question(query.text)
         hits = await store.database.read(lambda tx: _search_memories(store, tx, query, question))
-    if hits and used and store.weights.strength:
+    if hits and used and store.weights.strength and not query.offset:
         ids = [hit.id for hit in hits[:MAX_STRENGTHENED]]
         strengthen = partial(rows.strengthen_memories, query.criteria.scope, ids, store.clock(), HALF_LIFE_S)
         store.database.defer_write(strengthen)

@@ -5,7 +5,7 @@ from typing import Any
 
 from athena.core import clock
 from athena.core.threads import run_in_thread
-from athena.core.values import Scope
+from athena.core.values import CallProgress, Scope
 from athena.core.version import __version__
 from athena.errors import AthenaError
 from athena.memory import check_rows, list_rows, statistics_rows, topic_rows
@@ -127,12 +127,13 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-async def verify_store(store: Store) -> Verdict:
+async def verify_store(store: Store, progress: CallProgress) -> Verdict:
     """Check that rows, full text, vectors and counts agree, and that each text matches its digest."""
 
     database = store.database
 
     async def check_parts(tx: Transaction) -> tuple[dict[str, int], list[str]]:
+        progress.enter_stage("checking the tables")
         problems = await database.find_problems(tx)
         if problems:
             return {}, problems
@@ -140,7 +141,7 @@ async def verify_store(store: Store) -> Verdict:
             problems += await database.fulltext.find_problems(tx)
         problems += await database.vectors.find_problems(tx)
         problems += await check_rows.find_inconsistencies(tx)
-        memories, memory_problems = await check_rows.check_memories(tx)
+        memories, memory_problems = await check_rows.check_memories(tx, progress)
         passage_count = await check_rows.count_passages(tx)
         behind = await passages.count_stale(tx)  # to be encoded again with new neighbours
         return {"memories": memories, "passages": passage_count, "behind": behind}, problems + memory_problems
@@ -150,6 +151,7 @@ async def verify_store(store: Store) -> Verdict:
     try:
         counts, problems = await database.read(check_parts)
         if counts and database.fulltext.check_needs_write_lock:
+            progress.enter_stage("checking the full-text index")
             problems += await database.write(database.fulltext.find_problems)
     except AthenaError as error:
         problems.append(str(error))

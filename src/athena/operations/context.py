@@ -12,7 +12,7 @@ from athena.core.catalog import AnyOperation, Catalog
 from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.types import to_json
-from athena.core.values import HOOK_SURFACE, Author, Call, Scope
+from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope
 from athena.discovery.finder import ToolFinder
 from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
@@ -79,6 +79,7 @@ class Context:
     is_run_closed: Callable[[], bool] = bool  # whether that run has ended; False outside of programs
     private_reads: PrivateReads = field(default_factory=PrivateReads)  # what that run has read
     pinned_skills: Mapping[str, "Skill"] | None = None  # that a person saw before that run went on
+    progress: CallProgress = field(default_factory=CallProgress)
 
     @property
     def caller(self) -> CallerKind:
@@ -154,6 +155,7 @@ class Context:
             run_id=run_id,
             workspace=workspace,
             is_run_closed=is_run_closed,
+            progress=CallProgress(),
         )
 
     @asynccontextmanager

@@ -81,7 +81,7 @@ async def verify(ctx: Context) -> Verdict:
 
     >>> meta.verify()
     """
-    return await upkeep.verify_store(ctx.store)
+    return await upkeep.verify_store(ctx.store, ctx.progress)
 
 
 @operation(

@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from athena.app.compose import App, is_same_store, open_app
 from athena.app.settings import Settings
+from athena.core import memory_limit
 from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
@@ -54,6 +55,8 @@ MAX_CONNECTIONS = 2_000
 RESERVED_FILES_COUNT = 100  # file descriptors that are not for connections
 LISTEN_BACKLOG = 2_048
 CONSOLIDATION_CHECK_S = 60.0
+MEMORY_CHECK_S = 5.0
+MAX_KEPT_MEMORY_S = 60.0  # how long a server that is always busy keeps freed memory
 MCP_IMPORT_DELAY_S = 3.0  # it takes half a second of CPU; the first MCP connection does not wait for this
 DRAIN_TIMEOUT_S = 30  # for calls in flight when the server stops
 KEEP_ALIVE_TIMEOUT_S = 30
@@ -206,6 +209,7 @@ def open_server(
     lock: ServerLock | None = None,
 ) -> "AthenaServer":
     """Open the store that the settings name, and the server in front of it."""
+    memory_limit.limit_arenas()
     app = open_app(settings)
     try:
         return AthenaServer(
@@ -287,6 +291,7 @@ class AthenaServer:
         self.background_tasks: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self._warm_up,
             self._consolidate_periodically,
+            self._give_back_memory,
         ]
         for listener in (*self._sockets, self._mcp_listener):
             listener.listen(LISTEN_BACKLOG)  # before write_info: a client that reads it may connect at once
@@ -378,6 +383,17 @@ class AthenaServer:
     def is_reachable(self) -> bool:
         """Return whether clients of this data folder would reach this server."""
         return self._lock.is_still_held() and all(map(os.path.exists, self._socket_paths))
+
+    async def _give_back_memory(self) -> None:
+        """Give freed memory back when no call has come for a while, and now and then under load."""
+        given_back_at = time.monotonic()
+        while True:
+            await asyncio.sleep(MEMORY_CHECK_S)
+            now, last_active_at = time.monotonic(), self.last_active_at
+            is_idle = last_active_at > given_back_at and not self.is_busy and now - last_active_at > MEMORY_CHECK_S
+            if is_idle or (now - given_back_at > MAX_KEPT_MEMORY_S and last_active_at > given_back_at):
+                given_back_at = now
+                await start_in_thread(memory_limit.give_back_memory)
 
     async def _consolidate_periodically(self) -> None:
         """Consolidate the projects that are due, once in a while."""

@@ -320,6 +320,10 @@ STEPS: tuple[str, ...] = (
     INSERT INTO counts (scope, facet, name, memories, characters, occurrences, in_session)
         SELECT scope, 'tag', tag, count(*), 0, 0, 0 FROM tags GROUP BY scope, tag;
     """,
+    """
+    CREATE INDEX memories_by_change ON memories (scope, updated) WHERE deleted IS NULL;
+    {row_checksums}
+    """,
 )
 
 FINGERPRINT_COUNTER = "schema"  # a row of `counters`
@@ -342,8 +346,8 @@ def create_schema_error(location: str, differences: list[str]) -> Misconfigured:
 
 def iter_statements(step: int, dialect: Mapping[str, str], indexes: tuple[str, ...]) -> Iterator[str]:
     """Yield the statements of one step; the first step also creates the engine's own indexes."""
-    for statement in STEPS[step].split(";"):
+    for statement in STEPS[step].format(**dialect).split(";"):
         if statement.strip():
-            yield statement.format(**dialect)
+            yield statement
     if step == 0:
         yield from indexes

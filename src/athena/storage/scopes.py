@@ -52,12 +52,18 @@ async def ensure_scope(tx: Transaction, scope: Scope) -> int:
 async def list_projects(tx: Transaction) -> list[tuple[str, int, float | None]]:
     """Return every project with its number of memories and the time of its last change."""
     rows = await tx.fetch(
-        """SELECT s.name, count(m.id), max(m.updated) FROM scopes s
-           LEFT JOIN memories m ON m.scope = s.id AND m.deleted IS NULL AND s.kind = 'memory'
-           WHERE EXISTS (SELECT 1 FROM memories k WHERE k.scope = s.id)
-           GROUP BY s.name ORDER BY s.name"""
+        """SELECT s.name, s.kind,
+               (SELECT coalesce(sum(c.memories), 0) FROM counts c WHERE c.scope = s.id AND c.facet = 'type'),
+               (SELECT max(m.updated) FROM memories m WHERE m.scope = s.id AND m.deleted IS NULL)
+           FROM scopes s WHERE EXISTS (SELECT 1 FROM memories k WHERE k.scope = s.id) ORDER BY s.name"""
     )
-    return [(name, int(count), updated) for name, count, updated in rows]
+    projects: dict[str, tuple[int, float | None]] = {}
+    for name, kind, count, updated in rows:
+        if kind == "memory":
+            projects[name] = int(count), updated
+        else:
+            projects.setdefault(name, (0, None))
+    return [(name, count, updated) for name, (count, updated) in projects.items()]
 
 
 async def rename_project(tx: Transaction, name: str, to: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import apsw
 import pytest
+from campaign.disk_faults import FaultyDisk, faulty_disk
 
 from athena.app.compose import App
 from athena.core.foreign_operation import ForeignOperation, ToolDefinition
@@ -14,7 +15,6 @@ from athena.core.types import to_json
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL
-from disk_faults import FaultyDisk, faulty_disk
 
 WRITES = 20
 

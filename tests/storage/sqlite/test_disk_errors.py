@@ -7,13 +7,13 @@ from typing import Any
 
 import apsw
 import pytest
+from campaign.disk_faults import faulty_disk
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Unavailable
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL, rounds
-from disk_faults import faulty_disk
 
 
 def call(app: App, name: str, **arguments: Any) -> Any:

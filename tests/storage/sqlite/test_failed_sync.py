@@ -8,12 +8,12 @@ from typing import Any
 
 import apsw
 import pytest
+from campaign.disk_faults import FaultyDisk, faulty_disk
 
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Unavailable
 from athena.storage.sqlite.store import Sqlite
 from conftest import rounds
-from disk_faults import FaultyDisk, faulty_disk
 
 STEPS_PER_ROUND = 24
 IMAGES_PER_ROUND = 6

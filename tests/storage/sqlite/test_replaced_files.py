@@ -8,6 +8,7 @@ from typing import Any
 
 import apsw
 import pytest
+from campaign.disk_faults import faulty_disk
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
@@ -15,7 +16,6 @@ from athena.errors import Unavailable
 from athena.storage.sqlite import files
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL
-from disk_faults import faulty_disk
 
 
 @pytest.fixture

@@ -154,7 +154,8 @@ class McpHandlers:
             wait = FIRST_PROGRESS_S
             while not (await asyncio.wait({task}, timeout=wait))[0]:
                 elapsed_s = round(time.monotonic() - began, 1)
-                await ctx.session.report_progress(elapsed_s, total, f"{operation.name}: {elapsed_s:.0f} s")
+                stage = f", {context.progress}" if context.progress.stage else ""
+                await ctx.session.report_progress(elapsed_s, total, f"{operation.name}: {elapsed_s:.0f} s{stage}")
                 wait = PROGRESS_INTERVAL_S
         except asyncio.CancelledError:
             task.cancel()

@@ -61,6 +61,7 @@ DIALECT = {
     "clustered": "",
     "count_id": "id BIGINT GENERATED ALWAYS AS IDENTITY,",
     "count_key": "name, id",
+    "row_checksums": "",
 }
 NAMED_PARAMETER_PATTERN = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
+from zlib import crc32
 
 import apsw
 
@@ -81,11 +82,24 @@ def _set_up(connection: apsw.Connection, path: str, *, check: bool) -> None:
         _check_application(connection, path)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-    connection.create_scalar_function(
-        "spaced", lambda *text: add_word_spaces(str(text[0])), 1, deterministic=True, flags=apsw.SQLITE_INNOCUOUS
-    )
+    create_functions(connection)
     for name, value in (("cell_size_check", 1), ("temp_store", 2)):
         connection.pragma(name, value)
+
+
+def create_functions(connection: apsw.Connection) -> None:
+    """Add the functions that views and indexes of the schema use."""
+    functions = (("spaced", lambda *text: add_word_spaces(str(text[0])), 1), ("checksum", _compute_checksum, -1))
+    for name, function, count in functions:
+        connection.create_scalar_function(name, function, count, deterministic=True, flags=apsw.SQLITE_INNOCUOUS)
+
+
+def _compute_checksum(*values: str | float | bytes | None) -> int:
+    """Return a checksum of values: it differs where a bit of one of them does."""
+    checksum = 0
+    for value in values:
+        checksum = crc32(value if isinstance(value, bytes) else repr(value).encode("utf-8", "surrogatepass"), checksum)
+    return checksum
 
 
 def _set_up_for_writes(connection: apsw.Connection, path: str) -> None:
@@ -206,6 +220,12 @@ def translate_errors(path: str) -> Generator[None]:
             ) from error
         raise Unavailable(
             f"{path} is damaged: {error}", hint="run `athena call verify`; restore a backup", retry=False
+        ) from error
+    except apsw.SQLError as error:
+        if "fts5" not in str(error):
+            raise
+        raise Unavailable(
+            f"the full-text index of {path} is damaged: {error}", hint="restore a backup", retry=False
         ) from error
     except apsw.FullError:
         raise Unavailable("the disk is full; nothing was stored", hint="free some space and try again") from None

@@ -110,8 +110,10 @@ class Sqlite:
         if changed := find_schema_differences(tx.connection, self.fulltext.schema):
             return [f"{name} is not as Athena creates it" for name in changed]
         await self.fulltext.refresh(tx)
-        rows = await tx.fetch("PRAGMA integrity_check(20)")
-        problems = [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+        problems: list[str] = []
+        with contextlib.suppress(UnicodeDecodeError):  # of a row's checksum; the texts are read next
+            rows = await tx.fetch("PRAGMA integrity_check(20)")
+            problems = [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
         return problems or find_unreadable_texts(tx.connection)
 
     async def measure_size(self, tx: Transaction) -> int:
