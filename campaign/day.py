@@ -179,7 +179,7 @@ def _split(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
 
 
 def _median(samples: list[Sample], name: str) -> float:
-    return statistics.median(getattr(sample, name) for sample in samples)
+    return float(statistics.median(getattr(sample, name) for sample in samples))
 
 
 def _choose_call(

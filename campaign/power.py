@@ -66,7 +66,7 @@ class PowerCuts:
         for image, expected in [*images, (path.parent, model)]:
             findings = _compare(image / "athena.db", expected)
             if findings:
-                raise Failure(Findings(*([f"{image.name}: {one}" for one in found] for found in findings)))
+                raise Failure(Findings(*(tuple(f"{image.name}: {one}" for one in found) for found in findings)))
 
     def _write(self, app: App, disk: FaultyDisk, model: Model, rng: random.Random) -> int:
         """Make calls while steps of the disk fail; return how many calls failed."""

@@ -29,7 +29,7 @@ OpenDatabase = Callable[[], Database]
 
 def open_app(database: Database, rng: random.Random | None = None, **settings: Any) -> App:
     """Open an app without the model; with `rng` its clock jumps."""
-    clock = {} if rng is None else {"time": JumpingClock(rng)}
+    clock: dict[str, Any] = {} if rng is None else {"time": JumpingClock(rng)}
     return App(database, HashEmbedder(), **clock, **settings)
 
 

@@ -73,7 +73,7 @@ def read_memories() -> dict[str, Any]:
     found = {}
     for memory in api.call("list_memories", k=1_000):
         whole = api.call("get_memory", memory_id=memory["hash"])
-        related = sorted((item["relation"], item["hash"]) for item in whole.pop("related"))
+        related = sorted((item["relation"], item["hash"]) for item in whole["related"])
         found[memory["hash"]] = {**whole, "id": None, "related": related}
     return found
 
