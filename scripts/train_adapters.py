@@ -1,10 +1,13 @@
 """Train the adapters of `athena/memory/sessions`: which clauses are worth keeping, and which statement replaces which.
 
     python scripts/train_adapters.py ROWS.json.gz OUT [--without rafa,olek,hugo] [--figures]
+    python scripts/train_adapters.py ROWS.json.gz OUT --resume FOLDER --new pia,sven,faye
 
-Needs torch and a GPU, neither of which is among the project's dependencies. ROWS and `words.npz` beside it are written
-by scripts/adapter_data.py. OUT gets statements.npz and changes.npz, trained on all writers but those left out; with
-`--figures` it is printed how good they are on the writers left out, and how that grows with the number of writers.
+Needs torch, which is not among the project's dependencies, and for training from the beginning a GPU. With `--resume`
+it goes on from the adapters in FOLDER, with all rows of new writers and some of the others: half an hour on two cores.
+ROWS and `words.npz` beside it are written by scripts/adapter_data.py. OUT gets statements.npz and changes.npz, trained
+on all writers but those left out; with `--figures` it is printed how good they are on the writers left out, and how
+that grows with the number of writers. Copy them into the package and run scripts/model_checksums.py.
 
 The layers of the bundled model stay as they are. Each linear map gets a product of two thin matrices, and the norms
 are trained as well; on top of the states stand small heads.
@@ -41,7 +44,10 @@ MASKED_WORD = 100  # the id of [UNK]
 FIRST_WORD = 103  # ids below are marks
 LOW = -1e4  # the score of what cannot be chosen
 LAYERS_FILE = Path(__file__).parents[1] / "data" / "model" / "layers.safetensors"
-DEVICE = "cuda"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+OLD_SHARE, OLD_CHANGE_SHARE = 0.15, 0.3  # of the rows of known writers, without and with a change
+MAX_PAIRS = 5  # of a statement, when training goes on
+BUCKET_BATCHES = 20  # whose texts are sorted by length, so that little is padded
 
 Row = dict[str, Any]
 
@@ -50,13 +56,14 @@ Row = dict[str, Any]
 class Settings:
     """How to train; chosen by cross-validation over the writers that are not judges."""
 
-    epochs: int = 8
+    epochs: int = 14
     batch: int = 16
-    rate: float = 3e-3
+    rate: float = 1.5e-3
     head_rate: float = 2e-3
-    dropout: float = 0.2
+    dropout: float = 0.3
     masked: float = 0.1  # share of the words that the model does not see
-    seed: int = 0
+    seed: int = 1
+    fixed_layers: int = 0  # the first ones, which are not trained further
 
 
 class LowRank(nn.Module):  # type: ignore[misc]  # torch is not installed here
@@ -110,6 +117,29 @@ def create_batch(rows: Sequence[Row], masked: float = 0.0) -> Batch:
         is_hidden = (torch.rand(ids.shape, device=DEVICE) < masked) & (ids >= FIRST_WORD)
         ids = torch.where(is_hidden, MASKED_WORD, ids)
     return Batch(rows, ids, mask)
+
+
+def restore(tagger: Any, file: Path, fixed_layers: int) -> Any:
+    """Give a tagger the values that `export` wrote, and fix its first layers."""
+    with np.load(file) as stored:
+        arrays = {name: stored[name].astype(np.float32) for name in stored.files}
+    for name in [name for name in arrays if f"{name}:scale" in arrays]:
+        arrays[name] *= arrays.pop(f"{name}:scale")
+    with torch.no_grad():
+        for number, layer in enumerate(tagger.network.layers):
+            for part in PARTS:
+                name = f"{number}.{GRAPH_NAMES.get(part, part)}"
+                factor = math.sqrt(WIDTH // HEADS) if part == "query" else 1
+                getattr(layer, part).down.copy_(torch.from_numpy(arrays[f"{name}.down"].T))
+                getattr(layer, part).up.copy_(torch.from_numpy(arrays[f"{name}.up"].T * factor))
+            for part in ("middle_norm", "end_norm"):
+                name = f"{number}.{GRAPH_NAMES[part]}"
+                getattr(layer, part).weight.copy_(torch.from_numpy(arrays[f"{name}.gain"]))
+                getattr(layer, part).bias.copy_(torch.from_numpy(arrays[f"{name}.bias"]))
+        tagger.import_head({name: torch.from_numpy(value) for name, value in arrays.items() if not name[0].isdigit()})
+    for layer in tagger.network.layers[:fixed_layers]:
+        layer.requires_grad_(False)
+    return tagger
 
 
 class StatementTagger(nn.Module):  # type: ignore[misc]  # the same
@@ -166,6 +196,12 @@ class StatementTagger(nn.Module):  # type: ignore[misc]  # the same
     def predict(self, batch: Batch) -> Any:
         return self(batch)[1]
 
+    def import_head(self, head: dict[str, Any]) -> None:
+        self.dense.weight.copy_(head["dense"].T)
+        self.dense.bias.copy_(head["bias"])
+        self.words.weight[:HASH_BUCKETS] = head["words"] / WORD_SCALE
+        self.neighbors.copy_(head["neighbors"])
+
     def export_head(self) -> dict[str, Any]:
         return {
             "dense": to_numpy(self.dense.weight).T,
@@ -221,6 +257,12 @@ class ChangeTagger(nn.Module):  # type: ignore[misc]  # the same
     def predict(self, batch: Batch) -> Any:
         return self(batch)
 
+    def import_head(self, head: dict[str, Any]) -> None:
+        self.dense.weight[0] = head["dense"]
+        self.features.weight[0] = head["features"] * self.deviations
+        self.dense.bias.copy_(head["bias"] + head["features"] @ self.means)
+        self.features.bias.zero_()
+
     def export_head(self) -> dict[str, Any]:
         weights = to_numpy(self.features.weight)[0] / to_numpy(self.deviations)
         bias = to_numpy(self.dense.bias) + to_numpy(self.features.bias) - weights @ to_numpy(self.means)
@@ -269,9 +311,7 @@ def train(tagger: Any, rows: Sequence[Row], settings: Settings) -> Any:
         optimizer, lambda step: min(1, step / (0.1 * steps)) * max(0, 1 - step / steps)
     )
     for _ in range(settings.epochs):
-        random.shuffle(order)
-        for start in range(0, len(order) - settings.batch + 1, settings.batch):
-            chosen = [row for group in order[start : start + settings.batch] for row in group]
+        for chosen in list_batches(order, settings.batch):
             loss = tagger.measure_loss(create_batch(chosen, settings.masked))
             optimizer.zero_grad()
             loss.backward()
@@ -280,20 +320,48 @@ def train(tagger: Any, rows: Sequence[Row], settings: Settings) -> Any:
     return tagger.eval()
 
 
+def list_batches(groups: list[list[Row]], size: int) -> list[list[Row]]:
+    """Return all groups in random batches of texts of similar length."""
+    random.shuffle(groups)
+    batches = []
+    for start in range(0, len(groups), size * BUCKET_BATCHES):
+        bucket = groups[start : start + size * BUCKET_BATCHES]
+        bucket.sort(key=lambda group: max(len(row["ids"]) for row in group))
+        batches += [[row for group in bucket[i : i + size] for row in group] for i in range(0, len(bucket), size)]
+    random.shuffle(batches)
+    return batches
+
+
 def predict(tagger: Any, rows: Sequence[Row]) -> Any:
     with torch.no_grad():
         batches = [create_batch(rows[start : start + 64]) for start in range(0, len(rows), 64)]
         return np.concatenate([to_numpy(tagger.predict(batch)) for batch in batches])
 
 
-def train_statements(rows: Sequence[Row], words: Path, settings: Settings) -> Any:
+def train_statements(rows: Sequence[Row], words: Path, settings: Settings, resumed: Path | None = None) -> Any:
     torch.manual_seed(settings.seed)
-    return train(StatementTagger(load_adapted(words, settings.dropout)), rows, settings)
+    tagger = StatementTagger(load_adapted(words, settings.dropout))
+    return train(restore(tagger, resumed, settings.fixed_layers) if resumed else tagger, rows, settings)
 
 
-def train_changes(rows: Sequence[Row], words: Path, settings: Settings) -> Any:
+def train_changes(rows: Sequence[Row], words: Path, settings: Settings, resumed: Path | None = None) -> Any:
     torch.manual_seed(settings.seed)
-    return train(ChangeTagger(load_adapted(words, settings.dropout), rows), rows, settings)
+    tagger = ChangeTagger(load_adapted(words, settings.dropout), rows)
+    return train(restore(tagger, resumed, settings.fixed_layers) if resumed else tagger, rows, settings)
+
+
+def choose_rows(rows: Sequence[Row], new: Collection[str]) -> list[Row]:
+    """Return all rows of new writers and some of the others; of a statement's pairs the most similar ones."""
+    groups: dict[str, list[Row]] = {}
+    for i, row in enumerate(rows):
+        groups.setdefault(row.get("group", str(i)), []).append(row)
+    chosen: list[Row] = []
+    for group in groups.values():
+        has_change = any(row.get("label") for row in group)
+        share = 1.0 if group[0]["writer"] in new else OLD_CHANGE_SHARE if has_change else OLD_SHARE
+        if random.random() < share:
+            chosen += sorted(group, key=lambda row: (-row.get("label", 0), -row.get("features", [0])[0]))[:MAX_PAIRS]
+    return chosen
 
 
 def measure_precision(labels: Any, scores: Any) -> float:
@@ -343,7 +411,8 @@ def export(tagger: Any, file: Path) -> None:
             low_rank = getattr(layer, part)
             name = f"{number}.{GRAPH_NAMES.get(part, part)}"
             factor = 1 / math.sqrt(WIDTH // HEADS) if part == "query" else 1  # the graph's scores are not scaled later
-            arrays[f"{name}.down"] = to_numpy(low_rank.down).T
+            is_trained = low_rank.up.requires_grad
+            arrays[f"{name}.down"] = to_numpy(low_rank.down).T * is_trained  # zeros need no space in the file
             arrays[f"{name}.up"] = to_numpy(low_rank.up).T * factor
         for part in ("middle_norm", "end_norm"):
             norm = getattr(layer, part)
@@ -376,22 +445,32 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--without", default="", help="writers to leave out of training, and to measure on")
     parser.add_argument("--figures", action="store_true", help="print the learning curve as well")
+    parser.add_argument("--resume", type=Path, help="folder of adapters to go on from")
+    parser.add_argument("--new", default="", help="with --resume: writers whose rows are all used")
+    parser.add_argument("--only", choices=("statements", "changes"))
     options = parser.parse_args()
     content = json.loads(gzip.decompress(options.rows.read_bytes()))
     words = options.rows.with_name("words.npz")
-    without = [name for name in options.without.split(",") if name]
+    without, new = ([name for name in text.split(",") if name] for text in (options.without, options.new))
+    first = (Settings(), replace(Settings(), rate=3e-3, epochs=5, batch=32, dropout=0.2, seed=0))
+    more = replace(Settings(), rate=8e-4, head_rate=8e-4, epochs=2, dropout=0.1, masked=0.05, fixed_layers=2)
+    for_statements, for_changes = (more, replace(more, epochs=1, batch=24)) if options.resume else first
     tasks = (
-        ("statements", content["turns"], Settings(), train_statements, describe_statements),
-        ("changes", content["pairs"], replace(Settings(), epochs=5, batch=32), train_changes, describe_changes),
+        ("statements", content["turns"], for_statements, train_statements, describe_statements),
+        ("changes", content["pairs"], for_changes, train_changes, describe_changes),
     )
     for name, rows, settings, train_task, describe in tasks:
+        if options.only not in (None, name):
+            continue
         trained, left_out = split_rows(rows, without)
+        resumed = options.resume / f"{name}.npz" if options.resume else None
+        trained = choose_rows(trained, new) if resumed else trained
         writers = list(dict.fromkeys(row["writer"] for row in trained))
         for count in range(1, len(writers)) if options.figures and left_out else ():
             some = [row for row in trained if row["writer"] in writers[:count]]
             logits = predict(train_task(some, words, settings), left_out)
             print(f"{name}: {count} writers  {describe(left_out, logits)}", flush=True)
-        tagger = train_task(trained, words, settings)
+        tagger = train_task(trained, words, settings, resumed)
         for writer in without:
             own = [row for row in left_out if row["writer"] == writer]
             if own:

@@ -115,7 +115,7 @@ def test_whole_program_is_shown_with_hidden_characters() -> None:
     assert '>    4 | n = memory.purge(expect=0); <300 spaces> memory.remember(content="far to the right")' in lines
     assert '     6 |     memory.remember(content=f"purged {n}")' in lines
     assert '     7 | print("end")' in lines
-    assert "> marks the call of memory.purge; lines 5 to 7 follow it" in lines
+    assert "> marks the call of memory.purge; the rest of line 4 and lines 5 to 7 follow it" in lines
     assert "calls before it: memory.remember (1)" in lines
 
 

@@ -26,7 +26,7 @@ from wait_tools import wait_until
 
 TOP = 3
 ENOUGH = 0.95  # share of requests that must succeed, whoever wrote them
-FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  # slightly below the measured values
+FLOORS = {"held_out": 0.98, "strangers_held_out": 0.97, "strangers_dev": 0.98}  # slightly below the measured values
 WORDS = 0.9  # share by words alone
 
 

@@ -92,6 +92,11 @@ SUBCOMMANDS = {
     "eval": LazyCommand(
         "evaluate", "evaluate", "Measure search on collections with known answers; your own store is not touched."
     ),
+    "export": LazyCommand(
+        "import_export",
+        "export_file",
+        "Write everything that is kept to a file, or as a Markdown folder; '-' writes to standard output.",
+    ),
     "forget": LazyCommand("memory", "forget", "Forget memories, by hash or id; `athena undo` brings them back."),
     "hook": LazyCommand(
         "hook",
@@ -102,7 +107,7 @@ SUBCOMMANDS = {
     "import": LazyCommand(
         "import_export",
         "import_file",
-        "Take a file of another program into the graph; again, it adds only what is new.",
+        "Take an export of Athena, Markdown or a file of another program in; again, it adds only what is new.",
     ),
     "ingest": LazyCommand(
         "memory", "ingest", "Keep text files, or all below a folder, as memories; again, it brings them up to date."

@@ -1,51 +1,304 @@
-"""`athena import`: import the knowledge graph of another program."""
+"""`athena export` and `athena import`: everything out, and in again; and the files of other programs in."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from typing import IO, Any
 
 import click
 
+from athena.app import compose, connect
+from athena.app.settings import Settings, load_settings
 from athena.cli import output
 from athena.cli.invoke import invoke_operation, json_option
-from athena.errors import InvalidInput, NotFound
+from athena.core import clock
+from athena.core.files import create_private_folder
+from athena.core.home.paths import current_project
+from athena.core.threads import run_sync
+from athena.core.values import Call, Scope
+from athena.errors import Conflict, InvalidInput, NotFound
+from athena.memory.graph.values import NewRelation
+from athena.memory.projects import list_projects
+from athena.memory.transfer import exports, markdown, stores
+from athena.memory.transfer.records import ImportedEntity, ImportReport, Record, RecordImport
+from athena.storage import copying, jsonl
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
+from athena.storage.sqlite.restore import remove_store_files, restore_backup
+from athena.storage.sqlite.store import Sqlite
 
-IMPORT_FORMATS = ["server-memory"]
+EXPORT_FORMATS = ["jsonl", "markdown", "graphml", "server-memory"]
+IMPORT_FORMATS = ["athena", "markdown", "server-memory"]
+STANDARD_OUTPUT = "-"
 IMPORT_BATCH_SIZE = 1_000
 REQUIRED_FIELDS = {"entity": ("name", "entityType"), "relation": ("from", "to", "relationType")}
 ENTITY_TYPE, RELATION_TYPE = REQUIRED_FIELDS
 
 
+# --- export -----------------------------------------------------------------------------------------------------------
+
+
+@click.command("export")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(EXPORT_FORMATS),
+    help="jsonl: everything, exactly; markdown: a folder of memories and graphs to read; graphml and server-memory: "
+    "the graph of a project. By default as the file's name ends.",
+)
+@click.option("--project", help="Only this project (markdown; graphs are of one project anyway).")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@json_option
+def export_file(file: str, file_format: str | None, project: str | None, force: bool, json_output: bool) -> None:
+    """Write everything that is kept to a file, or as a Markdown folder; '-' writes to standard output.
+
+    \b
+    athena export athena.jsonl        every row of the store; athena import takes it in again
+    athena export notes/              a file for each memory and entity; again, it brings the folder up to date
+    athena export graph.graphml       the graph of this project
+    """
+    file_format = file_format or _guess_export_format(file)
+    if file_format == "markdown":
+        counts = _export_markdown(file, project)
+    elif file_format == "jsonl":
+        if project is not None:
+            raise InvalidInput("jsonl is the whole store", hint="leave out --project, or add --format markdown")
+        counts = _export_rows(file, force)
+    else:
+        counts = _export_graph(file, file_format, project or current_project(), force)
+    if json_output and file != STANDARD_OUTPUT:
+        return output.print_json(counts)
+    parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    line = f"wrote {', '.join(parts) or 'nothing'} to {file}"
+    return click.echo(output.escape_control_chars(line), err=file == STANDARD_OUTPUT)
+
+
+def _guess_export_format(file: str) -> str:
+    if file.endswith(os.sep) or os.path.isdir(file) or not os.path.splitext(file)[1]:
+        return "markdown" if file != STANDARD_OUTPUT else "jsonl"
+    return "graphml" if file.endswith(".graphml") else "jsonl"
+
+
+def _export_rows(file: str, force: bool) -> dict[str, int]:
+    with closing(compose.open_database_at(None, "from")) as database, _show_progress("Exporting") as update_bar:
+        now = clock.system_clock()
+        return _write_whole_file(file, force, lambda stream: jsonl.write_store(database, stream, now, update_bar))
+
+
+def _export_graph(file: str, file_format: str, project: str, force: bool) -> dict[str, int]:
+    store = connect.shared_app().store
+    write_graph = exports.write_graphml if file_format == "graphml" else exports.write_server_memory
+
+    def write_text(stream: IO[bytes]) -> dict[str, int]:
+        with open(stream.fileno(), "w", encoding="utf-8", newline="\n", closefd=False) as text:
+            return run_sync(write_graph(store, project, text))
+
+    return _write_whole_file(file, force, write_text)
+
+
+def _export_markdown(folder: str, project: str | None) -> dict[str, int]:
+    if folder == STANDARD_OUTPUT:
+        raise InvalidInput("a Markdown export is a folder", hint="name one")
+    store = connect.shared_app().store
+    projects = [project] if project else [item.name for item in run_sync(list_projects(store))]
+    create_private_folder(folder)
+    return run_sync(exports.write_markdown(store, projects, os.path.abspath(folder)))
+
+
+def _write_whole_file(file: str, force: bool, write: Callable[[IO[bytes]], dict[str, int]]) -> dict[str, int]:
+    """Write a file that appears only when it is complete and on disk; nobody but its owner may read it."""
+    if file == STANDARD_OUTPUT:
+        return write(sys.stdout.buffer)
+    if os.path.lexists(file) and not force:
+        raise Conflict(f"{file} exists", hint="name another file, or add --force to replace it")
+    part = f"{file}.part"
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise NotFound(f"{file} cannot be written: {error.strerror}", hint="name a file in a folder of yours") from None
+    try:
+        with open(descriptor, "wb") as stream:
+            counts = write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, file)
+    except BaseException:
+        os.unlink(part)
+        raise
+    return counts
+
+
+# --- import -----------------------------------------------------------------------------------------------------------
+
+
 @click.command("import")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path())
 @click.option(
     "--from",
     "source",
     type=click.Choice(IMPORT_FORMATS),
-    default=IMPORT_FORMATS[0],
-    show_default=True,
-    help="Who wrote the file; server-memory: the reference graph server's memory.jsonl.",
+    help="Who wrote it; athena: a file of athena export; markdown: a file or folder of it, also of Obsidian; "
+    "server-memory: the reference graph server's memory.jsonl. By default found out.",
 )
-@click.option("--project", help="Whose graph; by default the git root of this folder, else 'default'.")
+@click.option("--project", help="Where to; by default as the file says, else the git root of this folder.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be new.")
+@click.option("--replace", "is_replacing", is_flag=True, help="Put an athena export in place of the whole store.")
 @json_option
-def import_file(file: Path, source: str, project: str | None, json_output: bool) -> None:
-    """Take a file of another program into the graph; again, it adds only what is new.
+def import_file(
+    file: str, source: str | None, project: str | None, dry_run: bool, is_replacing: bool, json_output: bool
+) -> None:
+    """Take an export of Athena, Markdown or a file of another program in; again, it adds only what is new.
 
-    Example: athena import memory.jsonl --from server-memory
+    An export of Athena becomes the store itself if that is empty, exactly as it was; else its memories and graphs are
+    added.
+
+    \b
+    athena import athena.jsonl
+    athena import notes/ --dry-run
+    athena import memory.jsonl --from server-memory
     """
-    entities, relations = _read_graph(file)
-    counts = _store_graph(entities, relations, project)
+    if not os.path.exists(file):
+        raise NotFound(f"{file} cannot be read: there is no such file", hint="give a path that exists")
+    source = source or _guess_import_format(file)
+    if is_replacing and source != "athena":
+        raise InvalidInput("--replace takes an export of Athena", hint="without it, the file is added to the store")
+    if source == "athena":
+        result = _import_export(os.path.abspath(file), project, dry_run=dry_run, is_replacing=is_replacing)
+    elif source == "markdown":
+        result = _import_records(lambda now: markdown.read_folder(file, now), project, dry_run)
+    else:
+        result = _import_graph(file, project, dry_run)
     if json_output:
-        return output.print_json(counts)
-    parts = [f"{counts[name]:,} {name}" for name in ("entities", "observations", "relations")]
-    return click.echo(f"new: {', '.join(parts)}" if any(counts.values()) else "nothing new")
+        return output.print_json(result)
+    for skipped in result.get("skipped", ()):
+        click.echo(f"left out {output.escape_control_chars(skipped)}", err=True)
+    return click.echo(output.escape_control_chars(_format_result(result, dry_run)))
 
 
-def _read_graph(file: Path) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """Read and check a whole file; return its entities by name, and its relations."""
-    entities: dict[str, dict[str, Any]] = {}
-    relations: list[dict[str, Any]] = []
+def _format_result(result: dict[str, Any], dry_run: bool) -> str:
+    if "rows" in result:
+        kept = f"; the earlier store is {result['earlier']}" if result.get("earlier") else ""
+        verb = "would take in" if dry_run else "took in"
+        return f"{verb} the whole store: {output.format_count(result['memories'])}, {result['rows']:,} rows{kept}"
+    names = [name for name in ("memories", "entities", "observations", "relations") if name in result]
+    parts = [f"{result[name]:,} {name}" for name in names if result[name] or name != "memories"]
+    if not any(result[name] for name in names):
+        return "nothing new"
+    return f"{'would be new' if dry_run else 'new'}: {', '.join(parts)}"
+
+
+def _guess_import_format(file: str) -> str:
+    if os.path.isdir(file) or file.endswith(markdown.SUFFIXES):
+        return "markdown"
+    return "athena" if jsonl.is_export(file) else "server-memory"
+
+
+def _import_records(read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool) -> dict[str, Any]:
+    store = connect.shared_app().store
+    now = store.clock()
+    call = Call("import", "cli", Scope.from_name(project or current_project()), now, author="agent")
+    with _show_progress("Importing") as update_bar:
+        run = RecordImport(store, call, dry_run=dry_run, on_stored=lambda count: update_bar(count, 0))
+        report: ImportReport = run_sync(run.store_records(read(now)))
+    return {name: getattr(report, name) for name in ImportReport.__slots__}
+
+
+def _import_export(path: str, project: str | None, *, dry_run: bool, is_replacing: bool) -> dict[str, Any]:
+    """Build the store from an export where there is none or it is empty; else add what it has."""
+    info = jsonl.check_export(path)
+    settings = load_settings()
+    if not (is_replacing or (project is None and _is_empty(settings))):
+        return _import_records(lambda _: stores.read_store(path, project), project, dry_run)
+    result: dict[str, Any] = {
+        "memories": info.rows.get("memories", 0),
+        "rows": sum(info.rows.values()),
+        "earlier": None,
+    }
+    if dry_run:
+        return result
+    prepared = os.path.join(settings.home, "athena.db.importing")
+    create_private_folder(settings.home)
+    with _show_progress("Importing") as update_bar:
+        jsonl.build_store(path, info, prepared, update_bar)
+    try:
+        if settings.database_url is not None:
+            with closing(Sqlite(prepared)) as new, closing(compose.open_database_at(None, "to")) as target:
+                copying.copy_store(new, target)
+        else:
+            restored = restore_backup(prepared, settings.db_path)
+            if is_replacing:
+                result["earlier"] = restored.earlier
+            elif restored.earlier:
+                remove_store_files(restored.earlier)
+    finally:
+        remove_store_files(prepared)
+    return result
+
+
+def _is_empty(settings: Settings) -> bool:
+    """Return whether the store has nothing to lose: it does not exist, has no row, or is an import that was stopped."""
+    if settings.db_path == IN_MEMORY_PATH and settings.database_url is None:
+        raise InvalidInput("a store in memory ends with this command", hint="unset ATHENA_DB_PATH")
+    if settings.database_url is None and not os.path.exists(settings.db_path):
+        return True
+    with closing(compose.open_database_at(None, "to")) as database:
+        return run_sync(database.read(copying.is_empty_or_unfinished))
+
+
+# --- the reference graph server ---------------------------------------------------------------------------------------
+
+
+def _import_graph(file: str, project: str | None, dry_run: bool) -> dict[str, Any]:
+    """Check a whole file, then add the entities and relations that the graph lacks."""
+    for _ in _read_graph(file):
+        pass
+    if dry_run:
+        result = _import_records(lambda _: _iter_graph_records(file), project, dry_run)
+        return {name: result[name] for name in ("entities", "observations", "relations")}
+    counts = {"entities": 0, "observations": 0, "relations": 0}
+    for batch in _batch_rows(file, ENTITY_TYPE):
+        entities: dict[str, dict[str, Any]] = {}
+        for row in batch:
+            entity = entities.setdefault(row["name"], {**row, "observations": []})
+            entity["observations"] += row["observations"]
+        created = invoke_operation("create_entities", project, entities=[*entities.values()])
+        counts["entities"] += len(created)
+        counts["observations"] += sum(len(entity["observations"]) for entity in created)
+        created_names = {entity["name"] for entity in created}
+        known = [entity for entity in entities.values() if entity["name"] not in created_names]
+        observations = [{"entityName": entity["name"], "contents": entity["observations"]} for entity in known]
+        added = invoke_operation("add_observations", project, observations=observations) if observations else []
+        counts["observations"] += sum(len(row["addedObservations"]) for row in added)
+    for batch in _batch_rows(file, RELATION_TYPE):
+        counts["relations"] += len(invoke_operation("create_relations", project, relations=batch))
+    return counts
+
+
+def _iter_graph_records(file: str) -> Iterator[Record]:
+    for row_type, row in _read_graph(file):
+        if row_type == ENTITY_TYPE:
+            yield ImportedEntity(file, row["name"], row["entityType"], tuple(row["observations"]))
+        else:
+            relation: NewRelation = {"from": row["from"], "to": row["to"], "relationType": row["relationType"]}
+            yield ImportedEntity(file, row["from"], None, relations=(relation,))
+
+
+def _batch_rows(file: str, wanted_type: str) -> Iterator[list[dict[str, Any]]]:
+    batch: list[dict[str, Any]] = []
+    for row_type, row in _read_graph(file):
+        if row_type == wanted_type:
+            batch.append(row)
+        if len(batch) >= IMPORT_BATCH_SIZE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _read_graph(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the entities and relations of a file; raise an error at the first line that is neither."""
     for location, row in _read_json_lines(file):
         row_type = row.get("type")
         required = REQUIRED_FIELDS.get(row_type) if isinstance(row_type, str) else None
@@ -53,57 +306,46 @@ def _read_graph(file: Path) -> tuple[dict[str, dict[str, Any]], list[dict[str, A
             raise InvalidInput(
                 f"{location}: this is no entity and no relation", hint="is it a memory file of that server?"
             )
-        fields = {name: row[name] for name in required}
+        fields: dict[str, Any] = {name: row[name] for name in required}
         if row_type == RELATION_TYPE:
-            relations.append(fields)
+            periods = {name: row.get(name) for name in ("since", "until")}
+            yield RELATION_TYPE, fields | {k: v for k, v in periods.items() if isinstance(v, float)}
             continue
         observations = row.get("observations", [])
         if not isinstance(observations, list) or not all(isinstance(text, str) for text in observations):
             raise InvalidInput(f"{location}: observations must be a list of texts")
-        entity = entities.setdefault(fields["name"], {**fields, "observations": []})
-        entity["observations"] += [text for text in observations if text.strip()]
-    return entities, relations
+        yield ENTITY_TYPE, fields | {"observations": [text for text in observations if text.strip()]}
 
 
-def _read_json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_json_lines(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
-        text = file.read_text("utf-8-sig")
+        with open(file, encoding="utf-8-sig", newline="\n") as stream:
+            for line_number, line in enumerate(stream, 1):
+                if not line.strip():
+                    continue
+                location = f"{os.path.basename(file)}, line {line_number}"
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError):
+                    raise InvalidInput(f"{location}: not JSON: {line[:60]!r}") from None
+                if not isinstance(row, dict):
+                    raise InvalidInput(f"{location}: not an object: {line[:60]!r}")
+                yield location, row
     except OSError as error:
         raise NotFound(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{file} is not text in UTF-8") from None
-    for line_number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        location = f"{file.name}, line {line_number}"
-        try:
-            row = json.loads(line)
-        except ValueError:
-            raise InvalidInput(f"{location}: not JSON: {line[:60]!r}") from None
-        if not isinstance(row, dict):
-            raise InvalidInput(f"{location}: not an object: {line[:60]!r}")
-        yield location, row
 
 
-def _store_graph(
-    entities: dict[str, dict[str, Any]], relations: list[dict[str, Any]], project: str | None
-) -> dict[str, int]:
-    """Add the entities and relations that the graph lacks; return their numbers."""
-    counts = {"entities": 0, "observations": 0, "relations": 0}
-    for batch in _split_batches(list(entities.values())):
-        created = invoke_operation("create_entities", project, entities=batch)
-        counts["entities"] += len(created)
-        counts["observations"] += sum(len(entity["observations"]) for entity in created)
-        created_names = {entity["name"] for entity in created}
-        known = [entity for entity in batch if entity["name"] not in created_names]
-        observations = [{"entityName": entity["name"], "contents": entity["observations"]} for entity in known]
-        added = invoke_operation("add_observations", project, observations=observations) if observations else []
-        counts["observations"] += sum(len(row["addedObservations"]) for row in added)
-    for batch in _split_batches(relations):
-        counts["relations"] += len(invoke_operation("create_relations", project, relations=batch))
-    return counts
+@contextmanager
+def _show_progress(label: str) -> Generator[Callable[[int, int], None]]:
+    """Show a bar on a terminal; the function takes what was done and the total, or 0 where that is not known."""
+    with click.progressbar(
+        length=1, label=label, file=output.progress_stream(), hidden=not sys.stderr.isatty(), show_eta=False
+    ) as bar:
 
+        def update_bar(done: int, total: int) -> None:
+            bar.length = total or bar.pos + 2 * done
+            bar.update(done)
 
-def _split_batches(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    for i in range(0, len(items), IMPORT_BATCH_SIZE):
-        yield items[i : i + IMPORT_BATCH_SIZE]
+        yield update_bar

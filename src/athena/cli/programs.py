@@ -165,10 +165,15 @@ def format_review(review: "RunReview") -> Iterator[str]:
         yield "variables of earlier programs, or arguments:"
         for name, value in review.variables.items():
             text = json.dumps(value, ensure_ascii=False)
-            more = f"... ({len(text):,} characters)" if len(text) > MAX_VARIABLE_CHARS else ""
-            yield f"  {name} = {text[:MAX_VARIABLE_CHARS]}{more}"
+            is_cut = len(text) > MAX_VARIABLE_CHARS and not review.unforeseen  # else it may run as code
+            more = f"... ({len(text):,} characters)" if is_cut else ""
+            yield f"  {name} = {text[:MAX_VARIABLE_CHARS] if is_cut else text}{more}"
     if review.unknown_names:
         yield f"of earlier programs, with no source to show: {', '.join(review.unknown_names)}"
+    if review.unforeseen:
+        yield f"IT CAN RUN OTHER CODE THAN YOU SEE HERE ({'; '.join(review.unforeseen)}):"
+        yield "it computes names, or runs texts as code, e.g. from files. All definitions, skills and variables of the"
+        yield "workspace are shown above; what it makes of them, nobody can say before it runs."
     yield _describe_rest(review)
 
 
@@ -187,7 +192,12 @@ def _describe_rest(review: "RunReview") -> str:
         return f"> marks the lines that name {name}; any line may follow the call"
     if review.next_line > last:
         return f"> marks the call of {name}; no line follows it"
-    return f"> marks the call of {name}; lines {review.next_line} to {last} follow it"
+    if review.next_line not in review.call_lines:
+        return f"> marks the call of {name}; lines {review.next_line} to {last} follow it"
+    rest = f"the rest of line {review.next_line}"
+    if review.next_line == last:
+        return f"> marks the call of {name}; {rest} follows it"
+    return f"> marks the call of {name}; {rest} and lines {review.next_line + 1} to {last} follow it"
 
 
 def format_call(path: str, arguments: dict[str, Any]) -> str:

@@ -68,6 +68,7 @@ class Call(NamedTuple):
     arguments_digest: str = ""  # set with a key, so that another call with the same key is refused
     author: Author = "agent"  # of texts that the call stores
     run: str | None = None  # id of the program's run that makes the call
+    recorded_id: int | None = None  # set where it was recorded before, since it makes several changes
 
     def with_kind(self, kind: Kind) -> "Call":
         """Return the same call about another kind."""

@@ -21,7 +21,7 @@ from athena.embedding.embedder import QuestionEncoding
 
 NAME_MATCH_WEIGHT = 0.6
 USAGE_WEIGHT = 0.06  # small: it only decides between equals
-MIN_SIMILARITY_SCORE = 0.09  # for a tool that shares no word with the request
+MIN_SIMILARITY_SCORE = 0.125  # for a tool that shares no word with the request
 MAX_COMPARED_TOOLS = 32  # token by token
 MAX_CACHED_INDEXES = 8
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Scores of one standard deviation of similarity; a tool that has all words of the request has nearly 1.
-SIMILARITY_WEIGHT = 0.07  # of the tool's definition and phrases
-OWN_SIMILARITY_WEIGHT = 0.09  # the same for an operation that declares its phrases: they are certainly for it
-TOKEN_WEIGHT = 0.02  # of the definition, token by token, for all other tools
+SIMILARITY_WEIGHT = 0.1  # of the tool's definition and phrases
+OWN_SIMILARITY_WEIGHT = 0.12  # the same for an operation that declares its phrases: they are certainly for it
+TOKEN_WEIGHT = 0.04  # of the definition, token by token, for all other tools
 PHRASE_SHARE = 0.67  # of phrases from phrases.txt, beside the definition
 BUILD_DELAY_S = 1.0  # a process that exits sooner need not build vectors
 VECTOR_BATCH_SIZE = 16  # small, since closing the store waits for the batch in progress

@@ -1,6 +1,13 @@
 """SQL of the links between memories."""
 
-from athena.memory.rows import MERGED_INTO, QUOTED_BEFORE_RELATION, QUOTES_RELATION, add_marks, join_ids
+from athena.memory.rows import (
+    MERGED_INTO,
+    QUOTED_BEFORE_RELATION,
+    QUOTES_RELATION,
+    RESERVED_RELATIONS,
+    add_marks,
+    join_ids,
+)
 from athena.storage.database import Transaction
 
 
@@ -91,3 +98,19 @@ async def list_links(tx: Transaction, scope_ids: list[int], memory: int) -> list
         memory=memory,
     )
     return [(relation, memory_id, short_hash) for relation, memory_id, short_hash in rows]
+
+
+async def list_live_links(
+    tx: Transaction, scope_ids: list[int], ids: list[int]
+) -> dict[int, list[tuple[str, str, float]]]:
+    """Return relation, hash and time of the links from memories to live ones, without Athena's own relations."""
+    rows = await tx.fetch(
+        f"""SELECT l.memory, l.relation, m.hash, l.at FROM links l JOIN memories m ON m.id = l.other
+            WHERE l.scope IN ({join_ids(scope_ids)}) AND l.memory IN ({join_ids(ids)}) AND m.deleted IS NULL
+            ORDER BY l.memory, l.at, l.other, l.relation"""
+    )
+    links: dict[int, list[tuple[str, str, float]]] = {}
+    for memory, relation, short_hash, at in rows:
+        if relation not in RESERVED_RELATIONS:
+            links.setdefault(memory, []).append((relation, short_hash, at))
+    return links

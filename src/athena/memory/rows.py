@@ -172,6 +172,22 @@ async def list_rows_by_id(tx: Transaction, scope_ids: list[int], ids: list[int])
     return found
 
 
+async def list_rows_after(tx: Transaction, scope_ids: list[int], last_id: int, limit: int) -> list[MemoryRow]:
+    """Return the next live rows after an id, in the order of their ids."""
+    rows = await tx.fetch(
+        f"""{SELECT_ROWS_SQL} WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id > :last AND m.deleted IS NULL
+            ORDER BY m.id LIMIT :limit""",
+        last=last_id,
+        limit=limit,
+    )
+    return [_to_memory_row(row) for row in rows]
+
+
+async def count_live_rows(tx: Transaction, scope_ids: list[int]) -> int:
+    query = f"SELECT count(*) FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND deleted IS NULL"
+    return int((await tx.fetch_required(query))[0])
+
+
 async def find_rows_by_digest(tx: Transaction, scope: int, digest: str) -> list[MemoryRow]:
     """Return the rows with a digest, the live one first."""
     return await find_memory_rows(tx, [scope], "m.digest = :digest", digest=digest)
@@ -459,3 +475,10 @@ async def dequeue_memories(tx: Transaction, scope: int, ids: list[int]) -> None:
         await tx.execute(
             f"DELETE FROM waiting WHERE scope = :scope AND memory IN ({placeholders})", scope=scope, **bound
         )
+
+
+async def set_updated(tx: Transaction, scope: int, memory: int, at: float) -> None:
+    """Set when a memory was last changed, as another store says."""
+    await tx.execute(
+        "UPDATE memories SET updated = :at WHERE scope = :scope AND id = :id", at=at, scope=scope, id=memory
+    )

@@ -28,6 +28,7 @@ from athena.storage.privacy import PrivateReads, WatchedDatabase
 
 if TYPE_CHECKING:
     from athena.programs.runner import ProgramRunner
+    from athena.programs.values import Skill
 
 PROGRAM_SURFACES = {"python", "http", "program"}  # a program reads their results, not a model
 CALLERS_BY_SURFACE = {
@@ -77,6 +78,7 @@ class Context:
     workspace: str | None = None  # of that program
     is_run_closed: Callable[[], bool] = bool  # whether that run has ended; False outside of programs
     private_reads: PrivateReads = field(default_factory=PrivateReads)  # what that run has read
+    pinned_skills: Mapping[str, "Skill"] | None = None  # that a person saw before that run went on
 
     @property
     def caller(self) -> CallerKind:
@@ -131,6 +133,10 @@ class Context:
         """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
         name, now = clean_name(self.workspace), self.store.clock()
         return await self.database.write(lambda tx: put_text(tx, self.scope, name, path, data, now, private))
+
+    def pin_skills(self, skills: Mapping[str, "Skill"]) -> "Context":
+        """Return the context of a run that may use only these skills."""
+        return replace(self, pinned_skills=skills)
 
     def for_program(
         self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads

@@ -85,7 +85,9 @@ class ProgramRun:
         run.state = run_record.load_state(runner.key, workspace_row)
         if row is not None:
             run.private_reads.marks.update(row.private.split())
-        if needs_skills or run.state:
+        if context.pinned_skills is not None:
+            run.skills = dict(context.pinned_skills)
+        elif needs_skills or run.state:
             watched = cast(Database, WatchedDatabase(context.store.database, run.private_reads))
             run.skills = await skills.load_skills(context.store._replace(database=watched), context.scope)
         if row is not None:
@@ -119,6 +121,7 @@ class ProgramRun:
         if pause["variables"] != self.workspace_row.updated:  # later programs changed the variables: keep theirs
             self.keeps_variables = False
         self.workspace_row = self.workspace_row._replace(owner=pause["owner"])
+        self.context = self.context.pin_skills(self.skills)
         host_calls, approved = self._create_host_calls(approved_call), approved_call is not None
         active: ActiveRun | None = None
         try:

@@ -2,15 +2,17 @@
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from athena.core.approval import digest_subject
 from athena.core.catalog import Catalog
-from athena.core.text import normalize_text
+from athena.core.operation import Effect
+from athena.programs.reach import Reach, find_reach, has_frozen_values
+from athena.programs.sandbox.names import RESERVED_NAMES
 from athena.programs.sandbox.source import ProgramSource
-from athena.programs.sandbox.state import State, read_pause, unpack_content
+from athena.programs.sandbox.state import MAX_KNOWN_NAMES, State, read_pause, unpack_content
 from athena.programs.sandbox.values import ProgramRejected
 from athena.programs.values import Skill
 from athena.storage import runs
@@ -30,14 +32,6 @@ _REPEATING_NODES = (
     ast.GeneratorExp,
 )
 _LINE_END_PATTERN = re.compile("\r\n|\r|\n")  # the line ends that Python knows
-_WORD_PATTERN = re.compile(r"\w+")
-# With these, or with any name between double underscores, a program reaches what it does not name, so all is shown.
-# fmt: off
-_REFLECTIVE_NAMES = frozenset((
-    "globals", "locals", "vars", "eval", "exec", "compile", "getattr", "builtins", "f_globals", "f_locals", "sys",
-    "inspect", "gc", "operator", "attrgetter", "methodcaller", "importlib", "runpy", "pickle", "types",
-))
-# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +50,7 @@ class RunReview:
     skills: dict[str, list[str]]  # that the program names, as lines
     variables: dict[str, Any]  # of earlier programs, that this one uses
     unknown_names: list[str]  # of earlier programs, whose source or value is not stored
+    unforeseen: list[str]  # why code may run that is not shown; then all that is stored is shown whole
     calls_made: dict[str, int]  # before the pause, by operation
     private_reads: list[str]  # what it has read that is private: files, or server:NAME
     subject: str
@@ -72,17 +67,29 @@ def review_run(
     else:
         state = State.from_sealed(key, owner, unpack_content(body)[1] or None).add_variables(head["inputs"])
     code: str = head.get("code", "")
-    definitions = _collect_named(code, state.sources)
-    texts = [code, *definitions.values()]
-    named_skills = _collect_named("\n".join(texts), {name: skill.code for name, skill in skills.items()})
-    words = _find_words(texts)
-    if _is_reflective(words):
-        words |= {*state.plain, *state.known}
     path: str = head["path"]
+    operations = [operation for operation in catalog if operation.effect is Effect.EXECUTE and not operation.is_foreign]
+    finder = _ReachFinder(
+        {operation.category for operation in catalog} | RESERVED_NAMES,
+        {name for operation in operations for name in (operation.bare_name, operation.short_name) if name},
+    )
+    definitions, named_skills = finder.collect(
+        code, state.sources, {name: skill.code for name, skill in skills.items()}
+    )
+    reach, known = finder.reach, {*state.known, *state.plain, *state.sources}
+    if row.engine == "monty":
+        frozen = [name for name, text in definitions.items() if has_frozen_values(text)]
+        reach.reasons += [f"{name} holds values from an earlier program" for name in frozen]
+    words = reach.names | known if reach.reasons else set(reach.names)
+    unknown_names = sorted(words & known - set(state.plain) - set(state.sources))
+    if state.known_names is None:
+        unknown_names.append(f"all after the first {MAX_KNOWN_NAMES:,}")
     names = {path.rpartition(".")[2]}
     if path in catalog:
         names |= {catalog.get_operation(path).short_name} - {""}
-    call_lines, next_line = _locate_call(code, names)
+    others = [*definitions.values(), *named_skills.values()]
+    is_known = not (reach.reasons or unknown_names or reach.has_late_code or head.get("inputs"))
+    call_lines, next_line = _locate_call(code, names, others if is_known else None)
     shown_skills = [text for name in sorted(named_skills) for text in (name, named_skills[name])]
     return RunReview(
         row.id,
@@ -96,7 +103,8 @@ def review_run(
         {name: split_lines(text) for name, text in definitions.items()},
         {name: split_lines(text) for name, text in named_skills.items()},
         {name: value for name, value in state.plain.items() if name in words},
-        sorted(words & set(state.known) - set(state.plain) - set(state.sources)),
+        unknown_names,
+        reach.reasons,
         {name: counts["done"] + counts["failed"] for name, counts in head["made"].items()},
         row.private.split(),
         f"run {row.id} {digest_subject(project, row.snapshot, *shown_skills)}",
@@ -108,30 +116,38 @@ def split_lines(text: str) -> list[str]:
     return _LINE_END_PATTERN.split(text.rstrip("\r\n"))
 
 
-def _find_words(texts: Iterable[str]) -> set[str]:
-    # Python folds names, so that a full-width name is the same as a plain one
-    return {word for text in texts for word in _WORD_PATTERN.findall(normalize_text("NFKC", text))}
+class _ReachFinder:
+    """Collects what a program can reach: by the names in its texts, or everything where a text can compute a name."""
+
+    def __init__(self, roots: set[str], runners: set[str]) -> None:
+        self.reach, self._roots, self._runners = Reach(), roots, runners
+
+    def collect(
+        self, code: str, sources: Mapping[str, str], skills: Mapping[str, str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the definitions and the skills that the code can run."""
+        definitions: dict[str, str] = {}
+        named_skills: dict[str, str] = {}
+        todo = [("the program", code)]
+        while todo:
+            title, text = todo.pop()
+            self.reach.add(find_reach(text, title, self._roots, self._runners))
+            for titles, texts, named in (("", sources, definitions), ("the skill ", skills, named_skills)):
+                new = {
+                    name: text
+                    for name, text in texts.items()
+                    if name not in named and (self.reach.reasons or name in self.reach.names)
+                }
+                named |= new
+                todo += [(f"{titles}{name}", text) for name, text in new.items()]
+        return definitions, named_skills
 
 
-def _is_reflective(words: set[str]) -> bool:
-    return bool(words & _REFLECTIVE_NAMES) or any(word.startswith("__") and word.endswith("__") for word in words)
+def _locate_call(code: str, names: set[str], others: list[str] | None) -> tuple[list[int], int | None]:
+    """Return the lines that name the operation, and the first line that may run after the call if that is certain.
 
-
-def _collect_named(code: str, sources: Mapping[str, str]) -> dict[str, str]:
-    """Return the sources whose names occur in the code, and those that occur in these."""
-    named: dict[str, str] = {}
-    todo = [code]
-    while todo:
-        words = _find_words([todo.pop()])
-        finds_any = _is_reflective(words)
-        new = {name: text for name, text in sources.items() if (finds_any or name in words) and name not in named}
-        named |= new
-        todo += new.values()
-    return named
-
-
-def _locate_call(code: str, names: set[str]) -> tuple[list[int], int | None]:
-    """Return the lines that name the operation, and the first line after the call if that is certain."""
+    `others` are all other texts that may run; None if they are not all known.
+    """
     try:
         tree = ProgramSource(code, len(code) * 4 + 1).tree
     except ProgramRejected:  # of another version
@@ -147,9 +163,12 @@ def _locate_call(code: str, names: set[str]) -> tuple[list[int], int | None]:
         repeats = repeats or isinstance(node, _REPEATING_NODES)
         todo += [(child, repeats) for child in ast.iter_child_nodes(node)]
     lines = sorted({node.end_lineno or node.lineno for node, _ in places})
-    if len(places) != 1 or places[0][1]:
+    is_elsewhere = others is None or any(name in text for name in names for text in others)
+    if len(places) != 1 or places[0][1] or is_elsewhere:
         return lines, None
-    [line] = lines
-    statement = next(node for node in tree.body if node.lineno <= line <= (node.end_lineno or line))
-    is_compound = any(isinstance(node, ast.stmt) for node in ast.walk(statement) if node is not statement)
-    return lines, line + 1 if is_compound else (statement.end_lineno or line) + 1
+    [(place, _)], [line] = places, lines
+    touching = [node for node in tree.body if node.lineno <= line <= (node.end_lineno or line)]
+    value = touching[0].value if isinstance(touching[0], ast.Expr | ast.Assign) else None
+    if len(touching) == 1 and isinstance(value, ast.Call) and value.func is place:
+        return lines, (touching[0].end_lineno or line) + 1
+    return lines, line  # something in the same line may follow, too

@@ -12,7 +12,7 @@ from typing import Any
 from athena.core.approval import Approver, format_refusal
 from athena.core.hashing import create_serial
 from athena.core.threads import ThreadFuture, run_in_thread
-from athena.errors import Conflict, InvalidInput, LimitExceeded, NotFound
+from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded, NotFound
 from athena.programs import review, run_record, skill_source, skills
 from athena.programs.program_run import ProgramRun
 from athena.programs.review import RunReview
@@ -83,6 +83,11 @@ class ProgramRunner:
         self, context: ProgramCaller, skill: Skill, arguments: dict[str, Any], workspace: str
     ) -> Result:
         """Run a skill; called by a program, it is a part of that program's run."""
+        if context.pinned_skills is not None and context.pinned_skills.get(skill.name, skill).code != skill.code:
+            hint = "run the program again: a person decides on the new one"
+            raise Denied(f"the skill {skill.name} was changed after the approval", hint=hint)
+        if context.pinned_skills is not None and skill.name not in context.pinned_skills:
+            raise Denied(f"the skill {skill.name} was saved after the approval", hint="run it in another program")
         run_id = context.run_id or create_serial(context.call.key)
         if context.run_id is None and (earlier := await self._find_earlier_result(context, run_id)) is not None:
             return earlier

@@ -1,6 +1,6 @@
 """Runs of programs, skills, and the context in which a program is run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -47,6 +47,13 @@ class ProgramCaller(Caller, Protocol):
     def private_reads(self) -> PrivateReads:
         """What the program that makes this call has read."""
         ...
+
+    @property
+    def pinned_skills(self) -> Mapping[str, "Skill"] | None:
+        """The skills that a person saw before the run went on: it may use no others. None: it uses the stored ones."""
+        ...
+
+    def pin_skills(self, skills: Mapping[str, "Skill"]) -> Self: ...
 
     def for_program(
         self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads

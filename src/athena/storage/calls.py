@@ -64,6 +64,7 @@ async def run_once(
     fingerprint = fingerprint or call.arguments_digest
     if (receipt := await fetch_receipt(tx, call, fingerprint=fingerprint)) is not None:
         return json.loads(receipt)
+    call_id = call.recorded_id if call_id is None else call_id
     result = await work(await record_call(tx, call, "done") if call_id is None else call_id)
     if call.key is not None:
         await _insert_receipt(tx, call, fingerprint, json.dumps(result))

@@ -72,7 +72,7 @@ COPIED_TABLES = (
 COPY_RUN_COUNTER = "copy run"  # a row of `counters` with the id of the run that copies: a later run takes over
 BATCH_ROWS, BATCH_CHARS = 2_000, 4_000_000  # at most; whichever is reached first
 MAX_PREFETCHED_BATCHES = 3
-RESUME_HINT = "run the same athena migrate again: it goes on where it was"
+RESUME_HINT = "run the same athena migrate again, or the same athena import: it goes on where it was"
 READER_EXIT_TIMEOUT_S = 5.0  # in which the reader may finish when a copy ends early
 
 CopyProgress = Callable[[str, int, int], None]  # the step, rows done since the last report, rows in all
@@ -302,6 +302,12 @@ class StoreCopy:
         values = {"name": COPY_RUN_COUNTER, "run_id": self._run_id}
         if not await tx.execute("UPDATE counters SET value = :run_id WHERE name = :name AND value = :run_id", **values):
             raise Conflict("another run copies into this store", hint="let it finish")
+
+
+async def is_empty_or_unfinished(tx: Transaction) -> bool:
+    """Return whether a store has no memory of any kind, or is a copy that was stopped."""
+    unfinished = await tx.fetch_one("SELECT 1 FROM counters WHERE name = :name", name=UNFINISHED_COPY_COUNTER)
+    return unfinished is not None or await tx.fetch_one("SELECT 1 FROM memories LIMIT 1") is None
 
 
 def _batch_rows(rows: Iterator[Row]) -> Iterator[list[Row]]:

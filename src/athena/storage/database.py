@@ -365,7 +365,7 @@ def check_usable(copying: CopyRole, location: str, *, exists: bool, complete: bo
     if copying != "to" and not complete:
         raise Misconfigured(
             f"a copy into this store is not finished: {location}",
-            hint="run the same athena migrate again: it goes on where it was",
+            hint="run the same athena migrate again, or the same athena import: it goes on where it was",
         )
 
 

@@ -396,3 +396,18 @@ async def list_mentioning_ids(tx: Transaction, scope_ids: list[int], keys: list[
         f"SELECT DISTINCT memory FROM mentions WHERE scope IN ({join_ids(scope_ids)}) AND key IN ({names})", **bound
     )
     return [row[0] for row in rows]
+
+
+async def list_entity_ids(tx: Transaction, scope_ids: list[int]) -> list[int]:
+    """Return the ids of all live entities, in the order they were created."""
+    return sorted(await _list_ids(tx, "memories", scope_ids, "AND deleted IS NULL AND session IS NULL"))
+
+
+async def list_orphaned_relations(tx: Transaction, scope_ids: list[int]) -> list[RelationRow]:
+    """Return the live relations that begin at a name that no live entity of the scope has."""
+    rows = await tx.fetch(
+        f"""SELECT {RELATION_COLUMNS} FROM relations WHERE scope IN ({join_ids(scope_ids)}) AND removed IS NULL
+            AND NOT EXISTS (SELECT 1 FROM memories m
+                WHERE m.scope = relations.scope AND m.digest = relations.source AND m.deleted IS NULL) ORDER BY id"""
+    )
+    return [_to_relation(row) for row in rows]

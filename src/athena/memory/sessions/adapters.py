@@ -4,8 +4,11 @@
 """
 
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from athena.embedding.minilm import ModelFiles
 
 
 class Adapter(NamedTuple):
@@ -17,10 +20,10 @@ class Adapter(NamedTuple):
 
 @cache
 def load_adapter(file: Path) -> Adapter:
-    """Read an adapter; values that were rounded to eight bits get their scale back."""
+    """Read an adapter that matches its checksum; values that were rounded to eight bits get their scale back."""
     import numpy as np  # slow to load; only learning needs it
 
-    with np.load(file, allow_pickle=False) as arrays:
+    with np.load(BytesIO(ModelFiles(file.parent).read_file(file.name)), allow_pickle=False) as arrays:
         values = {name: arrays[name].astype(np.float32) for name in arrays.files}
     for name in [name for name in values if f"{name}:scale" in values]:
         values[name] *= values.pop(f"{name}:scale")

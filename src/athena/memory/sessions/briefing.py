@@ -23,6 +23,7 @@ from athena.memory.documents import ingest
 from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.events import clean_session_id
 from athena.memory.sessions.learning_rows import AUTO_TAG
+from athena.memory.sessions.learning_rules import is_doubtful
 from athena.memory.sessions.questions import select_and_ask
 from athena.memory.sessions.select import (
     MAX_ANALYSED_CHARS,
@@ -329,6 +330,8 @@ def _items_from_standing(standing: Iterable[StandingMemory], now: float) -> list
     """Return items for what holds in the project; what was used is worth more, what never was fades."""
     items = []
     for memory, strength, last_used in standing:
+        if is_doubtful(memory) and last_used <= memory.created:
+            continue
         kind = memory.memory_type if memory.memory_type in STANDING_WORTH else "fact"
         worth, half_life = STANDING_WORTH["requested" if memory.metadata.get(REQUESTED_KEY) else kind]
         use = min(strength, MAX_COUNTED_USES) * _decay_weight(last_used, now, half_life) / MAX_COUNTED_USES

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
+from athena.core import redaction
+from athena.core.private import remove_private_clauses
 from athena.core.threads import run_in_thread
 from athena.core.values import Author, Call, Scope
 from athena.memory.sessions import events, extract, rows
@@ -52,7 +54,19 @@ COMMIT_PATTERN = re.compile(r"\bgit\b.*\bcommit\b.*?\s-\w*m\s*([\"'])(.+?)\1", r
 TAG_PATTERN = re.compile(r"\bgit\s+tag\b[^;&|\n]*?\s(v?\d[\w.+-]{0,30})")
 PUSH_PATTERN = re.compile(r"\bgit\s+push\b")
 PROGRAM_PATTERN = re.compile(r"[A-Za-z][\w-]{0,20}(?:\.[a-z]{1,5})?")
+STEP_PATTERN = re.compile(r"&&|\|\||[;|\n]")  # between the commands of one line
+VALUE_PATTERN = re.compile(  # what names no program, file or target: texts, options with their values, addresses
+    r"<<.*|\"[^\"]*\"|'[^']*'|(?<!\S)--?[\w-]+(?:=(?!\S*/)[^\s;|&]*|\s+(?!-)[^\s;|&'\"]+)?|[^\s;|&]*://[^\s;|&]*"
+    r"|(?<!\S)\w+=[^\s;|&]*", re.DOTALL,
+)  # fmt: skip
+PATH_PATTERN = re.compile(r"[^\s()]{1,200}")  # anybody may record an event; a sentence is no path
+FOLDER_PATTERN = re.compile(r"-.*/|[^/]*=.*/|.*/", re.DOTALL)
+_READING = """awk cat cd cp diff du echo env export find grep head less ls mkdir pwd rg rm sed set sleep source tail
+tee test touch tree wc which"""
+READING_PROGRAMS = frozenset(_READING.split())
+GIT_READING = frozenset({"add", "checkout", "clone", "diff", "fetch", "log", "pull", "show", "stash", "status"})
 MAX_COMMIT_CHARS, MAX_LISTED_RESULTS, MAX_LISTED_FAILURES, MAX_COMMAND_NAMES = 80, 4, 2, 4
+MAX_LISTED_COMMANDS = 4
 CHECK_KINDS = ("test run", "build")
 WORK_EVENT_TYPES = ("command", "edit", "tool")
 WORK_KINDS = (
@@ -175,28 +189,49 @@ def _describe_work(work_events: Sequence[Memory]) -> tuple[str, bool]:
     counts: Counter[str] = Counter()
     outcomes: dict[str, str] = {}  # by kind of check or by command: of the last one
     results: dict[str, None] = {}
+    commands: dict[str, None] = {}  # names of those that did something, the last one last
+    failed_checks: dict[str, str] = {}  # by kind of check, the name of the command
     for event in work_events:
         if event.memory_type == "edit":
-            paths[event.content.partition(" ")[2]] = None
+            path = event.content.partition(" ")[2]
+            paths |= {path: None} if PATH_PATTERN.fullmatch(path) else {}
             continue
         kind, command = "tool call", ""
         if event.memory_type == "command":
             command = event.content
             kind = next((name for name, pattern in WORK_KINDS if pattern.search(command)), "command")
         counts[kind] += 1
-        name = kind if kind in CHECK_KINDS else _name_command(command)
+        command_name = _name_command(command)
+        name = kind if kind in CHECK_KINDS else command_name
         outcomes[name] = _read_outcome(event)
+        if kind in CHECK_KINDS:
+            failed_checks[kind] = command_name
+        elif kind == "command" and command_name:
+            commands.pop(command_name, None)
+            commands[command_name] = None
         if outcomes[name] != "failed":
             results |= dict.fromkeys(_list_results(command))
-    parts = [_list_names([path for path in paths if path])] if any(paths) else []
+    parts = [_list_names(list(paths))] if paths else []
     for kind, count in counts.items():
-        ended = outcomes[kind] if kind in CHECK_KINDS else ""
-        ended = f", the last {ended}" if ended and count > 1 else f", {ended}" if ended else ""
-        parts += [f"{count} {kind}{'s' * (count > 1)}{ended}"] if kind != "commit" else []
+        if kind in CHECK_KINDS:
+            parts.append(_describe_checks(kind, count, outcomes[kind], failed_checks[kind]))
+        elif kind == "command" and commands:
+            parts.append(f"ran {', '.join(list(commands)[-MAX_LISTED_COMMANDS:])}")
+        elif kind != "commit":
+            parts.append(f"{count} {kind}{'s' * (count > 1)}")
     parts += list(results)[-MAX_LISTED_RESULTS:]
     failed = [name for name, outcome in outcomes.items() if outcome == "failed" and name not in ("", *CHECK_KINDS)]
     parts += [f"failed at last: {', '.join(failed[-MAX_LISTED_FAILURES:])}"] if failed else []
     return (f"Work: {'; '.join(parts)}." if parts else ""), set(outcomes.values()) == {"passed"}
+
+
+def _describe_checks(kind: str, count: int, ended: str, name: str) -> str:
+    """Return how many checks of a kind ran, how the last one ended, and its name if it failed."""
+    text = f"{count} {kind}{'s' * (count > 1)}"
+    if not ended:
+        return text
+    named = f" ({name})" if ended == "failed" and name else ""
+    return f"{text}, {'the last ' * (count > 1)}{ended}{named}"
 
 
 def _read_outcome(event: Memory) -> str:
@@ -205,15 +240,23 @@ def _read_outcome(event: Memory) -> str:
 
 
 def _name_command(command: str) -> str:
-    """Return a few names of a command without options and folders: the whole command is somebody else's words."""
-    words = [word.rpartition("/")[2] for word in command.split() if not word.startswith("-")]
-    return " ".join([word for word in words if PROGRAM_PATTERN.fullmatch(word)][:MAX_COMMAND_NAMES])
+    """Return a few names of a command without options and folders: the whole command is somebody else's words.
+
+    Of several in one line it is the last one that does more than read or move files; empty if there is none.
+    """
+    for step in reversed(STEP_PATTERN.split(VALUE_PATTERN.sub(" ", command))):
+        words = [FOLDER_PATTERN.sub("", word) for word in step.split()]
+        names = [word for word in words if PROGRAM_PATTERN.fullmatch(word)][:MAX_COMMAND_NAMES]
+        if names and names[0] not in READING_PROGRAMS and not (names[0] == "git" and GIT_READING & set(names[1:2])):
+            return " ".join(names)
+    return ""
 
 
 def _list_results(command: str) -> Iterator[str]:
     """Yield what a command left: a commit, a tag, a push."""
-    if subject := COMMIT_PATTERN.search(command):
-        yield f"committed {shorten_text(subject[2], MAX_COMMIT_CHARS)}"
+    commit = COMMIT_PATTERN.search(command)
+    if commit and (subject := remove_private_clauses(redaction.redact(commit[2]).text).strip()):
+        yield f"committed {shorten_text(subject, MAX_COMMIT_CHARS)}"
     if tag := TAG_PATTERN.search(command):
         yield f"tagged {tag[1]}"
     if PUSH_PATTERN.search(command):

@@ -20,7 +20,7 @@ from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.prepare import prepare_memory
 from athena.memory.rows import QUOTES_RELATION, MemoryRow
 from athena.memory.sessions import learning_rows
-from athena.memory.sessions.learning_rows import EXAMPLE_KEY, RULE_KIND
+from athena.memory.sessions.learning_rows import AUTO_TAG, EXAMPLE_KEY, RULE_KIND
 from athena.memory.sessions.select import extract_words, find_specific_words, measure_overlap
 from athena.memory.sessions.values import Candidate
 from athena.memory.store import Store
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # numpy is slow to load; few learning calls have rules to com
 MIN_LIKE_SIMILARITY = 0.55  # cosine of the bundled model
 MIN_LIKE_SHARED_WORDS = 0.6  # of the rule's specific words, where the model does not run
 MIN_SAME_OVERLAP = 0.6  # of the words of both
+MIN_TOLD_CONFIDENCE = 0.95  # of what a briefing tells; the rest is there to be recalled, and told once it was used
 MAX_CACHED_VECTORS = 500
 MAX_CACHED_TEXTS = 2_000
 REFUSED_ACTION = "refused"  # in the history of a rule
@@ -180,3 +181,11 @@ async def _encode_texts(
         _rule_vectors.clear()
     _rule_vectors.update({(model, text): vector for text, vector in known.items() if vector is not None})
     return [vector for text in examples if (vector := known[text]) is not None], vectors[len(new) :]
+
+
+def is_doubtful(memory: Memory) -> bool:
+    """Return whether learning was not sure that a memory is worth keeping; a change of mind always is."""
+    facts = memory.metadata
+    confidence = facts.get("confidence")
+    is_sure = not isinstance(confidence, float) or confidence >= MIN_TOLD_CONFIDENCE
+    return AUTO_TAG in memory.tags and not (is_sure or facts.get("replaces") or facts.get("confirmed"))

@@ -136,11 +136,7 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
     by_users = supersede.settle_changes(_select_best(by_users), model)
     by_users = mark_everywhere(by_users, [message.text for message in messages if message.role == "user"])
     answers = [message.text for message in messages if message.role != "user"]
-    prompts = [
-        get_typed_part(message.text)
-        for message in messages
-        if message.role == "user" and not is_unrecorded(message.text)
-    ]
+    prompts = [get_typed_part(text) for text, _ in statements.list_turns(messages) if not is_unrecorded(text)]
     fixes = [Candidate(text, "fix", "assistant") for text in extract.find_fixes(answers)]
     own_fixes = [text for text in extract.find_fixes(prompts) if is_storable(text)]
     fix_words = [extract_words(text) for text in own_fixes]  # a cause and its fix stay together

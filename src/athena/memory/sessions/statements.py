@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from athena.core import redaction
 from athena.core.private import remove_private_clauses
+from athena.core.redaction.questions import asks_for_secret
 from athena.memory.sessions.classifier import KINDS, MAX_ANSWER_CHARS, Prediction, Turn, classify_turns
 from athena.memory.sessions.commands import (
     MIN_WORDS,
@@ -154,13 +155,17 @@ def _classify_turns(turns: Sequence[tuple[str, str]], model: "MiniLM") -> Iterat
 
 
 def list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
-    """Return the user's turns, each with the answer before it, without what that repeats of the turns before."""
+    """Return the user's turns, each with the answer before it, without what that repeats of the turns before.
+
+    A turn is empty if the answer before it asks for a secret: whatever it says may be one.
+    """
     turns: list[tuple[str, str]] = []
     answer = ""
     for role, text in messages:
         if role == "user":
             prompts = [turn for turn, _ in turns[-MAX_ECHOED_TURNS:]]
-            turns.append((text[:MAX_TURN_CHARS], remove_echoes(answer[-MAX_TURN_CHARS:], prompts)))
+            own = "" if asks_for_secret(answer) else text[:MAX_TURN_CHARS]
+            turns.append((own, remove_echoes(answer[-MAX_TURN_CHARS:], prompts)))
         else:
             answer = text or answer
     return turns

@@ -16,12 +16,12 @@ from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.values import ProgramRejected
 
 
-def _word_set(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 MONTY_MODULES: dict[str, frozenset[str]] = {
-    module: _word_set(names)
+    module: split_words(names)
     for module, names in {
         "asyncio": "gather run sleep",
         "base64": "b64decode b64encode urlsafe_b64decode urlsafe_b64encode",
@@ -41,14 +41,14 @@ MONTY_MODULES: dict[str, frozenset[str]] = {
         "__future__": "annotations",
     }.items()
 }
-MONTY_BUILTINS = _word_set(
+MONTY_BUILTINS = split_words(
     """ArithmeticError AssertionError AttributeError BaseException Exception ImportError IndexError KeyError LookupError
     NameError NotImplementedError OSError OverflowError RuntimeError StopIteration TimeoutError TypeError ValueError
     ZeroDivisionError abs all any bool chr dict divmod enumerate filter float format frozenset hex int isinstance
     len list map max min oct ord pow print range repr reversed round set sorted str sum tuple type zip"""
 )
 # Methods of plain values, matches, dates, counters and hashes. They must be called: Monty cannot pass one on.
-MONTY_METHODS = _word_set(
+MONTY_METHODS = split_words(
     """add append appendleft astimezone capitalize casefold center clear copy count date decode difference digest
     discard elements encode endswith expandtabs extend find findall finditer format fromisoformat fromkeys fullmatch
     get group groupdict groups hexdigest index insert intersection isalnum isalpha isascii isdecimal isdigit
@@ -58,15 +58,15 @@ MONTY_METHODS = _word_set(
     strftime strip strptime sub subtract swapcase symmetric_difference time timestamp title today total total_seconds
     union update upper values weekday zfill"""
 )
-MONTY_FIELDS = _word_set("day days hour microsecond minute month second seconds tzinfo utc year max min")
+MONTY_FIELDS = split_words("day days hour microsecond minute month second seconds tzinfo utc year max min")
 MISSING_KEYWORDS = {
-    "dumps": _word_set("default cls allow_nan check_circular skipkeys"),
-    "loads": _word_set("object_hook cls parse_float parse_int object_pairs_hook parse_constant"),
-    "gather": _word_set("return_exceptions"),
+    "dumps": split_words("default cls allow_nan check_circular skipkeys"),
+    "loads": split_words("object_hook cls parse_float parse_int object_pairs_hook parse_constant"),
+    "gather": split_words("return_exceptions"),
 }
-_CHECKED_MODULES = _word_set("re json asyncio")  # their calls are checked by name: `from json import dumps as d`
-_MONTY_CODECS = _word_set("utf-8 utf8 ascii")
-_PLAIN_STATEMENTS = _word_set(
+_CHECKED_MODULES = split_words("re json asyncio")  # their calls are checked by name: `from json import dumps as d`
+_MONTY_CODECS = split_words("utf-8 utf8 ascii")
+_PLAIN_STATEMENTS = split_words(
     """Module Expr Assign AugAssign AnnAssign For While If Try ExceptHandler Raise Return Pass Break Continue Assert
     FunctionDef AsyncFunctionDef Global Nonlocal Import ImportFrom Match MatchAs MatchMapping MatchOr MatchSequence
     MatchSingleton MatchStar MatchValue match_case arguments arg keyword alias comprehension"""
@@ -77,15 +77,15 @@ _PLAIN_METHODS = frozenset(
 _YIELDS = (ast.Yield, ast.YieldFrom)
 _PLAIN_PARTS = (ast.expr, ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 _NODE_REASONS = {"Delete": "del", "YieldFrom": "yield", "ClassDef": "a class"}
-_TAKES_ALL = _word_set("list tuple set frozenset dict sum max min sorted")  # they take every value, in order
-_LAZY_BUILTINS = _word_set("map filter zip enumerate reversed")
-_LAZY_WITHOUT_FUNCTION = _word_set("zip enumerate reversed")  # making their values has no side effect
-_MUTATORS = _word_set(
+_TAKES_ALL = split_words("list tuple set frozenset dict sum max min sorted")  # they take every value, in order
+_LAZY_BUILTINS = split_words("map filter zip enumerate reversed")
+_LAZY_WITHOUT_FUNCTION = split_words("zip enumerate reversed")  # making their values has no side effect
+_MUTATORS = split_words(
     """add append appendleft clear discard extend insert pop popitem popleft remove reverse setdefault sort subtract
     update"""
 )
-_PATTERN_FUNCTIONS = _word_set("compile sub split findall finditer")
-_KEY_FUNCTIONS = _word_set("max min sort")  # Monty's cannot wait for an operation; `sorted` is in our prelude
+_PATTERN_FUNCTIONS = split_words("compile sub split findall finditer")
+_KEY_FUNCTIONS = split_words("max min sort")  # Monty's cannot wait for an operation; `sorted` is in our prelude
 _MAX_PATTERN_CHARS = 500
 _OTHER_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Starred)
 _CHANGED_LOOP = "a loop that changes what it goes over"

@@ -3,6 +3,7 @@
 import ast
 import builtins
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,19 +80,21 @@ class ProgramSource:
         """Every name that the program binds anywhere."""
         return {name for node in self.nodes for name in _iter_bound_names(node)}
 
-    @cached_property
-    def top_level_names(self) -> list[str]:
-        """The variables after the run: names bound outside of functions and classes."""
-        names: dict[str, None] = {}
+    def _iter_top_level(self) -> Iterator[ast.AST]:
+        """Yield the nodes outside of functions, classes and comprehensions, in order."""
         todo: list[ast.AST] = list(reversed(self.tree.body))
         while todo:
             node = todo.pop()
-            for name in _iter_bound_names(node):
-                names.setdefault(name)
+            yield node
             if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-                continue
-            if not isinstance(node, _SCOPE_NODES):
+                todo += [inner.target for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)]
+            elif not isinstance(node, _SCOPE_NODES):
                 todo += reversed(list(ast.iter_child_nodes(node)))
+
+    @cached_property
+    def top_level_names(self) -> list[str]:
+        """The variables after the run: names bound outside of functions and classes."""
+        names = dict.fromkeys(name for node in self._iter_top_level() for name in _iter_bound_names(node))
         for node in self.nodes:
             if isinstance(node, ast.Global):
                 names.update(dict.fromkeys(node.names))
@@ -118,6 +121,23 @@ class ProgramSource:
                 start, end = self.get_span(node)
                 sources[node.name] = self.encoded[start:end].decode()
         return sources
+
+    @cached_property
+    def lasting_definitions(self) -> dict[str, str]:
+        """The definitions of names that nothing else in the program binds: their sources say what the names are."""
+        declared = {name for node in self.nodes if isinstance(node, ast.Global) for name in node.names}
+        counts = Counter(
+            name
+            for node in self._iter_top_level()
+            for name in {*_iter_bound_names(node)}
+            if not isinstance(node, ast.alias) or not self.definitions.get(name, "").startswith(("import ", "from "))
+        )
+        is_import = {name: text.startswith(("import ", "from ")) for name, text in self.definitions.items()}
+        return {
+            name: text
+            for name, text in self.definitions.items()
+            if name not in declared and counts[name] == (0 if is_import[name] else 1)
+        }
 
     # --- rewritten for Monty -------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ def restore_backup(backup: str, path: str) -> Restored:
         raise InvalidInput("this file is the store itself", hint="name a copy of it")
     prepared = f"{path}.restoring"
     earlier = f"{path}.before-{time.strftime('%Y%m%d-%H%M%S')}"
-    _remove_files(prepared)
+    remove_store_files(prepared)
     try:
         _copy_file(backup, prepared)
         memories = _check_store(prepared, backup)
@@ -54,7 +54,7 @@ def restore_backup(backup: str, path: str) -> Restored:
         _sync_folder(path)
         return Restored(memories, earlier_path)
     finally:
-        _remove_files(prepared)
+        remove_store_files(prepared)
 
 
 def _copy_file(source: str, target: str) -> None:
@@ -144,7 +144,8 @@ def _move_files(path: str, target: str) -> None:
             os.replace(path + suffix, target + suffix)
 
 
-def _remove_files(path: str) -> None:
+def remove_store_files(path: str) -> None:
+    """Delete a store's file with its log."""
     for suffix in FILE_SUFFIXES:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path + suffix)

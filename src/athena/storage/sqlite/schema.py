@@ -59,13 +59,16 @@ _DIALECT = {
 }
 
 
-def migrate(connection: apsw.Connection, path: str, indexes: tuple[str, ...]) -> None:
-    """Run the missing migration steps and set the planner's statistics, in one transaction; check the schema."""
+def migrate(connection: apsw.Connection, path: str, indexes: tuple[str, ...], newest: int = 0) -> None:
+    """Run the missing migration steps and set the planner's statistics, in one transaction; check the schema.
+
+    `newest` is the format to migrate to, by default that of this version.
+    """
 
     def read_version() -> int:
         return int(connection.pragma("user_version") or 0)
 
-    newest = len(migrations.STEPS)
+    newest = newest or len(migrations.STEPS)
     if read_version() == newest:
         return _check_fingerprint(connection, path, indexes)
     if connection.readonly("main"):
@@ -85,9 +88,10 @@ def migrate(connection: apsw.Connection, path: str, indexes: tuple[str, ...]) ->
         for index, statistics in INDEX_STATISTICS.items():
             table = index.split("_")[0]
             connection.execute("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", (table, index, statistics)).fetchall()
-        if differences := find_schema_differences(connection, indexes):  # of a step that was edited since
-            raise migrations.create_schema_error(path, differences)
-        _store_fingerprint(connection, indexes)
+        if newest == len(migrations.STEPS):
+            if differences := find_schema_differences(connection, indexes):  # of a step that was edited since
+                raise migrations.create_schema_error(path, differences)
+            _store_fingerprint(connection, indexes)
         connection.pragma("application_id", APPLICATION_ID)
         connection.pragma("user_version", newest)
         connection.execute("COMMIT").fetchall()

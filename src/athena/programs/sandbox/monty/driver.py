@@ -301,8 +301,10 @@ class MontyDriver:
             return None, (*source.top_level_names, *hidden)
         finally:
             self.is_internal = False
-        defined, plain, names = source.definitions, _list_accepted(end["variables"]), end["names"]
-        sources = {name: text for name, text in state.sources.items() if name not in plain} | defined
+        defined, plain, names = source.lasting_definitions, _list_accepted(end["variables"]), end["names"]
+        # a source stands for its name only while nothing else was bound to it
+        rebound = {*plain, *source.top_level_names}
+        sources = {name: text for name, text in state.sources.items() if name not in rebound} | defined
         new = State(
             plain={name: value for name, value in plain.items() if name not in defined},
             known=known,

@@ -1,0 +1,282 @@
+"""`athena export` and `athena import`: a round trip through each format, and what they refuse."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from test_commands import Terminal
+
+from athena import api
+from athena.app import connect
+from athena.app.compose import App
+from athena.memory.transfer import markdown
+from athena.memory.transfer.records import ImportedEntity, ImportedMemory
+from conftest import Engine, rounds
+
+TEXTS = [
+    "Deploys run on Fridays at 15:00",
+    "---\nno front matter\n---\n\n- a list\r\n  and more\n\n",
+    "数据库在柏林 🚀 naïve «x»\n\ttab \\N 'quoted' \"twice\"",
+    "password rules are in the handbook",  # a name that folders of documents would refuse
+    "  spaces around  ",
+]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(capsys)
+
+
+@pytest.fixture
+def filled(run: Terminal) -> list[str]:
+    """Fill the store in use and return the hashes of its memories."""
+    hashes = [
+        api.store(text, tags=["ops", f"t{i}"], memory_type="decision" if i else "note", metadata={"n": i, "ü": ["x"]})
+        for i, text in enumerate(TEXTS)
+    ]
+    api.call("relate_memories", memory_id=hashes[0], other_id=hashes[1], relation="about")
+    api.call("update_memory", memory_id=hashes[2], importance=0.9)
+    observations = ["likes tea", "line one\nline two\n\n  indented", "- a dash"]
+    api.call("create_entities", entities=[{"name": "Ann", "entityType": "person", "observations": observations}])
+    relation = {"from": "Ann", "to": "Acme & Söhne <x>", "relationType": "works at", "since": 1_700_000_000.5}
+    orphan = {"from": "Nobody", "to": "Ann", "relationType": "knows"}
+    api.call("create_relations", relations=[relation, orphan])
+    api.call("create_task", title="water the plants")
+    return hashes
+
+
+@pytest.fixture
+def wipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: Engine) -> Callable[[], None]:
+    """Put an empty store in place of the one in use."""
+
+    def use_empty_store() -> None:
+        connect.close()
+        if engine.kind == "postgres":
+            engine.empty()  # type: ignore[attr-defined]
+        else:
+            monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "other home"))
+
+    return use_empty_store
+
+
+def read_memories() -> dict[str, Any]:
+    """Return what people see of each memory, by its hash."""
+    found = {}
+    for memory in api.call("list_memories", k=1_000):
+        whole = api.call("get_memory", memory_id=memory["hash"])
+        related = sorted((item["relation"], item["hash"]) for item in whole.pop("related"))
+        found[memory["hash"]] = {**whole, "id": None, "related": related}
+    return found
+
+
+def test_export_and_import_give_same_store(
+    run: Terminal, filled: list[str], wipe: Callable[[], None], tmp_path: Path
+) -> None:
+    before, graph, tasks = read_memories(), api.call("read_graph"), api.call("list_tasks")
+    history = api.call("memory_history", memory_id=filled[2])
+    file = str(tmp_path / "all.jsonl")
+    connect.close()
+    result = run("export", file)
+    assert (result.code, result.err) == (0, "")
+    assert "memories" in result.out
+    assert os.stat(file).st_mode & 0o777 == 0o600
+    wipe()
+    assert run("import", file, "--dry-run").out.startswith("would take in the whole store: ")
+    assert api.health().count == 0
+    connect.close()
+    result = run("import", file)
+    assert (result.code, result.err) == (0, "")
+    assert read_memories() == before
+    assert (api.call("read_graph"), api.call("list_tasks")) == (graph, tasks)
+    assert api.call("memory_history", memory_id=filled[2]) == history
+    assert api.search("when do we deploy").memories[0].hash == filled[0]
+    connect.close()
+    assert run("import", file).out == "nothing new\n"
+    assert read_memories() == before
+
+
+def test_export_is_added_to_store_that_has_others(
+    run: Terminal, filled: list[str], wipe: Callable[[], None], tmp_path: Path
+) -> None:
+    before, graph = read_memories(), api.call("read_graph")
+    connect.close()
+    run("export", file := str(tmp_path / "all.jsonl"))
+    wipe()
+    api.store("Ann drinks tea")
+    connect.close()
+    planned = run("import", file, "--dry-run").out
+    assert planned == "would be new: 5 memories, 1 entities, 3 observations, 2 relations\n"
+    result = run("import", file)
+    assert result.out == "new: 5 memories, 1 entities, 3 observations, 3 relations\n"
+    assert "left out tasks: 1; only an import into an empty store takes them" in result.err
+    after = read_memories()
+    assert {name: after[name] for name in before} == before
+    assert api.call("read_graph") == graph
+    assert run("import", file).out == "nothing new\n"
+    assert read_memories() == after
+    assert run("undo").code == 0
+    assert set(read_memories()) == set(after) - set(before), "one undo takes back a whole import"
+    assert api.call("read_graph") == {"entities": [], "relations": []}
+
+
+def test_markdown_folder_imports_back(
+    run: Terminal, filled: list[str], wipe: Callable[[], None], tmp_path: Path
+) -> None:
+    before, graph = read_memories(), api.call("read_graph")
+    folder = tmp_path / "notes"
+    result = run("export", str(folder))
+    assert result.out == f"wrote 5 memories, 1 entities, 3 relations, 1 left out to {folder}\n"
+    files = sorted(path.name for path in folder.rglob("*.md"))
+    assert any(name.startswith("deploys-run-on-fridays-at-15-00-") for name in files)
+    wipe()
+    result = run("import", str(folder))
+    assert (result.err, result.out) == ("", "new: 5 memories, 1 entities, 3 observations, 3 relations\n")
+    assert read_memories() == before
+    assert api.call("read_graph") == graph
+    assert run("import", str(folder)).out == "nothing new\n"
+    assert read_memories() == before
+
+
+def test_second_markdown_export_follows_store(run: Terminal, filled: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    run("export", str(folder))
+    before = {path: path.read_bytes() for path in folder.rglob("*.md")}
+    (folder / "README.md").write_text("mine")
+    api.delete(filled[0])
+    run("export", str(folder))
+    after = {path: path.read_bytes() for path in folder.rglob("*.md")}
+    assert set(before) - set(after) == {path for path in before if path.name.startswith("deploys")}
+    assert (folder / "README.md").read_text() == "mine"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file.txt").write_text("mine")
+    assert "holds other files" in run("export", str(other), "--format", "markdown").err
+
+
+@pytest.mark.usefixtures("filled")
+def test_graph_is_written_for_other_programs(run: Terminal, wipe: Callable[[], None], tmp_path: Path) -> None:
+    graph = api.call("read_graph")
+    result = run("export", str(tmp_path / "graph.graphml"))
+    assert result.out == f"wrote 1 entities, 2 relations to {tmp_path / 'graph.graphml'}\n"
+    root = ET.parse(tmp_path / "graph.graphml").getroot()
+    space = {"g": "http://graphml.graphdrawing.org/xmlns"}
+    names = {n.findtext("g:data[@key='name']", None, space) for n in root.findall(".//g:node", space)}
+    assert names == {"Ann", "Nobody", "Acme & Söhne <x>"}
+    assert len(root.findall(".//g:edge", space)) == 2
+    file = str(tmp_path / "memory.jsonl")
+    run("export", file, "--format", "server-memory")
+    lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    assert [line["type"] for line in lines] == ["entity", "relation", "relation"]
+    wipe()
+    assert run("import", file, "--dry-run").out == "would be new: 1 entities, 3 observations, 2 relations\n"
+    assert run("import", file).out == "new: 1 entities, 3 observations, 2 relations\n"
+    assert api.call("read_graph") == graph
+
+
+def test_existing_file_stays(run: Terminal, filled: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "all.jsonl"
+    file.write_text("mine")
+    connect.close()
+    result = run("export", str(file))
+    assert (result.code, file.read_text()) == (4, "mine")
+    assert "--force" in result.err
+    assert run("export", str(file), "--force").code == 0
+    assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
+
+
+def test_replace_keeps_earlier_store(run: Terminal, filled: list[str], tmp_path: Path, engine: Engine) -> None:
+    if engine.kind != "sqlite":
+        pytest.skip("a file is replaced")
+    connect.close()
+    run("export", file := str(tmp_path / "all.jsonl"))
+    before = read_memories()
+    extra = api.store("to be replaced")
+    connect.close()
+    result = run("import", file, "--replace", "--json")
+    assert read_memories() == before
+    connect.close()
+    os.environ["ATHENA_DB_PATH"] = result.json["earlier"]
+    try:
+        assert api.get(extra).content == "to be replaced"
+    finally:
+        connect.close()
+        del os.environ["ATHENA_DB_PATH"]
+
+
+def test_obsidian_note_is_imported(run: Terminal, isolated: App, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    (vault / ".obsidian").mkdir(parents=True)
+    (vault / ".obsidian" / "hidden.md").write_text("not a note")
+    front = "title: Tea\ntags:\n  - drinks\n  - '#hot'\ncreated: 2024-03-05\naliases: [Chai, Thé]\n"
+    note = f"---\n{front}---\n# Tea\nBoil it.\n"
+    (vault / "Tea.md").write_text(note)
+    (vault / "plain.md").write_text("Only text\n")
+    (vault / "empty.md").write_text("\n")
+    (vault / "latin.md").write_bytes(b"caf\xe9")
+    result = run("import", str(vault))
+    assert result.out == "new: 2 memories, 0 entities, 0 observations, 0 relations\n"
+    assert sorted(result.err.splitlines()) == ["left out empty.md: empty", "left out latin.md: not UTF-8 text"]
+    tea = next(m for m in api.call("list_memories", k=5) if "Boil" in m["content"])
+    assert tea["tags"] == ["drinks", "hot"]
+    assert tea["metadata"] == {"source": "Tea.md", "title": "Tea", "aliases": ["Chai", "Thé"]}
+    assert tea["created"] < 1_710_000_000
+    assert run("import", str(vault)).out == "nothing new\n"
+
+
+def run_and_kill(delay_s: float, *words: str) -> bool:
+    """Run a command in a process of its own and kill it after a time; return whether it had ended by itself."""
+    process = subprocess.Popen([sys.executable, "-m", "athena", *words], stdout=subprocess.DEVNULL)
+    try:
+        return process.wait(delay_s) == 0
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+
+
+@pytest.mark.sqlite_only("test_copying.py kills copies to PostgreSQL")
+@pytest.mark.parametrize("form", ["all.jsonl", "notes"])
+def test_killed_import_is_repeated_without_loss(run: Terminal, tmp_path: Path, form: str) -> None:
+    api.store_batch([{"content": f"memory {i} of many", "tags": [f"t{i % 3}"]} for i in range(120)])
+    before = read_memories()
+    connect.close()
+    run("export", source := str(tmp_path / form))
+    chance = random.Random(22)
+    for i in range(rounds(2, 50)):
+        os.environ["ATHENA_HOME"] = str(tmp_path / f"home{i}")  # the fixture restores it
+        run_and_kill(chance.uniform(0.2, 2.5), "import", source)
+        connect.close()
+        assert run("import", source).code == 0
+        assert read_memories() == before
+        assert api.call("verify")["problems"] == []
+        connect.close()
+        assert [name for name in os.listdir(os.environ["ATHENA_HOME"]) if "ing" in name or "before" in name] == []
+
+
+TIMES = st.floats(0, 4e9) | st.floats(-1e18, 1e18)
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=60)
+
+
+@pytest.mark.sqlite_only("it touches no store")
+@settings(max_examples=rounds(150, 5_000), deadline=None, phases=[Phase.generate])
+@given(
+    content=WORDS, tags=st.lists(WORDS, max_size=3), created=TIMES, items=st.lists(WORDS.filter(str.strip), max_size=4)
+)
+def test_any_text_survives_front_matter(content: str, tags: list[str], created: float, items: list[str]) -> None:
+    fields = {"tags": markdown.encode_field(tags), "created": markdown.format_time(created)}
+    record = markdown.parse_file("x.md", markdown.format_file(fields, content).decode(), 0.0)
+    assert isinstance(record, ImportedMemory)
+    assert (record.content, record.tags, record.created) == (content, tuple(tags), created)
+    fields = {"entity": markdown.encode_field(content), "type": '"t"'}
+    entity = markdown.parse_file("x.md", markdown.format_file(fields, markdown.format_items(items)).decode(), 0.0)
+    assert isinstance(entity, ImportedEntity)
+    assert (entity.name, list(entity.observations)) == (content, items)
