@@ -85,7 +85,7 @@ ONE_ENGINE_WHEN_QUICK = (
         "memory/test_tasks.py",
         "cli/test_approval.py",  # what a person is shown; programs/test_programs.py approves on both engines
         "cli/test_commands.py",
-        "cli/test_learned.py",  # memory/sessions learns on both engines
+        "cli/test_learned.py",
         "cli/test_process.py",
         "hooks/test_hook_events.py",
         "hooks/test_injected_lines.py",

@@ -134,6 +134,7 @@ def test_session_that_a_hook_learned_is_left_out(run: Shell, transcripts: Transc
     assert "1 session learned from before" in run("learn", "--from-transcripts")
 
 
+@pytest.mark.both_engines
 def test_later_session_is_learned_later(run: Shell, transcripts: Transcripts) -> None:
     shop = transcripts.create_repository("shop")
     transcripts.write_claude("a", shop, "We decided to use PostgreSQL 16 for billing.", at=NOON + 500)
@@ -160,6 +161,7 @@ def test_dry_run_tells_and_stores_nothing(run: Shell, transcripts: Transcripts) 
     assert [item["content"] for session in result["sessions"] for item in session["learned"]] == [CHARGES]
 
 
+@pytest.mark.both_engines
 def test_folders_without_project_are_left_out(run: Shell, transcripts: Transcripts) -> None:
     (transcripts.home / "plain").mkdir()
     transcripts.write_claude("s1", str(transcripts.home / "plain"), CHARGES)
