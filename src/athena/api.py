@@ -115,7 +115,7 @@ class MemoryApi:
 
     async def recall(
         self,
-        query: str = "",
+        query: str | None = None,
         limit: int = 5,
         tags: Tags = None,
         memory_type: str | None = None,
@@ -132,10 +132,9 @@ class MemoryApi:
         `phrase` is another name of `query`, `k` of `limit`.
         """
         filters = {"tags": tags, "memory_type": memory_type, "since": since, "until": until, "min_score": min_score}
-        question = query if phrase is None else phrase
-        names = {} if phrase is None else {"query": "phrase"}
+        question, names = (phrase, {"query": "phrase"}) if query is None else (query, {})
         arguments = filters | _name_limit(limit, k) | {"query": question, "understand_time": True}
-        return _compact_result(await self._call("recall", project, names, **arguments), question)
+        return _compact_result(await self._call("recall", project, names, **arguments), str(question))
 
     async def search_iter(
         self, query: str, batch_size: int = 100, **filters: Unpack[Filters]

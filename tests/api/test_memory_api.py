@@ -27,7 +27,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "search": {"query": NOTHING, **FILTERS},
     "search_batch": {"queries": NOTHING, "limit": 5},
     "search_by_tag": {"tags": NOTHING, "limit": 10, "match": "any"},
-    "recall": {"query": "", **FILTERS},
+    "recall": {"query": None, **FILTERS},
     "search_iter": {"query": NOTHING, "batch_size": 100},
     "store": {"content": NOTHING, "tags": None, "memory_type": "note", "metadata": None},
     "store_batch": {"items": NOTHING},
