@@ -41,13 +41,21 @@ def redact(text: str) -> RedactedText:
     """Replace each secret in the text by `[SECRET:kind]`."""
     replaced: list[SecretMatch] = []
     # A placeholder may complete a pattern with the text beside it, so we search again until nothing is found: that
-    # makes redaction idempotent. The second pass is nearly always the last; the limit bounds the work.
-    for _ in range(MAX_PASSES):
+    # makes redaction idempotent. The second pass is nearly always the last; the limit bounds the work, and the last
+    # pass takes whole runs of characters: what is left of one could hold another key.
+    for number in range(MAX_PASSES):
         matches = find_secrets(text)
         if not matches:
             break
+        if number == MAX_PASSES - 1:
+            matches = [_widen_match(text, match) for match in matches]
         text, replaced = _replace_matches(text, _merge_matches([*replaced, *matches]))
     return RedactedText(text, tuple(match.kind for match in replaced))
+
+
+def _widen_match(text: str, match: SecretMatch) -> SecretMatch:
+    run = compile_pattern(r"[\w+/=-]*").match(text, match.end)
+    return match._replace(end=run.end() if run else match.end)
 
 
 def redact_json(value: Any) -> tuple[Any, tuple[str, ...]]:
