@@ -102,3 +102,27 @@ def test_call_that_would_wait_too_long_is_refused_at_once(monkeypatch: pytest.Mo
         assert all(error.retry and error.retry_after_s >= 1 for error in refused)
 
     run_calls(1, body)
+
+
+def test_callers_that_left_are_not_counted() -> None:
+    async def body(queue: Turns) -> None:
+        release = asyncio.Event()
+
+        async def hold() -> None:
+            async with queue.take("read"):
+                await release.wait()
+
+        first = asyncio.create_task(hold())
+        await asyncio.sleep(0)
+        left = [asyncio.create_task(hold()) for _ in range(500)]
+        await asyncio.sleep(0)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        queue._pace_s = 1.0
+        assert queue.estimate_wait_s() == 0
+        release.set()
+        await first
+        assert queue.estimate_wait_s() == 0
+
+    run_calls(1, body)

@@ -27,6 +27,7 @@ class Turns:
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {kind: deque() for kind in self._running}
         self._changed_at = dict.fromkeys(self._running, 0.0)  # when a call of the kind last began or ended
         self._arrivals = 0
+        self._waiting_count = 0  # without those whose caller has left
         self._timer: asyncio.TimerHandle | None = None
         self._ended_at: float | None = None  # when the last call ended, if others waited then
         self._pace_s = 0.0  # the mean time between two ends of calls while others wait
@@ -42,7 +43,7 @@ class Turns:
 
     def estimate_wait_s(self) -> float:
         """Return about how long a call that arrives now will wait."""
-        return self._pace_s * sum(map(len, self._waiting.values()))
+        return self._pace_s * self._waiting_count
 
     async def _wait(self, kind: str) -> None:
         if (wait_s := self.estimate_wait_s()) > TURN_TIMEOUT_S:  # it would wait in vain
@@ -50,6 +51,7 @@ class Turns:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrivals += 1
         self._waiting[kind].append((self._arrivals, turn))
+        self._waiting_count += 1
         self._begin_next()
         try:
             async with asyncio.timeout(TURN_TIMEOUT_S):
@@ -57,6 +59,8 @@ class Turns:
         except BaseException as error:
             if turn.done() and not turn.cancelled():  # it began while its caller left
                 self._end(kind)
+            else:
+                self._waiting_count -= 1
             turn.cancel()
             if isinstance(error, TimeoutError):
                 raise _create_busy_error(self.estimate_wait_s()) from None
@@ -75,6 +79,7 @@ class Turns:
         """Begin the calls whose turn it is."""
         while kind := self._choose_kind():
             _, turn = self._waiting[kind].popleft()
+            self._waiting_count -= 1
             self._running[kind] += 1
             self._changed_at[kind] = time.monotonic()
             turn.set_result(None)
