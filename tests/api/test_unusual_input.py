@@ -172,7 +172,8 @@ def test_words_of_any_script_are_found(isolated: App, text: str, query: str) -> 
 
 def test_reversed_time_range_finds_nothing(isolated: App) -> None:
     api.store("something")
-    assert api.search("something", since="today", until="last year") == ((), 0, "something")
+    found = api.search("something", since="today", until="last year")
+    assert (found.memories, found.total, found.query) == ((), 0, "something")
     assert api.search("something", since=2.0, until=1.0).memories == ()
 
 

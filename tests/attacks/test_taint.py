@@ -26,6 +26,7 @@ from athena.core.home.paths import ensure_token
 from athena.core.operation import CallerKind
 from athena.core.threads import run_sync
 from athena.gateway.config import validate_entry
+from athena.storage.sqlite.connection import compute_checksum
 from canary_tools import find_canaries, read_all_files
 from conftest import FULL
 
@@ -234,6 +235,7 @@ def test_programs_let_nothing_private_out(tmp_path_factory: pytest.TempPathFacto
         assert find_canaries(exported, [*world.own_canaries, *SECRETS]) == []
         world.app.close()
         with sqlite3.connect(world.home / "athena.db") as raw:  # SECURITY.md: the state of programs is not redacted
+            raw.create_function("checksum", -1, compute_checksum, deterministic=True)  # an index uses it
             raw.execute("PRAGMA secure_delete = ON")
             raw.execute("UPDATE workspaces SET state = NULL")
             raw.execute("UPDATE runs SET snapshot = NULL")

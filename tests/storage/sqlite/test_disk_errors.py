@@ -63,7 +63,7 @@ def test_failing_disk_is_never_called_damage(tmp_path: Path, step: Any, code: in
 @pytest.mark.parametrize("overwritten", [False, True])
 def test_log_that_is_cut_off_is_named(tmp_path: Path, overwritten: bool) -> None:
     app = App(Sqlite(tmp_path / "athena.db"), MODEL)
-    for number in range(40):
+    for number in range(20):
         call(app, "remember", content=f"the lamp of keeper {number}")
     log = tmp_path / "athena.db-wal"
     size = log.stat().st_size

@@ -89,12 +89,12 @@ def _set_up(connection: apsw.Connection, path: str, *, check: bool) -> None:
 
 def create_functions(connection: apsw.Connection) -> None:
     """Add the functions that views and indexes of the schema use."""
-    functions = (("spaced", lambda *text: add_word_spaces(str(text[0])), 1), ("checksum", _compute_checksum, -1))
+    functions = (("spaced", lambda *text: add_word_spaces(str(text[0])), 1), ("checksum", compute_checksum, -1))
     for name, function, count in functions:
         connection.create_scalar_function(name, function, count, deterministic=True, flags=apsw.SQLITE_INNOCUOUS)
 
 
-def _compute_checksum(*values: str | float | bytes | None) -> int:
+def compute_checksum(*values: str | float | bytes | None) -> int:
     """Return a checksum of values: it differs where a bit of one of them does."""
     checksum = 0
     for value in values:
