@@ -15,7 +15,7 @@ from athena.storage.sqlite.log import WriteAheadLog
 from conftest import HERE, Engine
 
 ROUNDS = {"kills": 3, "power": 2, "damage": 1, "surfaces": 1, "postgres": 1, "day": 1}
-SEEDS_TO_FIND = 40  # among which some fail a sync between a relaxed write and an acknowledged one
+SEEDS = range(9, 40)  # some of them fail a sync between a relaxed write and an acknowledged one, the first does
 
 
 @pytest.mark.parametrize("part", ROUNDS)
@@ -58,7 +58,7 @@ def test_power_cuts_find_unmended_log(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(WriteAheadLog, "repair", lambda *_: None)
 
     def lose_something() -> None:
-        for seed in range(1, SEEDS_TO_FIND):
+        for seed in SEEDS:
             PowerCuts(tmp_path).run_round(seed, Tally())
 
     with pytest.raises(Failure) as failure:
