@@ -18,6 +18,7 @@ UNATTENDED_VARIABLE = "ATHENA_UNATTENDED"  # "1": somebody has decided beforehan
 TERMINAL_PATH = "/dev/tty"  # the controlling terminal, wherever standard input and output lead
 PASSPHRASE_PROMPTS = 3
 MAX_ANSWER_BYTES = 8_192
+RUN_AGAIN = "programs that wait for an approval have to run again"
 LONG_GAP_PATTERN = re.compile(r"(?<=\S) {40,}")  # code to the right of a gap would be overlooked
 
 
@@ -186,14 +187,17 @@ def set_passphrase(json_output: bool) -> None:
 
     Example: athena passphrase set
     """
-    approver = connect.shared_app().approver
+    app = connect.shared_app()
+    app.catalog.refresh()
+    approver, before = app.approver, app.approver.identify_passphrase()
     with Terminal("passphrase set") as terminal:
         old = terminal.read_secret("Old passphrase: ") if approver.has_passphrase() else None
         new = terminal.read_secret("New passphrase: ")
         if terminal.read_secret("Again: ") != new:
             raise InvalidInput("the two are not the same", hint="nothing was changed")
         approver.set_passphrase(new, old)
-    _report("every approval needs the passphrase now", json_output, is_set=True)
+    app.gateway.move_approvals(before)
+    _report(f"every approval needs the passphrase now; {RUN_AGAIN}", json_output, is_set=True)
 
 
 @passphrase.command("remove")
@@ -203,8 +207,11 @@ def remove_passphrase(json_output: bool) -> None:
 
     Example: athena passphrase remove
     """
-    approver = connect.shared_app().approver
+    app = connect.shared_app()
+    app.catalog.refresh()
+    approver, before = app.approver, app.approver.identify_passphrase()
     with Terminal("passphrase remove") as terminal:
         old = terminal.read_secret("Passphrase: ") if approver.has_passphrase() else None
         approver.remove_passphrase(old)
-    _report("approvals need no passphrase any more", json_output, is_set=False)
+    app.gateway.move_approvals(before)
+    _report(f"approvals need no passphrase any more; {RUN_AGAIN}", json_output, is_set=False)

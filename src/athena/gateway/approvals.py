@@ -66,6 +66,7 @@ class ServerApprovals(NamedTuple):
     refused: Mapping[str, Refusal] = {}  # tools that differed from the approved ones at the last listing
     left_out: int = 0  # tools that were too many or too large
     format: int = WHOLE_FORMAT
+    passphrase: str = ""  # the identity of the one that the approval was given with; empty if none was set
 
     @property
     def renamed_tools(self) -> dict[str, str]:
@@ -112,7 +113,11 @@ def filter_definitions(offered: Iterable[Mapping[str, Any]]) -> tuple[ToolDefini
 
 
 def create_approvals(
-    fingerprint: str, offered: ToolDefinitions, left_out: int = 0, before: ServerApprovals | None = None
+    fingerprint: str,
+    offered: ToolDefinitions,
+    left_out: int = 0,
+    before: ServerApprovals | None = None,
+    passphrase: str = "",
 ) -> ServerApprovals:
     """Approve all offered tools; a tool that was approved before keeps its name."""
     old_names = {name: before.tools[name].program_name for name in offered if before and name in before.tools}
@@ -121,7 +126,7 @@ def create_approvals(
     )
     names = old_names | new_names
     tools = {name: ApprovedTool(names[name], definition) for name, definition in offered.items()}
-    return ServerApprovals(fingerprint, time.time(), tools, {}, left_out)
+    return ServerApprovals(fingerprint, time.time(), tools, {}, left_out, passphrase=passphrase)
 
 
 def compare_tools(approvals: ServerApprovals, offered: ToolDefinitions, *, whole: bool = False) -> dict[str, Refusal]:
@@ -200,7 +205,13 @@ class ApprovalStore:
             paths = stored.get("differences", {})
             refused = {name: Refusal(reason, tuple(paths.get(name, ()))) for name, reason in stored["refused"].items()}
             return ServerApprovals(
-                stored["fingerprint"], stored["at"], tools, refused, stored["left_out"], stored.get("format", 1)
+                stored["fingerprint"],
+                stored["at"],
+                tools,
+                refused,
+                stored["left_out"],
+                stored.get("format", 1),
+                stored.get("passphrase", ""),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             hint = f"approve it again: athena servers approve {server}"
@@ -217,6 +228,13 @@ class ApprovalStore:
             approvals = self.read(server)
             if approvals is not None and approvals.at == approved_at and approvals.refused != refused:
                 self._write_approvals(server, approvals._replace(refused=refused))
+
+    def move_passphrase(self, server: str, old: str, new: str) -> None:
+        """Let approvals that were given with one passphrase hold with another one, which a person has set."""
+        with lock_file(self._lock_path):
+            approvals = self.read(server)
+            if approvals is not None and approvals.passphrase == old:
+                self._write_approvals(server, approvals._replace(passphrase=new))
 
     def write_failure(self, server: str, reason: str) -> None:
         """Store why the tools of a server could not be listed."""

@@ -12,7 +12,14 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from athena.core.approval import Approval, Approver, digest_subject, format_call_subject
+from athena.core.approval import (
+    OTHER_PASSPHRASE,
+    PASSPHRASE_FILE,
+    Approval,
+    Approver,
+    digest_subject,
+    format_call_subject,
+)
 from athena.core.catalog import Catalog
 from athena.core.foreign_operation import ForeignOperation
 from athena.core.home import lock
@@ -213,6 +220,7 @@ class Gateway:
     def _load_server(self, name: str, entry: ServerEntry) -> RegisteredServer:
         try:
             approvals = self._approval_store.read(name)
+            is_trusted = approvals is None or approvals.passphrase == self._approver.identify_passphrase()
         except Misconfigured as error:
             return RegisteredServer(entry, None, str(error))
         if approvals is None:
@@ -220,6 +228,8 @@ class Gateway:
             return RegisteredServer(
                 entry, None, f"{NEVER_APPROVED}; the last try: {failure}" if failure else NEVER_APPROVED
             )
+        if not is_trusted:
+            return RegisteredServer(entry, None, OTHER_PASSPHRASE)
         is_same = approvals.fingerprint == entry.fingerprint
         return RegisteredServer(entry, approvals, "" if is_same else FINGERPRINT_CHANGED)
 
@@ -403,10 +413,19 @@ class Gateway:
     ) -> ServerApprovals:
         """Store the definitions that a person approved."""
         self._approver.redeem(approval, self.format_subject(name, offered))
-        server = self.get_server(name)
-        approvals = create_approvals(server.config.fingerprint, offered, left_out, server.approvals)
+        server, passphrase = self.get_server(name), self._approver.identify_passphrase()
+        approvals = create_approvals(server.config.fingerprint, offered, left_out, server.approvals, passphrase)
         self._approval_store.write(name, approvals)
         return approvals
+
+    def move_approvals(self, old: str) -> None:
+        """Let the approvals hold on with the passphrase that was set just now; `old` is the one before."""
+        if self.home is None:
+            return
+        self._refresh_if_changed()
+        for name in self._servers:
+            with suppress(Misconfigured):  # a broken file approves nothing
+                self._approval_store.move_passphrase(name, old, self._approver.identify_passphrase())
 
     def login(self, name: str, show: Callable[[str], None]) -> None:
         """Let a person log in to an HTTP server; `show` gets the address to open."""
@@ -480,8 +499,8 @@ def _format_tool_name(name: str) -> str:
     return sanitize.sanitize_line(name, MAX_TOOL_NAME_CHARS) or "without a name"
 
 
-def _stat_files(home: str) -> tuple[object, object]:
-    return _stat_file(os.path.join(home, "servers.json")), _stat_file(os.path.join(home, "pins"))
+def _stat_files(home: str) -> tuple[object, ...]:
+    return tuple(_stat_file(os.path.join(home, name)) for name in ("servers.json", "pins", PASSPHRASE_FILE))
 
 
 def _stat_file(path: str) -> tuple[int, int, int] | None:

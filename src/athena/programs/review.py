@@ -53,6 +53,7 @@ class RunReview:
     unforeseen: list[str]  # why code may run that is not shown; then all that is stored is shown whole
     calls_made: dict[str, int]  # before the pause, by operation
     private_reads: list[str]  # what it has read that is private: files, or server:NAME
+    passphrase: str  # the identity of the one that was set when the run paused; empty if none was
     subject: str
 
 
@@ -107,6 +108,7 @@ def review_run(
         reach.reasons,
         {name: counts["done"] + counts["failed"] for name, counts in head["made"].items()},
         row.private.split(),
+        head.get("request", {}).get("passphrase", ""),
         f"run {row.id} {digest_subject(project, row.snapshot, *shown_skills)}",
     )
 

@@ -58,6 +58,10 @@ class ProgramRunner:
                 self._sandbox = Sandbox(self._limits, key=self.key, allow_bare=self._allow_bare)
             return self._sandbox
 
+    def identify_passphrase(self) -> str:
+        """Return the identity of the passphrase that an approval needs now, which each pause is sealed with."""
+        return self._approver.identify_passphrase()
+
     def close(self) -> None:
         if self._sandbox is not None:
             self._sandbox.close()
@@ -110,6 +114,8 @@ class ProgramRunner:
         async with self._wait_for_turn(context.scope.project, row.workspace, APPROVAL_TURN_TIMEOUT_S):
             program_run = await ProgramRun.create(self, context, run_id, row.workspace, needs_skills=True, row=row)
             seen = self._create_review(context, row, program_run.skills)
+            if approved:
+                self._approver.require_passphrase(seen.passphrase)
             self._approver.redeem(context.approval, seen.subject if approved else format_refusal(seen.subject))
             if approved:  # a refusal also ends a run that this version cannot resume
                 await run_in_thread(program_run.check_paused, row)
