@@ -46,7 +46,7 @@ class Terminal:
         left = rows - 1
         for line in map(format_line, lines):
             height = max(1, -(-len(line) // columns)) if columns else 1
-            if rows > 2 and height > left < rows - 1:
+            if rows > 2 and height > left < rows - 1 and not self._assume_yes:
                 if self._ask_line("-- Enter shows more, q stops -- ").strip().lower() == "q":
                     raise click.Abort
                 left = rows - 1

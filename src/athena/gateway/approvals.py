@@ -12,7 +12,7 @@ from athena.core.hashing import hash_text
 from athena.core.operation import Effect
 from athena.errors import Misconfigured
 from athena.gateway import definitions, sanitize
-from athena.gateway.config import ApprovalPolicy
+from athena.gateway.config import ApprovalPolicy, ServerEntry
 
 APPROVALS_FOLDER = "pins"  # the name of the folder in existing data folders, so it cannot change
 MAX_TOOLS = 1_000  # of one server
@@ -24,6 +24,7 @@ MAX_FAILURE_CHARS = 500
 MAX_LISTED_PATHS = 5
 WHOLE_FORMAT = 2  # of approvals that cover the whole definition; older ones cover OLD_FIELDS
 OLD_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+ENABLE_HINT = 'take "disabled" out of servers.json'
 RefusalReason = Literal["new", "changed", "gone"]
 REFUSAL_MESSAGES: dict[RefusalReason, str] = {
     "new": "was never approved",
@@ -71,6 +72,37 @@ class ServerApprovals(NamedTuple):
     @property
     def renamed_tools(self) -> dict[str, str]:
         return {name: tool.program_name for name, tool in self.tools.items() if name != tool.program_name}
+
+
+class RegisteredServer(NamedTuple):
+    """A configured server and its approved tools."""
+
+    config: ServerEntry
+    approvals: ServerApprovals | None
+    problem: str = ""  # why none of its tools can be called
+
+    @property
+    def is_usable(self) -> bool:
+        return self.approvals is not None and not self.problem and not self.config.is_disabled
+
+    @property
+    def callable_tools(self) -> dict[str, ApprovedTool]:
+        if self.approvals is None or not self.is_usable:
+            return {}
+        return {name: tool for name, tool in self.approvals.tools.items() if name not in self.approvals.refused}
+
+    def explain_unavailable(self, name: str) -> dict[str, tuple[str, str]]:
+        """Return a reason and a hint for the server, or for each tool of it, that cannot be called."""
+        hint = format_approve_hint(name)
+        if self.config.is_disabled:
+            return {name: (f"the server {name} is disabled", ENABLE_HINT)}
+        if self.problem or self.approvals is None:
+            return {name: (f"the server {name} waits for a person: {self.problem}", hint)}
+        reasons: dict[str, tuple[str, str]] = {}
+        for tool, refusal in self.approvals.refused.items():
+            path = f"{name}.{get_program_name(self.approvals, tool)}"
+            reasons[path] = (f"{path} waits for a person: it {refusal.message}", hint)
+        return reasons
 
 
 class ToolListing:
@@ -147,6 +179,10 @@ def compare_tools(approvals: ServerApprovals, offered: ToolDefinitions, *, whole
 def hash_definition(definition: Mapping[str, Any]) -> str:
     """Return the hash of a definition exactly as a person saw it."""
     return hash_text(json.dumps(definition, sort_keys=True))
+
+
+def format_approve_hint(server: str) -> str:
+    return f"a person looks at it: athena servers approve {server}"
 
 
 def get_program_name(approvals: ServerApprovals, tool: str) -> str:

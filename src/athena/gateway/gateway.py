@@ -39,15 +39,17 @@ from athena.errors import (
 )
 from athena.gateway import sanitize
 from athena.gateway.approvals import (
+    ENABLE_HINT,
     ApprovalStore,
     ApprovedTool,
     Refusal,
+    RegisteredServer,
     ServerApprovals,
     ToolDefinitions,
     compare_tools,
     create_approvals,
     create_definition,
-    get_program_name,
+    format_approve_hint,
     hash_definition,
 )
 from athena.gateway.config import LOGINS_FOLDER, ServerEntry, ServersFile, assign_names, format_unset_hint
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
 
 NEVER_APPROVED = "not approved yet"
 FINGERPRINT_CHANGED = "its command or address is not the one that was approved"
-ENABLE_HINT = 'take "disabled" out of servers.json'
 MAX_LISTED_REFUSALS = 10
 MAX_ATTACHMENTS = 20  # of one answer
 MAX_TOOL_NAME_CHARS = 60  # of a name without approval
@@ -102,37 +103,6 @@ class ToolCaller(Protocol):
     async def store_attachment(self, path: str, data: str, private: str) -> bool:
         """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
         ...
-
-
-class RegisteredServer(NamedTuple):
-    """A configured server and its approved tools."""
-
-    config: ServerEntry
-    approvals: ServerApprovals | None
-    problem: str = ""  # why none of its tools can be called
-
-    @property
-    def is_usable(self) -> bool:
-        return self.approvals is not None and not self.problem and not self.config.is_disabled
-
-    @property
-    def callable_tools(self) -> dict[str, ApprovedTool]:
-        if self.approvals is None or not self.is_usable:
-            return {}
-        return {name: tool for name, tool in self.approvals.tools.items() if name not in self.approvals.refused}
-
-    def explain_unavailable(self, name: str) -> dict[str, tuple[str, str]]:
-        """Return a reason and a hint for the server, or for each tool of it, that cannot be called."""
-        hint = _format_approve_hint(name)
-        if self.config.is_disabled:
-            return {name: (f"the server {name} is disabled", ENABLE_HINT)}
-        if self.problem or self.approvals is None:
-            return {name: (f"the server {name} waits for a person: {self.problem}", hint)}
-        reasons: dict[str, tuple[str, str]] = {}
-        for tool, refusal in self.approvals.refused.items():
-            path = f"{name}.{get_program_name(self.approvals, tool)}"
-            reasons[path] = (f"{path} waits for a person: it {refusal.message}", hint)
-        return reasons
 
 
 class Gateway:
@@ -284,7 +254,7 @@ class Gateway:
         self._refresh_if_changed()
         server = self.get_server(tool.server)
         if server.problem or server.approvals is None:
-            hint = _format_approve_hint(tool.server)
+            hint = format_approve_hint(tool.server)
             raise Denied(f"the server {tool.server} cannot be used: {server.problem}", hint=hint)
         if server.config.is_disabled:
             raise Denied(f"the server {tool.server} is disabled", hint=ENABLE_HINT)
@@ -403,6 +373,14 @@ class Gateway:
         servers = [server for server in self._servers.values() if server.config.name == key]
         return all(server.approvals is None and server.problem.startswith(NEVER_APPROVED) for server in servers)
 
+    def preview_operations(self, name: str, offered: ToolDefinitions) -> dict[str, ForeignOperation]:
+        """Return the operations that these tools would be if a person approved them."""
+        server = self.get_server(name)
+        approved = create_approvals("", offered, 0, server.approvals)
+        return {
+            tool: self._create_operation(name, server.config, tool, approved.tools[tool]) for tool in approved.tools
+        }
+
     def format_subject(self, name: str, offered: ToolDefinitions) -> str:
         """Return the subject of an approval of these tools, of the server as it is configured now."""
         definitions = (text for tool in sorted(offered) for text in (tool, hash_definition(offered[tool])))
@@ -478,10 +456,6 @@ async def _store_attachments(tool: RemoteTool, result: ToolResult, caller: ToolC
 
 async def _record_call(call: Call, tx: Transaction) -> None:
     await calls.record_call(tx, call, "done")
-
-
-def _format_approve_hint(server: str) -> str:
-    return f"a person looks at it: athena servers approve {server}"
 
 
 def _format_unset_variables(variables: list[str]) -> str:
