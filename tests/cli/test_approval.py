@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,32 @@ def test_long_program_is_shown_by_screens(person: Person) -> None:
     shown = person.read()
     assert shown.count("-- Enter shows more, q stops --") == 2
     assert shown.index("\n8\n") < shown.index("--") < shown.index("\n9\n")
+
+
+@NO_STORE
+@pytest.mark.parametrize(
+    "line", ["x" * 1_000, "漢" * 500, "e\u0301" * 500, "👩" * 300, "-" * 40, "-" * 39, "ＡＢ" * 200, "a漢" * 333]
+)
+def test_screen_is_a_screen(person: Person, line: str) -> None:
+    """However wide its characters are, nothing scrolls away before the person has seen it."""
+    rows, columns = 10, 40
+    descriptor = os.open(person.path, os.O_RDWR | os.O_NOCTTY)
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    os.close(descriptor)
+    person.answer = ""
+    with Terminal("approve X") as terminal:
+        terminal.show(["first", line, "after", line, "last"])
+    screens = person.read().split("-- Enter shows more, q stops -- \n")
+    assert len(screens) > 1 or len(line) < 50
+    for screen in screens:
+        widths = [
+            sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in part)
+            for part in screen.strip("\n").split("\n")
+        ]
+        assert max(widths) < columns or len(line) < 50
+        assert sum(max(1, -(-width // columns)) for width in widths) < rows
+    pieces = "".join(part.removeprefix("   ... ") for screen in screens for part in screen.split("\n"))
+    assert pieces.replace(" ", "") == f"first{line}after{line}last"
 
 
 # --- what an approval is good for -------------------------------------------------------------------------------------

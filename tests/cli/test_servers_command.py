@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from gateway_tools import PROGRAM
 
+from athena.app import connect
 from athena.cli.commands import athena
 from athena.client import AthenaClient
+from athena.core.approval import Approval
 from athena.core.home import daemon
-from athena.errors import AthenaError
+from athena.errors import ApprovalNeeded, AthenaError, Denied
 from daemon_tools import Home
 from person_tools import Person, run_on_terminal, run_without_terminal
 
@@ -345,3 +347,42 @@ def test_yes_shows_tools_without_pages(tmp_path: Path) -> None:
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": entry}}))
     done = run_on_terminal("servers", "import", str(tmp_path / "mcp.json"), "--yes", LINES="5")
     assert (done.code, "Do as x says." in done.shown) == (0, True), done
+
+
+def test_privacy_says_each_change(servers: Terminal, tmp_path: Path) -> None:
+    servers("add", "vault", "--", *HERE, "fine")
+    servers("privacy", "vault", "--private", "--accept", "files", "--accept", "server:out")
+    shown = servers.shown()
+    assert "Other servers may not get the results of vault any more." in shown
+    assert "Programs may send files, server:out to vault without asking." in shown
+    servers("privacy", "vault", "--public", "--refuse", "files", answer="n", fails=130)
+    shown = servers.shown()
+    assert "Other servers may get the results of vault." in shown
+    assert "Programs may not send files to vault any more without asking." in shown
+    assert json.loads(servers("privacy", "vault", "--json")) == {"accepts": ["files", "server:out"], "private": True}
+    servers("privacy", "vault", "--public")
+    assert "may send" not in servers.shown()
+    assert json.loads(servers("privacy", "vault", "--json"))["private"] is False
+    servers("privacy", "vault", "--public")
+    assert servers.shown() == ""  # nothing changes
+
+
+def test_privacy_needs_terminal(servers: Terminal) -> None:
+    servers("add", "out", "--", *HERE, "fine")
+    for change in (("--accept", "all"), ("--private",)):
+        done = run_without_terminal("servers", "privacy", "out", *change, ATHENA_UNATTENDED="1")
+        assert done.code == ApprovalNeeded.exit, done
+    assert json.loads(servers("privacy", "out", "--json")) == {"accepts": [], "private": False}
+
+
+def test_privacy_is_changed_with_approval_only(servers: Terminal) -> None:
+    servers("add", "out", "--", *HERE, "fine")
+    app = connect.shared_app()
+    change = app.gateway.get_server("out").config.plan_privacy({"all"})
+    for leave in (None, Approval(change.subject), *app.approver.grant(["privacy out"])):
+        with pytest.raises(Denied):
+            app.gateway.set_privacy(change, leave)
+    [leave] = app.approver.grant([change.subject])
+    app.gateway.set_privacy(change, leave)
+    with pytest.raises(Denied):
+        app.gateway.set_privacy(change, leave)

@@ -180,12 +180,14 @@ def set_server_privacy(
     gateway = load_gateway()
     entry = gateway.get_server(name).config
     if accepted or refused or private is not None:
-        marks = sorted((entry.accepted_marks | {*accepted}) - {*refused})
-        is_private = entry.is_private if private is None else private
-        with open_terminal(f"servers privacy {name}") as terminal:
-            question = f"Let programs send {', '.join(marks) or 'nothing private'} to {name}?"
-            ask_approvals(terminal, question, [f"privacy {name}"])
-        gateway.servers_file.update_entry(entry.name, {"accepts": marks or None, "private": is_private or None})
+        change = entry.plan_privacy(accepted, refused, private)
+        if change.lines:
+            with Terminal(f"servers privacy {name}") as terminal:  # always: later calls then ask nobody
+                terminal.show(change.lines)
+                [approval] = ask_approvals(terminal, f"Change this for {name}?", [change.subject])
+            gateway.set_privacy(change, approval)
+        else:
+            click.echo("nothing changes", err=True)
         entry = load_gateway().get_server(name).config
     if json_output:
         return output.print_json({"accepts": sorted(entry.accepted_marks), "private": entry.is_private})

@@ -52,7 +52,14 @@ from athena.gateway.approvals import (
     format_approve_hint,
     hash_definition,
 )
-from athena.gateway.config import LOGINS_FOLDER, ServerEntry, ServersFile, assign_names, format_unset_hint
+from athena.gateway.config import (
+    LOGINS_FOLDER,
+    PrivacyChange,
+    ServerEntry,
+    ServersFile,
+    assign_names,
+    format_unset_hint,
+)
 from athena.gateway.values import ConnectedServer, Status, ToolResult
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
@@ -395,6 +402,11 @@ class Gateway:
         approvals = create_approvals(server.config.fingerprint, offered, left_out, server.approvals, passphrase)
         self._approval_store.write(name, approvals)
         return approvals
+
+    def set_privacy(self, change: PrivacyChange, approval: Approval | None) -> None:
+        """Store which private data a server may get, as a person approved it."""
+        self._approver.redeem(approval, change.subject)
+        self.servers_file.update_entry(change.before.name, change.options)
 
     def move_approvals(self, old: str) -> None:
         """Let the approvals hold on with the passphrase that was set just now; `old` is the one before."""
