@@ -225,7 +225,7 @@ BINDINGS = [
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_look_alike_names_are_one_name(app: App, binding: str, runs_on: str) -> None:
     """What is bound to a look-alike is what runs under the name: a review shows it, or says that it cannot."""
-    ran_evil = []
+    ran_evil: list[bool] = []
     for number, name in enumerate(LOOK_ALIKES):
         run(app, GOOD, runs_on)
         run(app, f"{EVIL}{binding.format(name, name)}\n1", runs_on)

@@ -92,7 +92,7 @@ class ServerEntry(NamedTuple):
             "accepts": sorted(marks) or None,
             "private": (self.is_private if private is None else private) or None,
         }
-        changed = {key: value for key, value in (self.options | options).items() if value is not None}
+        changed = {key: value for key, value in {**self.options, **options}.items() if value is not None}
         return PrivacyChange(self, validate_entry(self.name, changed), options)
 
     @property
