@@ -1,7 +1,7 @@
 """Results of the code API: short lines for people and models, whole values for programs."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 MAX_PREVIEW_CHARS = 200
@@ -30,7 +30,8 @@ class CompactMemory(NamedTuple):
         text = self.preview
         if len(text) > MAX_LINE_CHARS:
             text = (text[: MAX_LINE_CHARS - 1].rpartition(" ")[0] or text[: MAX_LINE_CHARS - 1]).rstrip() + "…"
-        return f"{self.hash} {f'{self.score:.2f}'.removeprefix('0')} {day}{tags} {text}"
+        place = f" ({place})" if (place := self.__dict__.get("place")) else ""
+        return f"{self.hash} {f'{self.score:.2f}'.removeprefix('0')} {day}{tags}{place} {text}"
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -110,11 +111,23 @@ class CompactIngestResult(NamedTuple):
         return f"{self.documents} documents, {self.pieces} pieces{skipped}"
 
 
+def format_place(metadata: Mapping[str, Any]) -> str:
+    """Return where a piece of a document stands: `guide.pdf p. 12, Installing > macOS`; empty for other memories."""
+    source = metadata.get("source")
+    if "piece" not in metadata or not isinstance(source, str):
+        return ""
+    page, heading = metadata.get("page"), metadata.get("heading")
+    place = source.rpartition("/")[2] + (f" p. {page}" if page else "")
+    return f"{place}, {heading}" if heading else place
+
+
 def compact_memory(memory: dict[str, Any]) -> CompactMemory:
     """Return a memory with a preview of its text, for a list of results."""
     line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
     preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
     hit = _CompactHit(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
+    if place := format_place(memory.get("metadata", {})):
+        hit.__dict__["place"] = place
     if preview != memory["content"]:
         hit.__dict__["text"] = memory["content"]
     return hit

@@ -101,7 +101,7 @@ SUBCOMMANDS = {
         "Take an export of Athena, Markdown or a file of another program in; again, it adds only what is new.",
     ),
     "ingest": LazyCommand(
-        "memory", "ingest", "Keep text files, or all below a folder, as memories; again, it brings them up to date."
+        "ingest", "ingest", "Keep files, or all below a folder, as memories; again, it brings them up to date."
     ),
     "init": LazyCommand(
         "init", "init", "Set up a coding agent's client: hooks, MCP server, skill, as far as it has them."

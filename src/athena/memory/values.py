@@ -19,6 +19,10 @@ PREVIEW_CHARS = 200
 RESERVED_PREFIX = "athena:"  # of metadata keys that callers may not set
 SERIAL_KEY = f"{RESERVED_PREFIX}serial"  # distinguishes rows of the same text, such as two equal events
 MOMENT_KEY = f"{RESERVED_PREFIX}moment"  # when something happens, in seconds, if not when it was stored
+DOCUMENT_TYPE = "document"  # of memories that are pieces of a file
+PIECE_KEY = "piece"  # in a piece's metadata: a number that grows with its place in the document
+PAGE_KEY, HEADING_KEY = "page", "heading"  # there too: where it begins, and the headings above it
+FILE_KEY = f"{RESERVED_PREFIX}file"  # in the first piece: the file as it was read
 PLAN_KEY = f"{RESERVED_PREFIX}plan"  # the fields of a task that are neither its text nor its state
 
 TaskKind = Literal["task", "goal", "reminder"]
