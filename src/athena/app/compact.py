@@ -1,7 +1,7 @@
 """Results of the code API: short lines for people and models, whole values for programs."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 MAX_PREVIEW_CHARS = 200
@@ -111,22 +111,12 @@ class CompactIngestResult(NamedTuple):
         return f"{self.documents} documents, {self.pieces} pieces{skipped}"
 
 
-def format_place(metadata: Mapping[str, Any]) -> str:
-    """Return where a piece of a document stands: `guide.pdf p. 12, Installing > macOS`; empty for other memories."""
-    source = metadata.get("source")
-    if "piece" not in metadata or not isinstance(source, str):
-        return ""
-    page, heading = metadata.get("page"), metadata.get("heading")
-    place = source.rpartition("/")[2] + (f" p. {page}" if page else "")
-    return f"{place}, {heading}" if heading else place
-
-
 def compact_memory(memory: dict[str, Any]) -> CompactMemory:
     """Return a memory with a preview of its text, for a list of results."""
     line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
     preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
     hit = _CompactHit(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
-    if place := format_place(memory.get("metadata", {})):
+    if place := memory.get("place"):
         hit.__dict__["place"] = place
     if preview != memory["content"]:
         hit.__dict__["text"] = memory["content"]

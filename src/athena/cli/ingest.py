@@ -4,6 +4,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -39,8 +40,9 @@ def ingest(paths: tuple[str, ...], tags: str | None, watch: bool, project: str |
         _ingest_path(path, tags, project, json_output)
     if watch:
         click.echo("watching; Ctrl-C ends it", err=True)
-        for path in _iter_changed(paths):
-            _ingest_path(path, tags, project, json_output)
+        with suppress(KeyboardInterrupt):
+            for path in _iter_changed(paths):
+                _ingest_path(path, tags, project, json_output)
 
 
 def _ingest_path(path: str, tags: str | None, project: str | None, json_output: bool) -> None:
@@ -102,7 +104,7 @@ def _iter_changed(paths: tuple[str, ...]) -> Iterator[str]:
 
     folders = {path: path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path)) for path in paths}
     real_paths = {path: os.path.realpath(path) for path in paths}
-    for changes in watch(*folders.values(), raise_interrupt=False):
+    for changes in watch(*folders.values()):
         for path, real_path in real_paths.items():
             if any(os.path.realpath(changed).startswith(real_path) for _, changed in changes):
                 yield path

@@ -7,7 +7,6 @@ from typing import Any, TextIO
 
 import click
 
-from athena.app.compact import format_place
 from athena.cli.commands import SafeStream, style_text
 from athena.core.text import escape_control_chars as escape_control_chars  # commands use it from here
 from athena.memory.values import format_preview
@@ -42,7 +41,7 @@ def format_memory_line(memory: dict[str, Any]) -> str:
     tags = style(f" [{', '.join(memory['tags'])}]", fg="cyan") if memory["tags"] else ""
     name = style(memory["hash"], fg="yellow")
     preview = escape_control_chars(format_preview(memory["content"], 120))
-    place = f" {style(place, fg='blue')}:" if (place := format_place(memory["metadata"])) else ""
+    place = f" {style(place, fg='blue')}:" if (place := memory.get("place")) else ""
     return f"{name} {score}{format_day(memory['created'])}{tags}{place} {preview}"
 
 

@@ -59,6 +59,7 @@ class Hit(Memory):
     why: dict[str, float] | None = None  # share of each term of the ranking, if the caller asked for it
     kind: Kind = "memory"
     contradicted_by: int | None = None  # a newer memory that says otherwise, as consolidation found
+    place: str | None = None  # of a piece of a document: `guide.pdf p. 12, Installing > macOS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,16 @@ def clean_name(text: str, name: str, max_chars: int = 60) -> str:
     if len(label) > max_chars:
         raise InvalidInput(f"{name} has {len(label)} characters; at most {max_chars} are allowed")
     return label
+
+
+def format_place(metadata: Mapping[str, Any]) -> str | None:
+    """Return where a piece of a document stands: `guide.pdf p. 12, Installing > macOS`; None for other memories."""
+    source = metadata.get("source")
+    if PIECE_KEY not in metadata or not isinstance(source, str):
+        return None
+    page, heading = metadata.get(PAGE_KEY), metadata.get(HEADING_KEY)
+    place = source.rpartition("/")[2] + (f" p. {page}" if page else "")
+    return f"{place}, {heading}" if heading else place
 
 
 def format_preview(content: str, max_chars: int = PREVIEW_CHARS) -> str:

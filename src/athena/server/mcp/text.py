@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from athena.app.compact import format_place
 from athena.core import tokens
 from athena.core.catalog import AnyOperation
 from athena.core.types import to_json
@@ -144,8 +143,8 @@ def _format_memory(memory: Memory) -> str:
         facts.append(f"({memory.kind})")
     if isinstance(memory, Hit) and memory.contradicted_by is not None:
         facts.append(f"(a newer one says otherwise: {memory.contradicted_by})")
-    if place := format_place(memory.metadata):
-        facts.append(f"({place})")
+    if isinstance(memory, Hit) and memory.place:
+        facts.append(f"({memory.place})")
     text = memory.content
     return " ".join([*facts, text if len(text) <= MAX_MEMORY_CHARS else text[: MAX_MEMORY_CHARS - 1].rstrip() + "…"])
 
