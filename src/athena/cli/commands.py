@@ -73,6 +73,11 @@ SUBCOMMANDS = {
     "approve": LazyCommand(
         "programs", "approve", "Let a program go on that waits for a person; without an ID, list those that wait."
     ),
+    "backup": LazyCommand(
+        "restore",
+        "backup",
+        "Copy the whole store to a file, also while it is in use; the copy is opened, checked and counted.",
+    ),
     "call": LazyCommand("tools", "call", "Call any operation; prints JSON."),
     "consolidate": LazyCommand(
         "memory", "consolidate", "Find patterns in the last days, and merge, strengthen or fade memories accordingly."
