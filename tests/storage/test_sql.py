@@ -46,6 +46,7 @@ UNSCOPED = {
     "storage/counts:list_all": "verify looks at the whole store",
     "storage/usage:sum_usage": "token_savings reports on the whole store",
     "storage/calls:count_calls": "metrics report on the whole store",
+    "memory/transfer/peer_rows:iter_table_rows": "reads the file of another program, not a store",
 }
 
 
