@@ -76,7 +76,7 @@ ANSWERS = (
 QUESTIONS = (
     "Which password does the staging database have?",
     "What is the PIN of the alarm? I go on with the rest until then.",
-    "I need the passphrase of the signing key.\n- It signs the release.\n- The tests wait.\n- So do the docs.\n- And I.",
+    "I need the passphrase of the signing key.\n- It signs it.\n- The tests wait.\n- So do the docs.\n- And I.",
 )
 MEANWHILE = ("Meanwhile I have prepared the files.", "I will then run the migration. It takes a minute. Fine.")
 DELAYS = ("one second", "OK.", "Hm, good question.")

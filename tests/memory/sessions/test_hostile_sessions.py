@@ -259,6 +259,7 @@ ASKED = "Which password does the staging database have?"
         [("assistant", ASKED + "".join(f"\n- Step {i} is done." for i in range(9)))],
         [("assistant", ASKED), ("user", "one second")],
         [("assistant", ASKED), ("user", "OK."), ("assistant", "Take your time."), ("user", "Hm, good question.")],
+        [("assistant", ASKED), ("user", "give me 5 minutes")],
         [("assistant", ASKED), ("user", "one second"), ("assistant", "Meanwhile all tests pass.")],
     ],
 )
