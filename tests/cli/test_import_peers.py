@@ -126,7 +126,8 @@ CREATE TABLE sdk_sessions (id INTEGER PRIMARY KEY AUTOINCREMENT, content_session
     memory_session_id TEXT UNIQUE, project TEXT NOT NULL, started_at TEXT NOT NULL, started_at_epoch INTEGER NOT NULL);
 CREATE TABLE observations (id INTEGER PRIMARY KEY AUTOINCREMENT, memory_session_id TEXT NOT NULL, project TEXT NOT NULL,
     text TEXT, type TEXT NOT NULL, title TEXT, subtitle TEXT, facts TEXT, narrative TEXT, concepts TEXT,
-    files_read TEXT, files_modified TEXT, prompt_number INTEGER, created_at TEXT NOT NULL, created_at_epoch INTEGER NOT NULL);
+    files_read TEXT, files_modified TEXT, prompt_number INTEGER, created_at TEXT NOT NULL,
+    created_at_epoch INTEGER NOT NULL);
 CREATE TABLE session_summaries (id INTEGER PRIMARY KEY AUTOINCREMENT, memory_session_id TEXT UNIQUE NOT NULL,
     project TEXT NOT NULL, request TEXT, investigated TEXT, learned TEXT, completed TEXT, next_steps TEXT,
     files_read TEXT, files_edited TEXT, notes TEXT, created_at TEXT NOT NULL, created_at_epoch INTEGER NOT NULL);
@@ -156,7 +157,7 @@ def test_claude_mem(run: Terminal, tmp_path: Path) -> None:
     assert fix["content"] == "Cart total was wrong\n\nRounding happened twice.\n\n- Totals are cents\n- Tests cover it"
     assert (fix["memory_type"], fix["tags"]) == ("bugfix", ["gotcha"])
     assert fix["metadata"] == {"files_modified": ["cart.py"], "session": "s1"}
-    assert "nothing new" in run("import", str(path)).out
+    assert "nothing new" in run("import", str(path), "--project", "shop").out
     assert run("import", str(path), "--project", "other").out.strip() == "new: 2 memories"
     assert len(api.call("list_memories", project="other", k=10)) == 2
 
