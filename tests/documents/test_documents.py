@@ -29,7 +29,7 @@ def ingest(path: Path, **arguments: Any) -> dict[str, Any]:
 def list_rows(folder: Path) -> list[tuple[str, str, int, float]]:
     """Return each piece of the documents: its document, text, id and time of change."""
     memories = api.call("list_memories", k=1_000, memory_type="document")
-    rows = [(m["metadata"]["source"], m["content"], m["id"], m["updated"]) for m in memories]
+    rows = [(str(m["metadata"]["source"]), m["content"], m["id"], m["updated"]) for m in memories]
     return sorted(row for row in rows if row[0].startswith(str(folder)))
 
 
@@ -242,4 +242,4 @@ def test_killed_ingestion_goes_on(isolated: App, tmp_path: Path) -> None:
         listed = "import json; from athena import api; print(json.dumps(api.call('list_memories', k=1000)))"
         shown = subprocess.run([sys.executable, "-c", listed], env=environ, capture_output=True, check=True, timeout=60)
         memories = json.loads(shown.stdout)
-        assert sorted((m["metadata"]["source"], m["content"]) for m in memories) == expected
+        assert sorted((str(m["metadata"]["source"]), m["content"]) for m in memories) == expected

@@ -27,7 +27,7 @@ from athena.memory.prepare import PreparedMemory, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, HEADING_KEY, MAX_TAGS, PAGE_KEY, PIECE_KEY, Draft
+from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, HEADING_KEY, MAX_TAGS, PAGE_KEY, PIECE_KEY, Draft, clean_tags
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
@@ -105,7 +105,7 @@ async def ingest_path(
     """
     from athena.documents.parsing import DocumentParser
 
-    run = _Ingestion(store, call, list(inputs.clean_tags(tags)))
+    run = _Ingestion(store, call, list(clean_tags(tags)))
     try:
         location = await run_in_thread(access.locate, path)
     except NotFound:
