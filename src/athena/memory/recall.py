@@ -242,6 +242,7 @@ async def _list_newest(store: Store, query: Query) -> Page[Hit]:
     async def read_page(tx: Transaction) -> Page[Hit]:
         memories = await list_rows.list_newest_memories(tx, query.criteria, query.limit, query.offset)
         hits = [create_hit(memory, 1.0, None, query.criteria.scope.kind) for memory in memories]
-        return Page(hits, await list_rows.count_memories(tx, query.criteria))
+        total = await list_rows.count_memories(tx, query.criteria, is_shown=False)  # a program gets the page alone
+        return Page(hits, total)
 
     return await store.database.read(read_page)

@@ -103,7 +103,8 @@ def check_store(path: str, backup: str) -> int:
     except AthenaError as error:
         raise type(error)(str(error).replace(path, backup), hint="name another backup") from None
     if problems:
-        raise Misconfigured(f"{backup} is damaged ({problems[0]}); nothing was changed", hint="name another backup")
+        message = f"{backup} cannot be restored ({problems[0]}); nothing was changed"
+        raise Misconfigured(message, hint="name another backup")
     return memories
 
 
