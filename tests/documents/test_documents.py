@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from athena import api
 from athena.app.compose import App
 from athena.core.catalog import invoke
 from athena.core.threads import run_sync
+from athena.core.tokens import count_tokens
 from athena.documents.split import MAX_PIECE_CHARS, split_blocks
 from athena.errors import NotFound
 from athena.server.mcp.text import format_result
@@ -200,6 +202,28 @@ def test_model_gets_counts_and_ids_and_no_text(isolated: App, tmp_path: Path) ->
     assert "sings" not in format_result(isolated.catalog.get_operation("ingest_document"), {}, result)
 
 
+@pytest.mark.sqlite_only("counts tokens")
+def test_ingestion_costs_an_agent_few_tokens(isolated: App, tmp_path: Path) -> None:
+    """PDFs of known length: what the agent sends and gets back, against the text that it would have to read and hand over."""
+    rng = random.Random(22)
+    words = Path(__file__).read_text().split()
+    texts = []
+    folder = tmp_path / "repo"
+    (folder / ".git").mkdir(parents=True)
+    for number in range(count := rounds(12, 50)):
+        lines = [" ".join(rng.choices(words, k=12))[:90] for _ in range(30)]
+        texts.append("\n".join(lines))
+        (folder / f"{number}.pdf").write_bytes(build_pdf([[(10, line) for line in lines]]))
+    arguments = {"path": str(folder)}
+    context = isolated.create_context(str(folder), "mcp")
+    result = run_sync(invoke(isolated.catalog, "ingest_document", arguments, context))
+    shown = format_result(isolated.catalog.get_operation("ingest_document"), arguments, result)
+    assert result.documents == count
+    spent = count_tokens(json.dumps({"name": "ingest_document", "arguments": arguments})) + count_tokens(shown)
+    assert spent < 300
+    assert sum(map(count_tokens, texts)) > 20 * spent
+
+
 def test_pieces_begin_with_heading_and_have_limit() -> None:
     blocks: list[list[str | int]] = [["heading", 1, "One"]]
     blocks += [["text", f"Paragraph {i} of the first part. " * 10] for i in range(12)]
@@ -229,7 +253,7 @@ def test_killed_ingestion_goes_on(isolated: App, tmp_path: Path) -> None:
     folder = write_files(tmp_path / "d", files)
     ingest(folder)
     expected = [row[:2] for row in list_rows(folder)]
-    for number in range(rounds(3, 50)):
+    for number in range(rounds(2, 50)):
         home = tmp_path / f"home{number}"
         environ = os.environ | {"ATHENA_HOME": str(home), "ATHENA_DB_PATH": str(home / "athena.db")}
         command = [sys.executable, "-c", KILLED_RUN, str(folder)]
