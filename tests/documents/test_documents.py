@@ -17,6 +17,7 @@ from athena.app.compose import App
 from athena.core.catalog import invoke
 from athena.core.threads import run_sync
 from athena.core.tokens import count_tokens
+from athena.documents import ingest as ingestion
 from athena.documents.split import MAX_PIECE_CHARS, split_blocks
 from athena.errors import NotFound
 from athena.server.mcp.text import format_result
@@ -97,6 +98,23 @@ def test_changed_file_updates_only_what_changed(isolated: App, tmp_path: Path) -
     api.call("undo")
     assert len(api.call("get_document", source=str(folder / "a.md"))) == 6, "undo brings the earlier pieces back"
     assert ingest(folder)["changed"] == 1, "and the file is read again"
+
+
+def test_long_document_is_written_in_parts(isolated: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingestion, "MAX_TRANSACTION_PIECES", 10)
+    sections = [f"# Part {i}\n\nFact {i}." for i in range(45)]
+    folder = write_files(tmp_path / "d", {"a.md": "\n\n".join(sections)})
+    assert ingest(folder)["pieces"] == 45
+    expected = [section.replace("\n\n", "\n") for section in sections]
+    assert api.call("get_document", source=str(folder / "a.md")) == expected
+    history = api.call("memory_history", memory_id=list_rows(folder)[7][2])
+    assert [change["action"] for change in history] == ["remembered"]
+    assert ingest(folder)["unchanged"] == 1
+    write_files(folder, {"a.md": "\n\n".join([*sections[20:], *sections[:10]])})
+    assert ingest(folder)["changed"] == 1
+    assert api.call("get_document", source=str(folder / "a.md")) == [*expected[20:], *expected[:10]]
+    api.call("undo")
+    assert api.call("get_document", source=str(folder / "a.md")) == expected
 
 
 def test_gone_file_is_withdrawn(isolated: App, tmp_path: Path) -> None:
@@ -204,7 +222,7 @@ def test_model_gets_counts_and_ids_and_no_text(isolated: App, tmp_path: Path) ->
 
 @pytest.mark.sqlite_only("counts tokens")
 def test_ingestion_costs_an_agent_few_tokens(isolated: App, tmp_path: Path) -> None:
-    """PDFs of known length: what the agent sends and gets back, against the text that it would have to read and hand over."""
+    """PDFs of known length: what the agent sends and gets, against the text that it would read and hand over."""
     rng = random.Random(22)
     words = Path(__file__).read_text().split()
     texts = []
