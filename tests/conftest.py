@@ -23,6 +23,7 @@ from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from person_tools import Person
 
+pytest_plugins = ["page_fixtures"]
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
 HERE = Path(__file__).parent
 # Tests that touch no store, or test one engine only.

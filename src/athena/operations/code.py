@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from athena.core.operation import EVERYONE, PEOPLE, CallerKind, Effect, Reach, operation
+from athena.core.operation import EVERYONE, ONLY_PERSONS, PEOPLE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
@@ -76,7 +76,7 @@ async def get_run(ctx: Context, run_id: RunId) -> Past:
 
 @operation(
     Effect.APPROVE,
-    callers=frozenset({CallerKind.PERSON}),
+    callers=ONLY_PERSONS,
     reach=[Reach.VOICE],
     asks="let the waiting program continue; give permission for the run; approve the execution; yes, the "
     "program may go on; I allow it; confirm the pending run",

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import EVERYONE, Effect, operation
+from athena.core.operation import EVERYONE, ONLY_PERSONS, Effect, operation
 from athena.core.types import Param
 from athena.core.values import Kind
 from athena.memory import duplicates, edit, inputs, lookup
@@ -11,7 +11,7 @@ from athena.memory import remember as remembering
 from athena.memory.duplicates import Group
 from athena.memory.lookup import TagCount, WithRelated
 from athena.memory.recall import Query
-from athena.memory.values import Change, Hit, Memory, Stored
+from athena.memory.values import Change, Hit, Memory, RecentChange, Stored
 from athena.operations import params
 from athena.operations.context import Context, list_own_surfaces
 
@@ -94,8 +94,8 @@ async def recall(
         inputs.clean_query(query), criteria, k, offset, min_score, understand_time, explain, as_probability=True
     )
     if kinds is None:
-        return await recalling.recall(ctx.store, parsed)
-    return await recalling.recall_kinds(ctx.store, parsed, kinds)
+        return await recalling.recall(ctx.store, parsed, used=not ctx.is_browsing)
+    return await recalling.recall_kinds(ctx.store, parsed, kinds, used=not ctx.is_browsing)
 
 
 @operation(
@@ -297,6 +297,23 @@ async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKin
     >>> memory.memory_history(memory_id=1)
     """
     return await lookup.list_changes(ctx.store, memory_id, kind, ctx.scope)
+
+
+@operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    asks="what has changed in this project lately; who changed something just now",
+)
+async def recent_changes(
+    ctx: Context,
+    after: Annotated[int | None, Param("Only changes with a higher number.", least=0)] = None,
+    limit: params.Limit = 50,
+) -> list[RecentChange]:
+    """List the latest changes of this project, whoever made them, the newest first; for people.
+
+    >>> memory.recent_changes(limit=10)
+    """
+    return await lookup.list_recent_changes(ctx.store, ctx.scope, after, limit)
 
 
 @operation(

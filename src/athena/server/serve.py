@@ -49,6 +49,7 @@ from athena.server.http import HttpApi
 from athena.server.mcp.http import McpEndpoint, import_mcp_server
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
+from athena.server.page.views import create_site
 
 HEAD_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 2_000
@@ -259,11 +260,15 @@ class AthenaServer:
         url_host = "localhost" if host in LOOPBACK_HOSTS else f"[{host}]" if ":" in host else host
         self.location = app.store.database.describe_location()
         self.url = f"http://{url_host}:{self.port}"
+        # browsers send the cookies of localhost to every port of it: the page has a host that few others use
+        self.page_url = f"http://127.0.0.1:{self.port}" if url_host == "localhost" and host != "::1" else self.url
         names = {"localhost", "127.0.0.1", "[::1]", url_host, *hosts}
         policy = AccessPolicy(
             frozenset(_list_allowed_hosts(names, self.port) | {name.lower() for name in hosts}),
             ensure_token() if auth else None,
-            is_trusted=lambda scope: scope.get("client") is None,  # the Unix socket
+            is_trusted=_is_owner,
+            is_page_path=lambda path: self.site.is_page_path(path),
+            proxy_hosts=frozenset(name.lower() for name in hosts),
         )
         facts = {"project": project, "backend": app.store.database.engine}
         self._http_api = HttpApi(
@@ -281,7 +286,8 @@ class AthenaServer:
             is_same_store=is_same_store,
             is_allowed_peer=lambda peer: sockets.get_peer_uid(peer) == os.getuid(),
         )
-        routes = [*self._http_api.create_routes(), Route("/mcp", self._mcp_endpoint)]
+        self.site = create_site(app, self._http_api.dispatcher, project, f"athena_{self.port}", _is_owner)
+        routes = [*self._http_api.create_routes(), Route("/mcp", self._mcp_endpoint), *self.site.create_routes()]
         router = Router(routes, redirect_slashes=False, lifespan=self._run_lifespan)
         self.guard = Guard(router, policy, _write_log_line)
         self._hook_server = HookServer(
@@ -296,7 +302,12 @@ class AthenaServer:
         for listener in (*self._sockets, self._mcp_listener):
             listener.listen(LISTEN_BACKLOG)  # before write_info: a client that reads it may connect at once
         self._lock.write_info(
-            url=self.url, socket=self._socket_paths[0], since=time.time(), version=__version__, daemon=lock is not None
+            url=self.url,
+            page_url=self.page_url,
+            socket=self._socket_paths[0],
+            since=time.time(),
+            version=__version__,
+            daemon=lock is not None,
         )
 
     def run(self) -> None:
@@ -406,6 +417,11 @@ class AthenaServer:
                     )
             except AthenaError as error:
                 _write_log_line({"event": "not consolidated", "error": str(error)})
+
+
+def _is_owner(scope: Any) -> bool:
+    """Return whether a request came over the Unix socket, which only the owner can use."""
+    return scope.get("client") is None
 
 
 def _get_call_limit(engine: str) -> int:

@@ -1,0 +1,33 @@
+"""All views of the page, and its navigation."""
+
+from collections.abc import Callable
+from typing import Any
+
+from athena.app.compose import App
+from athena.server.admission import CallDispatcher
+from athena.server.page import home, live, memories
+from athena.server.page.site import SURFACE, PageSite, Section
+
+SECTIONS = (
+    Section("/", "Home", "house"),
+    Section("/memories", "Memories", "brain"),
+)
+VIEWS = (*home.VIEWS, *memories.VIEWS, *live.VIEWS)
+
+
+def create_site(
+    app: App, dispatcher: CallDispatcher, project: str, cookie_name: str, is_owner: Callable[[Any], bool]
+) -> PageSite:
+    site = PageSite(
+        VIEWS,
+        SECTIONS,
+        app.catalog,
+        dispatcher,
+        lambda name, approval: app.create_context(name, SURFACE, approval=approval),
+        app.approver,
+        project,
+        cookie_name,
+        is_owner,
+    )
+    site.feeds = live.Feeds(site)
+    return site

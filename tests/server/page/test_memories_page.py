@@ -1,0 +1,148 @@
+"""Home and memories in a real browser: search, correct, undo, history, tags, duplicates, keyboard, phone, live."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from page_tools import HOSTILE_TEXTS, Visitor, seed
+from playwright.sync_api import expect
+
+from conftest import Engine, PostgresEngine
+from http_tools import RunningServer, run_server
+
+Visit = Callable[..., Visitor]
+
+
+def test_person_corrects_and_undoes_memory(visit: Visit, tmp_path: Path, engine: Engine) -> None:
+    """Find a wrong memory, correct it, see the difference, take it back, forget it and bring it back."""
+    more = {"ATHENA_DATABASE_URL": engine.url} if isinstance(engine, PostgresEngine) else {}
+    with run_server(tmp_path, **more) as server:
+        seed(server)
+        visitor = visit(server)
+        page = visitor.page
+        expect(page.get_by_role("heading", name="test")).to_be_visible()
+        page.keyboard.press("/")
+        page.keyboard.type("when do we deploy")
+        page.keyboard.press("Enter")
+        page.get_by_role("link", name="Deploys run on Fridays at 15:00, from").click()
+        page.get_by_text("Correct it").click()
+        page.get_by_label("Content").fill("Deploys run on Mondays at 15:00")
+        page.get_by_label("Tags").fill("deploy, monday")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator(".memory-text")).to_have_text("Deploys run on Mondays at 15:00")
+        expect(page.locator("ins").first).to_contain_text("Mondays")
+        expect(page.locator("del").first).to_contain_text("Fridays")
+        assert server.call("get_memory", memory_id=1)["author"] == "person"
+        page.get_by_role("button", name="Undo").click()
+        expect(page.locator(".memory-text")).to_contain_text("Fridays")
+        assert server.call("get_memory", memory_id=1)["tags"] == ["deploy", "release"]
+        page.get_by_role("button", name="Forget").click()
+        expect(page.get_by_text("Forgotten")).to_be_visible()
+        assert "Deploys run on Fridays" not in page.locator("main").inner_text()
+        page.keyboard.press("u")
+        expect(page.get_by_role("link", name="Deploys run on Fridays at 15:00, from")).to_be_visible()
+        visitor.go("/memories/1")
+        page.get_by_role("button", name="Bring this text back").first.click()
+        expect(page.locator(".memory-text")).to_be_visible()
+
+
+def test_search_answers_while_typing(visit: Visit, seeded: RunningServer) -> None:
+    visitor = visit(seeded)
+    page = visitor.go("/memories")
+    page.get_by_role("searchbox").press_sequentially("failed charge", delay=10)
+    first = page.locator(".hit").first
+    expect(first).to_contain_text("billing service retries")
+    expect(first.locator("mark").first).to_be_visible()
+    first.get_by_text("Why this one?").click()
+    expect(first.locator(".why")).to_contain_text("Same words")
+    assert "q=failed+charge" in page.url
+    visitor.check_accessible()
+    page.get_by_role("searchbox").fill("zzzz qqqq xyzzy")
+    expect(page.get_by_text("Nothing found")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="test")).to_be_visible()
+    page = visitor.go("/memories?memory_type=rule&since=yesterday")
+    expect(page.locator(".hit")).to_have_count(1)
+
+
+def test_many_are_tagged_and_forgotten(visit: Visit, fresh: RunningServer) -> None:
+    seed(fresh)
+    visitor = visit(fresh)
+    page = visitor.go("/memories")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.get_by_text("2 selected")).to_be_visible()
+    page.get_by_role("textbox", name="Tags", exact=True).last.fill("seen")
+    page.get_by_role("button", name="Add tags").click()
+    expect(page.get_by_text("2 changed")).to_be_visible()
+    assert len(fresh.call("search_by_tag", tags=["seen"])) == 2
+    page.keyboard.press("u")
+    expect(page.get_by_text("Undone")).to_be_visible()
+    assert fresh.call("search_by_tag", tags=["seen"]) == []
+    page = visitor.go("/memories/duplicates")
+    visitor.check_accessible()
+    count = fresh.count()
+    page.get_by_role("button", name="Keep this one").first.click()
+    expect(page.get_by_text("Merged")).to_be_visible()
+    assert fresh.count() < count
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Undone")).to_be_visible()
+    assert fresh.count() == count
+
+
+def test_memory_of_agent_appears_without_reload(visit: Visit, fresh: RunningServer) -> None:
+    visitor = visit(fresh)
+    page = visitor.go("/memories")
+    expect(page.get_by_text("No memories in this project yet")).to_be_visible()
+    visitor.check_accessible()
+    page.wait_for_timeout(900)  # the page connects, and takes its first look
+    fresh.call("remember", content="The agent learned this just now")
+    expect(page.locator(".hit")).to_contain_text("The agent learned this just now")
+
+
+def test_hostile_memories_stay_in_their_box(visit: Visit, fresh: RunningServer) -> None:
+    for text in HOSTILE_TEXTS:
+        fresh.call("remember", content=text, tags=[text[:60].replace(",", " ")], memory_type=text[:50])
+    fresh.call("remember", content="x" * 1_000_000)
+    fresh.call("create_task", title=HOSTILE_TEXTS[0], due="tomorrow")
+    visitor = visit(fresh)
+    for path in (
+        "/",
+        "/memories",
+        "/memories?q=window+broken",
+        "/memories/1",
+        "/memories/2",
+        "/memories/5",
+        "/memories/duplicates",
+    ):
+        page = visitor.go(path)
+        assert page.evaluate("window.broken") is None
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+    expect(visitor.go("/memories/3").locator(".codepoint").first).to_be_visible()
+    visitor.go("/memories/1").get_by_text("Correct it").click()
+    assert visitor.page.get_by_label("Content").input_value() == HOSTILE_TEXTS[0]
+
+
+@pytest.mark.parametrize("options", [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 800}}])
+def test_pages_fit_dark_and_phone(visit: Visit, seeded: RunningServer, options: dict[str, object]) -> None:
+    visitor = visit(seeded, **options)
+    for path in ("/", "/memories?q=deploy", "/memories/1"):
+        page = visitor.go(path)
+        visitor.check_accessible()
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+    if "viewport" in options:
+        page.get_by_role("button", name="Menu").click()
+        page.get_by_role("link", name="Home").click()
+        expect(page).to_have_url(visitor.origin + "/")
+
+
+def test_reading_works_without_script(visit: Visit, seeded: RunningServer) -> None:
+    visitor = visit(seeded, java_script_enabled=False)
+    page = visitor.go("/memories")
+    page.get_by_role("searchbox").fill("deploy")
+    page.get_by_role("searchbox").press("Enter")
+    page.locator(".hit a.text").first.click()
+    expect(page.locator(".memory-text")).to_be_visible()
