@@ -1,7 +1,6 @@
 """Ask the person at the controlling terminal: show what is to be approved, read the answer and the passphrase."""
 
 import os
-import re
 import termios
 from collections.abc import Iterable, Sequence
 
@@ -12,13 +11,12 @@ from athena.cli import output
 from athena.cli.invoke import json_option
 from athena.core.approval import Approval, WrongPassphrase
 from athena.errors import ApprovalNeeded, InvalidInput
-from athena.gateway.sanitize import escape_hidden
+from athena.gateway.sanitize import escape_hidden, format_line
 
 UNATTENDED_VARIABLE = "ATHENA_UNATTENDED"  # "1": somebody has decided beforehand, and nobody is at a terminal
 TERMINAL_PATH = "/dev/tty"  # the controlling terminal, wherever standard input and output lead
 PASSPHRASE_PROMPTS = 3
 MAX_ANSWER_BYTES = 8_192
-LONG_GAP_PATTERN = re.compile(r"(?<=\S) {40,}")  # code to the right of a gap would be overlooked
 
 
 class Terminal:
@@ -130,12 +128,6 @@ def open_terminal(command: str, *, assume_yes: bool = False) -> Terminal:
     """Return the terminal for a command that adds or approves servers, which a build may also do by itself."""
     is_unattended = os.environ.get(UNATTENDED_VARIABLE) == "1"
     return Unattended() if is_unattended else Terminal(command, assume_yes=assume_yes)
-
-
-def format_line(line: str) -> str:
-    """Return a line as it can be printed: hidden characters as escapes, long gaps as their length."""
-    visible = escape_hidden(line.expandtabs(8))
-    return LONG_GAP_PATTERN.sub(lambda gap: f" <{len(gap[0])} spaces> ", visible)
 
 
 def ask_approvals(terminal: Terminal, question: str, subjects: Sequence[str]) -> list[Approval]:

@@ -3,8 +3,6 @@
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from athena.core.approval import digest_subject
 from athena.core.catalog import Catalog
@@ -14,7 +12,7 @@ from athena.programs.sandbox.names import RESERVED_NAMES
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.state import MAX_KNOWN_NAMES, State, read_pause, unpack_content
 from athena.programs.sandbox.values import ProgramRejected
-from athena.programs.values import Skill
+from athena.programs.values import RunReview, Skill
 from athena.storage import runs
 
 _REPEATING_NODES = (
@@ -32,28 +30,6 @@ _REPEATING_NODES = (
     ast.GeneratorExp,
 )
 _LINE_END_PATTERN = re.compile("\r\n|\r|\n")  # the line ends that Python knows
-
-
-@dataclass(frozen=True, slots=True)
-class RunReview:
-    """A paused run as a person must see it; `subject` names exactly this, for the approval."""
-
-    run_id: str
-    workspace: str
-    engine: str
-    operation: str
-    arguments: dict[str, Any]
-    lines: list[str]  # of the program
-    call_lines: list[int]  # that name the operation, from 1; none if the program reaches it in another way
-    next_line: int | None  # the first line that runs after the call; None if any line may
-    definitions: dict[str, list[str]]  # of earlier programs in the workspace, that this one uses, as lines
-    skills: dict[str, list[str]]  # that the program names, as lines
-    variables: dict[str, Any]  # of earlier programs, that this one uses
-    unknown_names: list[str]  # of earlier programs, whose source or value is not stored
-    unforeseen: list[str]  # why code may run that is not shown; then all that is stored is shown whole
-    calls_made: dict[str, int]  # before the pause, by operation
-    private_reads: list[str]  # what it has read that is private: files, or server:NAME
-    subject: str
 
 
 def review_run(

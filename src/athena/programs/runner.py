@@ -15,9 +15,17 @@ from athena.core.threads import ThreadFuture, run_in_thread
 from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded, NotFound
 from athena.programs import review, run_record, skill_source, skills
 from athena.programs.program_run import ProgramRun
-from athena.programs.review import RunReview
 from athena.programs.sandbox import Failure, Limits, Program, Run, Sandbox
-from athena.programs.values import ARGUMENTS_VARIABLE, EngineName, KeptSkill, Past, ProgramCaller, Result, Skill
+from athena.programs.values import (
+    ARGUMENTS_VARIABLE,
+    EngineName,
+    KeptSkill,
+    Past,
+    ProgramCaller,
+    Result,
+    RunReview,
+    Skill,
+)
 from athena.programs.workspace import DEFAULT_WORKSPACE
 from athena.storage import runs
 

@@ -53,7 +53,7 @@ class Feed:
 
     async def _look(self) -> str:
         """Return a message about what is new since the last look; empty if nothing is."""
-        context = self._site.create_context(self._project, None)
+        context = self._site.create_context(self._project, None, None)
         is_first = self._runs is None
         after = max(0, self.last_number - OVERLAP)
         changes = await self._site.find_operation("recent_changes")(

@@ -15,6 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from athena.core.home.paths import USER_PROJECT
+from athena.core.text import escape_invisible
+from athena.gateway.sanitize import format_line
 from athena.memory.values import format_preview
 
 FOLDER = Path(__file__).parent
@@ -25,13 +27,12 @@ MEDIA_TYPES = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }
+LOADED_FILE_PATTERN = re.compile(rb"""((?:from "\./|url\(")|importScripts\(")([\w/.-]+)(")""")
 MIN_MARKED_CHARS = 3
 MAX_DIFF_WORDS = 4_000  # a longer text is compared line by line
 MAX_DIFF_LINES = 4_000
 SECONDS_IN = (("year", 31_557_600), ("month", 2_629_800), ("week", 604_800), ("day", 86_400), ("hour", 3_600))
-HIDDEN_PATTERN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
-)
+ESCAPE_PATTERN = re.compile(r"(<U\+[0-9A-F]{4,6}>|<[\d,]+ (?:hidden characters|spaces)>)")
 
 
 class StaticFile(NamedTuple):
@@ -44,15 +45,24 @@ class StaticFile(NamedTuple):
 @cache
 def load_static_files() -> dict[str, StaticFile]:
     """Return all files that the page serves, by their path below `static`."""
+    paths = [path for path in sorted(STATIC_FOLDER.rglob("*")) if path.suffix in MEDIA_TYPES]
+    bodies = {path.relative_to(STATIC_FOLDER).as_posix(): path.read_bytes() for path in paths}
+
+    def add_tag(match: re.Match[bytes]) -> bytes:
+        tag = _compute_tag(bodies[match[2].decode()])
+        return b"%s%s?v=%s%s" % (match[1], match[2], tag.encode(), match[3])
+
     files: dict[str, StaticFile] = {}
-    for path in sorted(STATIC_FOLDER.rglob("*")):
-        if path.suffix in MEDIA_TYPES:
-            body = path.read_bytes()
-            compressed = None if path.suffix == ".woff2" else gzip.compress(body, 9, mtime=0)
-            tag = hashlib.sha256(body).hexdigest()[:12]
-            name = path.relative_to(STATIC_FOLDER).as_posix()
-            files[name] = StaticFile(MEDIA_TYPES[path.suffix], body, compressed, tag)
+    for name, body in bodies.items():
+        if name.endswith((".css", ".js")) and not name.startswith("vendor/"):  # what a file of ours loads itself
+            body = LOADED_FILE_PATTERN.sub(add_tag, body)
+        compressed = None if name.endswith(".woff2") else gzip.compress(body, 9, mtime=0)
+        files[name] = StaticFile(MEDIA_TYPES[Path(name).suffix], body, compressed, _compute_tag(body))
     return files
+
+
+def _compute_tag(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:12]
 
 
 @cache
@@ -81,6 +91,7 @@ def create_environment() -> Environment:
         size=format_size,
         duration=format_duration,
         visible=show_hidden,
+        code_line=show_code_line,
         mark=mark_words,
         pretty=format_json,
         title_of=format_title,
@@ -195,12 +206,22 @@ def format_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def show_hidden(text: str) -> Markup:
+def show_hidden(text: Any) -> Markup:
     """Return a text with its hidden and reordering characters as code points."""
-    pieces = re.split(f"({HIDDEN_PATTERN.pattern})", str(text))
+    return _style_escapes(str(text), escape_invisible(str(text), "\n\t"))
+
+
+def show_code_line(line: str) -> Markup:
+    """Return a line of code so that a person sees all of it, as at a terminal."""
+    return _style_escapes(line, format_line(line))
+
+
+def _style_escapes(text: str, visible: str) -> Markup:
+    if visible == text:
+        return Markup.escape(text)
     return Markup("").join(
-        Markup('<span class="codepoint">U+{:04X}</span>').format(ord(piece)) if index % 2 else piece
-        for index, piece in enumerate(pieces)
+        Markup('<span class="codepoint">{}</span>').format(piece[1:-1]) if index % 2 else piece
+        for index, piece in enumerate(ESCAPE_PATTERN.split(visible))
     )
 
 

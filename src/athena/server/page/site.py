@@ -48,7 +48,7 @@ PAGE_HEADERS = {
 }
 STATIC_CACHE = "public, max-age=31536000, immutable"
 
-CreateContext = Callable[[str, Approval | None], Any]
+CreateContext = Callable[[str, Approval | None, str | None], Any]  # project, approval, idempotency key
 
 
 @dataclass
@@ -91,25 +91,27 @@ class PageRequest:
         """Call an operation as the person at the page; return its result as it is."""
         return await self.call_approved(name, arguments, None)
 
-    async def call_approved(self, name: str, arguments: Mapping[str, Any], approval: Approval | None) -> Any:
+    async def call_approved(
+        self, name: str, arguments: Mapping[str, Any], approval: Approval | None, key: str | None = None
+    ) -> Any:
         operation = self.site.find_operation(name)
         if operation.effect is not Effect.READ:
             if self.request.method != "POST":
                 raise RuntimeError(f"{name} changes something: only a form may call it")
             if self.session.is_read_only:
                 raise Denied("this page is read-only", hint="open it again without --read-only: athena ui")
-        context = self.site.create_context(self.project, approval)
+        context = self.site.create_context(self.project, approval, key)
         arguments = {key: value for key, value in arguments.items() if value is not None}
         return await self.site.dispatcher.dispatch(operation, arguments, context)
 
-    def url(self, path: str, **params: Any) -> str:
+    def url(self, path: str, /, **params: Any) -> str:
         """Return the address of a page in the same project."""
         given = {name: value for name, value in params.items() if value not in (None, "", False)}
         if self.project != self.site.project and "project" not in given:
             given["project"] = self.project
         return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
-    def render(self, template: str, /, status: int = 200, **context: Any) -> Response:
+    def render(self, template: str, /, http_status: int = 200, **context: Any) -> Response:
         notice = None if self.is_fragment else self.session.take_notice()
         shared = {
             "page": self,
@@ -122,9 +124,9 @@ class PageRequest:
             "is_fragment": self.is_fragment,
             "version": __version__,
         }
-        return create_html_response(rendering.render(template, shared | context), status)
+        return create_html_response(rendering.render(template, shared | context), http_status)
 
-    def redirect(self, path: str, text: str = "", undo: Calls = (), **params: Any) -> Response:
+    def redirect(self, path: str, text: str = "", undo: Calls = (), /, **params: Any) -> Response:
         """Go to another page after a form was sent; `text` is shown there, with an offer to undo."""
         if text:
             self.session.tell(text, self.project, undo)
@@ -276,11 +278,11 @@ class PageSite:
 
     def _show_error(self, page: PageRequest, error: AthenaError) -> Response:
         if page.is_fragment:
-            return page.render("part_error.html", status=error.http, error=error)
+            return page.render("part_error.html", http_status=error.http, error=error)
         headings = {404: "Not found", 403: "Not allowed", 409: "Somebody was faster", 422: "Something is not right yet"}
         heading = headings.get(error.http, "That did not work")
         back = page.form.get("back", "")
-        return page.render("error.html", status=error.http, error=error, heading=heading, back=back)
+        return page.render("error.html", http_status=error.http, error=error, heading=heading, back=back)
 
 
 async def _read_form(request: Request) -> dict[str, list[str]]:

@@ -5,14 +5,15 @@ from typing import Any
 
 from athena.app.compose import App
 from athena.server.admission import CallDispatcher
-from athena.server.page import home, live, memories
+from athena.server.page import home, live, memories, programs
 from athena.server.page.site import SURFACE, PageSite, Section
 
 SECTIONS = (
     Section("/", "Home", "house"),
     Section("/memories", "Memories", "brain"),
+    Section("/programs", "Programs", "terminal"),
 )
-VIEWS = (*home.VIEWS, *memories.VIEWS, *live.VIEWS)
+VIEWS = (*home.VIEWS, *memories.VIEWS, *programs.VIEWS, *live.VIEWS)
 
 
 def create_site(
@@ -23,7 +24,7 @@ def create_site(
         SECTIONS,
         app.catalog,
         dispatcher,
-        lambda name, approval: app.create_context(name, SURFACE, approval=approval),
+        lambda name, approval, key: app.create_context(name, SURFACE, key, approval=approval),
         app.approver,
         project,
         cookie_name,

@@ -87,11 +87,10 @@ async function refreshPart(address, { keep = false } = {}) {
   }
 }
 
-document.addEventListener("input", (event) => {
-  const form = event.target.form;
+function searchSoon(box) {
   const instant = find("form[data-instant]");
-  if (!instant || !form || (form !== instant && !form.matches(".top-search"))) return;
-  if (form.matches(".top-search")) find("[name=q]", instant).value = event.target.value;
+  if (!instant || (box.form !== instant && !box.form?.matches(".top-search"))) return;
+  if (box.form.matches(".top-search")) find("[name=q]", instant).value = box.value;
   clearTimeout(searchTimer);
   searchTimer = setTimeout(() => {
     const fields = [...new FormData(instant)].filter(([, value]) => value !== "");
@@ -99,7 +98,9 @@ document.addEventListener("input", (event) => {
     history.replaceState(null, "", address);
     refreshPart(address);
   }, SEARCH_DELAY_MS);
-});
+}
+
+document.addEventListener("input", (event) => searchSoon(event.target));
 
 // --- select many -------------------------------------------------------------------------------------------------------
 
@@ -167,10 +168,13 @@ followChanges(document.body, (change) => {
     clearTimeout(searchTimer);
     searchTimer = setTimeout(() => refreshPart(location.href, { keep: true }), 250);
   }
-  const counter = find("[data-waiting]");
-  if (counter && change.waiting !== undefined) counter.textContent = change.waiting || "";
+  const run = find("[data-run]");
+  const ours = run && change.runs.find((other) => other.run_id === run.dataset.run);
+  if (ours && ours.status !== run.dataset.status) location.reload();
 });
 
 showTheme();
 countPicked();
+const typed = find("#search"); // before this script was there
+if (typed && find("form[data-instant]") && typed.value !== find("form[data-instant] [name=q]").value) searchSoon(typed);
 if (location.hash === "#edit") find("[data-edit-area]")?.focus();
