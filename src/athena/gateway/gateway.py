@@ -121,11 +121,9 @@ class RegisteredServer(NamedTuple):
             return {name: (f"the server {name} is disabled", ENABLE_HINT)}
         if self.problem or self.approvals is None:
             return {name: (f"the server {name} waits for a person: {self.problem}", hint)}
-        reasons: dict[str, tuple[str, str]] = {}
-        for tool, refusal in self.approvals.refused.items():
-            path = f"{name}.{get_program_name(self.approvals, tool)}"
-            reasons[path] = (f"{path} waits for a person: it {refusal.message}", hint)
-        return reasons
+        refused = self.approvals.refused.items()
+        paths = {f"{name}.{get_program_name(self.approvals, tool)}": refusal.message for tool, refusal in refused}
+        return {path: (f"{path} waits for a person: it {message}", hint) for path, message in paths.items()}
 
 
 class Gateway:
@@ -365,6 +363,15 @@ class Gateway:
             if server.approvals is not None and server.is_usable
         }
         return await self._pool.check_servers(usable) if usable else {}
+
+    def get_status(self, name: str) -> ConnectedServer:
+        """Return the status of one server."""
+        return self._describe_server(name, self._servers[name])
+
+    def read_log(self, name: str) -> str:
+        """Return the end of what a server wrote to its standard error, or why it could not be listed."""
+        tail = b"" if self._connections is None else self._connections.get_log(name)
+        return tail.decode("utf-8", "replace") or self._approval_store.read_failure(name)
 
     # --- commands of a person -----------------------------------------------------------------------------------------
 

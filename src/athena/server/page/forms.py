@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from athena.errors import InvalidInput
 
 FieldKind = Literal["text", "long", "number", "switch", "choice", "lines", "json"]
-LONG_FIELDS = {"content", "code", "details", "query", "text", "description", "reason", "outcome", "summary"}
+LONG_FIELDS = {"content", "code", "details", "text", "description"}
 LABELS = {
     "memory_type": "Type",
     "memory_id": "Memory",

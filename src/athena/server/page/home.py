@@ -43,4 +43,15 @@ async def keep_learned(page: PageRequest) -> Response:
     return page.go_back("/", "Noted: this one holds")
 
 
-VIEWS = (View("GET", "/", show_home), View("POST", "/learned/keep", keep_learned))
+async def drop_learned(page: PageRequest) -> Response:
+    """Forget something that was learned, and do not learn it again."""
+    memory_id = int(page.form.get("memory_id", "0"))
+    await page.call("drop_learned", memory_ids=[memory_id])
+    return page.go_back("/", "Forgotten, and not learned again", (("undo", {}),))
+
+
+VIEWS = (
+    View("GET", "/", show_home),
+    View("POST", "/learned/keep", keep_learned),
+    View("POST", "/learned/drop", drop_learned),
+)

@@ -86,6 +86,7 @@ def create_environment() -> Environment:
         ago=format_ago,
         moment=format_moment,
         day=format_day,
+        clock=format_clock,
         until=format_until,
         number=format_number,
         size=format_size,
@@ -151,6 +152,10 @@ def format_until(at: float | None, now: float | None = None) -> Markup:
 def format_moment(at: float | None) -> str:
     """Return a time of this machine, to the minute."""
     return "" if at is None else time.strftime("%-d %b %Y, %H:%M", _to_local(at))
+
+
+def format_clock(at: float) -> str:
+    return time.strftime("%H:%M", _to_local(at))
 
 
 def format_day(at: float) -> str:

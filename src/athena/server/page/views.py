@@ -5,15 +5,19 @@ from typing import Any
 
 from athena.app.compose import App
 from athena.server.admission import CallDispatcher
-from athena.server.page import home, live, memories, programs
+from athena.server.page import home, live, memories, programs, servers, timeline
 from athena.server.page.site import SURFACE, PageSite, Section
 
 SECTIONS = (
     Section("/", "Home", "house"),
     Section("/memories", "Memories", "brain"),
+    Section("/timeline", "Timeline", "calendar"),
+    Section("/tasks", "Tasks", "list-checks"),
+    Section("/patterns", "Patterns", "lightbulb"),
     Section("/programs", "Programs", "terminal"),
+    Section("/servers", "Tools and servers", "plug"),
 )
-VIEWS = (*home.VIEWS, *memories.VIEWS, *programs.VIEWS, *live.VIEWS)
+VIEWS = (*home.VIEWS, *memories.VIEWS, *programs.VIEWS, *servers.VIEWS, *timeline.VIEWS, *live.VIEWS)
 
 
 def create_site(

@@ -89,8 +89,9 @@ async function refreshPart(address, { keep = false } = {}) {
 
 function searchSoon(box) {
   const instant = find("form[data-instant]");
-  if (!instant || (box.form !== instant && !box.form?.matches(".top-search"))) return;
-  if (box.form.matches(".top-search")) find("[name=q]", instant).value = box.value;
+  const question = instant && find("[name=q]", instant); // the box at the top fills it in
+  if (!instant || (box.form !== instant && !(question && box.form?.matches(".top-search")))) return;
+  if (box.form !== instant) question.value = box.value;
   clearTimeout(searchTimer);
   searchTimer = setTimeout(() => {
     const fields = [...new FormData(instant)].filter(([, value]) => value !== "");
@@ -176,5 +177,6 @@ followChanges(document.body, (change) => {
 showTheme();
 countPicked();
 const typed = find("#search"); // before this script was there
-if (typed && find("form[data-instant]") && typed.value !== find("form[data-instant] [name=q]").value) searchSoon(typed);
+const asked = find("form[data-instant] [name=q]");
+if (typed && asked && typed.value !== asked.value) searchSoon(typed);
 if (location.hash === "#edit") find("[data-edit-area]")?.focus();
