@@ -12,7 +12,7 @@ from athena.core.catalog import AnyOperation, Catalog
 from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.types import to_json
-from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope
+from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
 from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
@@ -71,6 +71,7 @@ class Context:
     get_programs: Callable[[], "ProgramRunner"]  # imports the sandbox at the first call
     finder: ToolFinder
     gateway: Gateway
+    describe_settings: Callable[[], list[SettingValue]] = list
     document_roots: tuple[str, ...] = ()  # folders below which programs and models may ingest files
     approval: Approval | None = None  # a person's leave for this call
     idempotency_key: str | None = None

@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Callable
-from urllib.parse import urlencode
 
-import pytest
-from page_tools import HOSTILE_TEXTS, Visitor
+from page_tools import Visitor
 from playwright.sync_api import expect
 from test_page_access import find_token, open_session, post
 
@@ -66,7 +64,10 @@ def test_page_without_passphrase_approves_nothing(fresh: RunningServer) -> None:
     Approver(str(fresh.home)).set_passphrase(PASSPHRASE)
     for passphrase in ({}, {"passphrase": ""}, {"passphrase": "wrong horse"}):
         assert post(fresh, f"/programs/{run_id}/decide", cookie, **fields, **passphrase).status == 403
-    changed = fields | {"subject": subject[1][:-1] + "0", "passphrase": PASSPHRASE}
+    changed = fields | {
+        "subject": subject[1][:-1] + ("1" if subject[1].endswith("0") else "0"),
+        "passphrase": PASSPHRASE,
+    }
     assert post(fresh, f"/programs/{run_id}/decide", cookie, **changed).status == 409
     assert fresh.count() == 1
     assert fresh.call("get_run", run_id=run_id)["status"] == "needs_approval"
@@ -121,37 +122,3 @@ def test_skill_has_form(visit: Visit, fresh: RunningServer) -> None:
     expect(page.get_by_text("The skill greet is deleted")).to_be_visible()
     page.get_by_role("button", name="Undo").click()
     assert fresh.call("get_skill", name="greet")["version"] >= 1
-
-
-def test_hostile_programs_stay_in_their_box(visit: Visit, fresh: RunningServer) -> None:
-    """Code to the right of a long gap and hidden characters are shown; nothing of it runs on the page."""
-    gap = " " * 300
-    code = (
-        f"x = {HOSTILE_TEXTS[0]!r}  #{gap}# <b>far right</b>\n"
-        f"y = {HOSTILE_TEXTS[1]!r}\nprint(y)\n"
-        "workspace.write(path='<img src=x onerror=window.broken=1>.txt', content=y)\n"
-        "memory.purge(expect=0)"
-    )
-    result = fresh.call("execute_code", code=code)
-    visitor = visit(fresh)
-    query = urlencode({"name": "default", "path": "<img src=x onerror=window.broken=1>.txt"})
-    for path in (
-        "/",
-        "/programs",
-        f"/programs/{result['run_id']}",
-        "/programs/workspaces",
-        f"/programs/workspaces?{query}",
-    ):
-        page = visitor.go(path)
-        assert page.evaluate("window.broken") is None
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
-    visitor.go(f"/programs/{result['run_id']}")
-    expect(page.locator(".codepoint", has_text="300 spaces")).to_be_visible()
-    expect(page.get_by_text("<b>far right</b>")).to_be_visible()
-
-
-@pytest.mark.parametrize("path", ["/programs", "/programs/workspaces", "/programs/skills"])
-def test_empty_program_pages_say_what_they_are_for(visit: Visit, fresh: RunningServer, path: str) -> None:
-    visitor = visit(fresh)
-    visitor.go(path)
-    visitor.check_accessible()

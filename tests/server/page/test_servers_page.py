@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway_tools import open_gateway_app, server_entry
-from http_tools import run_server
 from page_tools import Visitor
 from playwright.sync_api import expect
 
 from athena.core.approval import Approver
+from http_tools import run_server
 
 Visit = Callable[..., Visitor]
 PASSPHRASE = "correct horse battery"

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from http_tools import RunningServer
 from page_tools import Visitor
 from playwright.sync_api import expect
+
+from http_tools import RunningServer
 
 Visit = Callable[..., Visitor]
 

@@ -95,6 +95,7 @@ def create_environment() -> Environment:
         code_line=show_code_line,
         mark=mark_words,
         pretty=format_json,
+        json_text=json.dumps,
         title_of=format_title,
         short_project=format_project,
         preview=format_preview,

@@ -238,6 +238,7 @@ class PageSite:
         is_exact = request.query_params.get("v") == file.tag  # else a later version may come under the same address
         cache = STATIC_CACHE if is_exact else "no-cache"
         headers = {"cache-control": cache, "vary": "accept-encoding", "etag": f'"{file.tag}"'}
+        headers["content-security-policy"] = CONTENT_SECURITY_POLICY  # it holds for a worker, too
         if request.headers.get("if-none-match") == headers["etag"]:
             return Response(status_code=304, headers=headers)
         if file.compressed is not None and "gzip" in request.headers.get("accept-encoding", ""):

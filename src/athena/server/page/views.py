@@ -5,19 +5,31 @@ from typing import Any
 
 from athena.app.compose import App
 from athena.server.admission import CallDispatcher
-from athena.server.page import home, live, memories, programs, servers, timeline
+from athena.server.page import graph, home, live, memories, programs, servers, timeline, use
 from athena.server.page.site import SURFACE, PageSite, Section
 
 SECTIONS = (
     Section("/", "Home", "house"),
     Section("/memories", "Memories", "brain"),
+    Section("/graph", "Graph", "network"),
     Section("/timeline", "Timeline", "calendar"),
     Section("/tasks", "Tasks", "list-checks"),
     Section("/patterns", "Patterns", "lightbulb"),
     Section("/programs", "Programs", "terminal"),
     Section("/servers", "Tools and servers", "plug"),
+    Section("/use", "Use", "activity"),
+    Section("/settings", "Settings", "settings"),
 )
-VIEWS = (*home.VIEWS, *memories.VIEWS, *programs.VIEWS, *servers.VIEWS, *timeline.VIEWS, *live.VIEWS)
+VIEWS = (
+    *graph.VIEWS,
+    *home.VIEWS,
+    *memories.VIEWS,
+    *programs.VIEWS,
+    *servers.VIEWS,
+    *timeline.VIEWS,
+    *use.VIEWS,
+    *live.VIEWS,
+)
 
 
 def create_site(
