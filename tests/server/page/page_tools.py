@@ -105,7 +105,9 @@ def create_link(server: RunningServer, project: str = "test", *, read_only: bool
 class Visitor:
     """A person at the page: one tab, whose console errors and refused requests are collected."""
 
-    def __init__(self, browser: Browser, server: RunningServer, *, read_only: bool = False, **options: Any) -> None:
+    def __init__(
+        self, browser: Browser, server: RunningServer, *, project: str = "test", read_only: bool = False, **options: Any
+    ) -> None:
         self.server = server
         self.context = browser.new_context(**({"viewport": {"width": 1280, "height": 860}} | options))
         self.context.set_default_timeout(8_000)
@@ -116,7 +118,7 @@ class Visitor:
         self.page.on("requestfailed", self._note_failed)
         self.page.on("response", self._note_response)
         self.expected_statuses: set[int] = set()
-        self.page.goto(create_link(server, read_only=read_only))
+        self.page.goto(create_link(server, project, read_only=read_only))
         self.origin = re.match(r"https?://[^/]+", self.page.url)[0]  # type: ignore[index]
 
     def _note_console(self, message: ConsoleMessage) -> None:

@@ -114,7 +114,9 @@ def test_no_page_is_heavy(seeded: RunningServer) -> None:
 @pytest.mark.parametrize("options", [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 800}}])
 def test_pages_fit_dark_and_phone(visit: Visit, seeded: RunningServer, options: dict[str, object]) -> None:
     visitor = visit(seeded, **options)
-    for path in sample(PAGES, 7):
+    paths = sample(PAGES, 7)
+    assert len(paths) >= 7
+    for path in paths:
         page = visitor.go(path)
         visitor.check_accessible()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from page_tools import Visitor, seed
 
-from http_tools import RunningServer
+from http_tools import RunningServer, run_server
 
 Visit = Callable[..., Visitor]
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
+IS_WANTED = os.environ.get("ATHENA_TEST_SCREENSHOTS") == "1"
 SERVICES = ("Billing", "Checkout", "Search", "Accounts", "Mail", "Reports", "Stock", "Prices")
 PEOPLE = ("Ann", "Bob", "Cora", "Dan", "Eve")
 PROGRAM = """stale = [m for m in memory.search_by_tag(tags="staging", k=100) if m["importance"] < 0.6]
@@ -41,10 +42,14 @@ def tell_story(server: RunningServer) -> str:
     return str(server.call("execute_code", code=PROGRAM, workspace="cleanup")["run_id"])
 
 
-def test_pictures_of_docs(visit: Visit, fresh: RunningServer, tmp_path: Path) -> None:
-    folder = IMAGES if os.environ.get("ATHENA_TEST_SCREENSHOTS") == "1" else tmp_path
+def test_pictures_of_docs(visit: Visit, tmp_path: Path) -> None:
+    with run_server(tmp_path, ATHENA_PROJECT="shop") as server:
+        take_pictures(visit, server, IMAGES if IS_WANTED else tmp_path)
+
+
+def take_pictures(visit: Visit, fresh: RunningServer, folder: Path) -> None:
     run_id = tell_story(fresh)
-    light = visit(fresh, viewport={"width": 1200, "height": 780})
+    light = visit(fresh, project="shop", viewport={"width": 1200, "height": 780})
     pages = {
         "home": "/",
         "search": "/memories?q=when+do+we+deploy",
@@ -56,7 +61,7 @@ def test_pictures_of_docs(visit: Visit, fresh: RunningServer, tmp_path: Path) ->
         if name == "search":
             page.get_by_text("Why this one?").first.click()
         page.screenshot(path=folder / f"page-{name}.png")
-    dark = visit(fresh, viewport={"width": 1200, "height": 780}, color_scheme="dark")
+    dark = visit(fresh, project="shop", viewport={"width": 1200, "height": 780}, color_scheme="dark")
     page = dark.go("/graph?name=Billing")
     page.locator("#graph[data-ready]").wait_for(timeout=20_000)
     page.wait_for_timeout(500)

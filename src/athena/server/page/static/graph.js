@@ -85,7 +85,8 @@ function draw(graph, view) {
       }
       if (view.chosen === null) return { ...attributes, label: "" };
       const isNear = source === view.chosen || target === view.chosen;
-      return isNear ? { ...attributes, color: style("--accent"), size: 2, zIndex: 2 } : { ...attributes, hidden: true };
+      if (isNear) return { ...attributes, color: style("--accent"), size: 2, zIndex: 2 };
+      return { ...attributes, color: style("--line"), label: "", hidden: graph.size > 400 };
     },
   });
 }
