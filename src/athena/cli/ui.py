@@ -42,7 +42,8 @@ def ui(project: str | None, read_only: bool, no_browser: bool, json_output: bool
     Example: athena ui
     """
     facts = daemon_process.start_daemon(home_folder())
-    link = facts.get("page_url", facts["url"]) + request_link(facts["socket"], project or current_project(), read_only)
+    path = request_link(facts["socket"], project or current_project(), read_only)
+    link = f"{facts.get('page_url', facts['url'])}{path}"
     if json_output:
         return output.print_json({"url": link})
     click.echo(link)

@@ -62,6 +62,7 @@ def test_use_and_settings(visit: Visit, seeded: RunningServer) -> None:
         page.reload()
     expect(page.locator(".chart canvas")).to_have_count(2)
     expect(page.get_by_role("cell", name="remember", exact=True).first).to_be_visible()
+    expect(page.get_by_text("less than with direct tools")).to_be_visible(timeout=20_000)
     visitor.check_accessible()
     page = visitor.go("/settings")
     row = page.get_by_role("row", name=re.compile("^home"))

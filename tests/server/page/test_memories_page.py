@@ -1,5 +1,6 @@
 """Home and memories in a real browser: search, correct, undo, history, tags, duplicates, keyboard, phone, live."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,8 @@ Visit = Callable[..., Visitor]
 
 def test_person_corrects_and_undoes_memory(visit: Visit, tmp_path: Path, engine: Engine) -> None:
     """Find a wrong memory, correct it, see the difference, take it back, forget it and bring it back."""
-    more = {"ATHENA_DATABASE_URL": engine.url} if isinstance(engine, PostgresEngine) else {}
-    with run_server(tmp_path, **more) as server:
+    url = engine.url if isinstance(engine, PostgresEngine) else ""
+    with run_server(tmp_path, ATHENA_DATABASE_URL=url) as server:
         seed(server)
         visitor = visit(server)
         page = visitor.page
@@ -92,14 +93,36 @@ def test_many_are_tagged_and_forgotten(visit: Visit, fresh: RunningServer) -> No
     assert fresh.count() == count
 
 
+def remember_over_mcp(server: RunningServer, text: str) -> None:
+    """Store a memory as an agent does: by a program, over MCP."""
+    headers = [*server.auth_headers, ("Content-Type", "application/json")]
+    headers.append(("Accept", "application/json, text/event-stream"))
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "agent", "version": "1"}}
+    arguments = {"code": f"memory.remember(content={text!r})"}
+    messages: list[dict[str, object]] = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "execute_code", "arguments": arguments}},
+    ]
+    for message in messages:
+        reply = server.ask("POST", "/mcp", headers, json.dumps(message).encode())
+        assert reply.status in (200, 202), reply
+        if session := reply.header("mcp-session-id"):
+            headers = [header for header in headers if header[0] != "Mcp-Session-Id"] + [("Mcp-Session-Id", session)]
+
+
 def test_memory_of_agent_appears_without_reload(visit: Visit, fresh: RunningServer) -> None:
     visitor = visit(fresh)
     page = visitor.go("/memories")
     expect(page.get_by_text("No memories in this project yet")).to_be_visible()
     visitor.check_accessible()
-    page.wait_for_timeout(900)  # the page connects, and takes its first look
-    fresh.call("remember", content="The agent learned this just now")
-    expect(page.locator(".hit")).to_contain_text("The agent learned this just now")
+    others = [visitor.context.new_page() for _ in range(7)]  # more tabs than a browser has connections to one server
+    for tab in others:
+        tab.goto(f"{visitor.origin}/memories")
+    page.wait_for_timeout(900)  # the first tab connects, and takes its first look
+    remember_over_mcp(fresh, "The agent learned this just now")
+    for tab in (page, *others):
+        expect(tab.locator(".hit")).to_contain_text("The agent learned this just now")
 
 
 def test_reading_works_without_script(visit: Visit, seeded: RunningServer) -> None:

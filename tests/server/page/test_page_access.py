@@ -16,9 +16,9 @@ def ask(server: RunningServer, method: str, path: str, body: bytes | None = None
     return server.ask(method, path, list(given.items()), body)
 
 
-def open_session(server: RunningServer, **options: bool) -> str:
+def open_session(server: RunningServer, *, read_only: bool = False) -> str:
     """Use a link; return the cookie."""
-    link = urlsplit(create_link(server, **options))
+    link = urlsplit(create_link(server, read_only=read_only))
     reply = ask(server, "GET", f"{link.path}?{link.query}")
     assert reply.status == 303
     return str(reply.header("set-cookie")).partition(";")[0]
@@ -92,7 +92,7 @@ def test_other_sites_get_nothing(seeded: RunningServer) -> None:
         {"Sec_Fetch_Site": "same-site"},
     )
     for headers in refused:
-        reply = ask(seeded, "GET", "/memories", Cookie=cookie, **headers)
+        reply = ask(seeded, "GET", "/memories", None, Cookie=cookie, **headers)
         assert reply.status == 403, headers
         assert b"Friday" not in reply.body
 

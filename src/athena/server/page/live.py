@@ -54,7 +54,7 @@ class Feed:
     async def _look(self) -> str:
         """Return a message about what is new since the last look; empty if nothing is."""
         context = self._site.create_context(self._project, None, None)
-        is_first = self._runs is None
+        known, is_first = self._runs or {}, self._runs is None
         after = max(0, self.last_number - OVERLAP)
         changes = await self._site.find_operation("recent_changes")(
             context, after=after, limit=1 if is_first else MAX_CHANGES
@@ -64,7 +64,7 @@ class Feed:
         new = [] if is_first else [change for change in changes if change.number not in self._seen]
         self._seen.extend(change.number for change in changes)
         self.last_number = max([self.last_number, *(change.number for change in changes)])
-        changed_runs = [] if is_first else [run for run in runs if self._runs.get(run.run_id) != run.status]
+        changed_runs = [] if is_first else [run for run in runs if known.get(run.run_id) != run.status]
         self._runs = states
         if not (new or changed_runs):
             return ""

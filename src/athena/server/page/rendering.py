@@ -9,15 +9,17 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from athena.core.home.paths import USER_PROJECT
 from athena.core.text import escape_invisible
 from athena.gateway.sanitize import format_line
 from athena.memory.values import format_preview
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 FOLDER = Path(__file__).parent
 STATIC_FOLDER = FOLDER / "static"
@@ -72,8 +74,10 @@ def load_icons() -> dict[str, str]:
 
 
 @cache
-def create_environment() -> Environment:
+def create_environment() -> "Environment":
     """Return the templates' environment: everything is escaped, and a name that is not there is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # not needed before the first page is asked for
+
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,

@@ -37,7 +37,7 @@ async def show_servers(page: PageRequest) -> Response:
         if question
         else []
     )
-    context = {"tools": [parse_tool_line(line) for line in lines], "find": question}
+    context: dict[str, Any] = {"tools": [parse_tool_line(line) for line in lines], "find": question}
     if page.is_fragment:
         return page.render("tools_part.html", **context)
     servers = await page.call("list_servers")

@@ -22,12 +22,12 @@ DAY_S = 86_400
 
 
 async def show_use(page: PageRequest) -> Response:
-    days = int(page.params["days"]) if page.params.get("days") in map(str, PERIODS) else 30
-    report, savings = await asyncio.gather(page.call("report_use", days=days), page.call("token_savings"))
+    wanted = page.params.get("days", "")
+    days = int(wanted) if wanted in [str(period) for period in PERIODS] else 30
+    report = await page.call("report_use", days=days)
     clients = [(CLIENT_WORDS.get(share.name, share.name), share) for share in _sort_shares(report.clients)]
     return page.render(
         "use.html",
-        savings=savings,
         days=days,
         periods=PERIODS,
         chart=create_chart(report.days, days),
@@ -40,6 +40,11 @@ async def show_use(page: PageRequest) -> Response:
         calls=sum(share.calls for share in report.days),
         tokens=sum(share.tokens for share in report.days),
     )
+
+
+async def show_savings(page: PageRequest) -> Response:
+    """Show what was saved, as a part: to count the tokens of all tools takes long."""
+    return page.render("savings_part.html", savings=await page.call("token_savings"))
 
 
 def _sort_shares(shares: Any) -> list[Any]:
@@ -73,6 +78,7 @@ async def remove_rule(page: PageRequest) -> Response:
 
 VIEWS = (
     View("GET", "/use", show_use),
+    View("GET", "/use/savings", show_savings),
     View("GET", "/settings", show_settings),
     View("POST", "/settings/rules/remove", remove_rule),
 )

@@ -4,8 +4,7 @@ importScripts("vendor/d3-quadtree.min.js");
 importScripts("vendor/d3-timer.min.js");
 importScripts("vendor/d3-force.min.js");
 
-const MAX_MS = 20_000;
-const SLICE_MS = 120;
+const MAX_MS = 12_000;
 
 onmessage = (event) => {
   const { count, edges } = event.data;
@@ -20,9 +19,10 @@ onmessage = (event) => {
     .alphaDecay(count > 3_000 ? 0.05 : 0.025)
     .stop();
   const began = performance.now();
+  const sliceMs = count > 2_000 ? 1_500 : 120; // drawing a large graph takes long, too
   let isDone = false;
   while (!isDone) {
-    const sliceEnd = performance.now() + SLICE_MS;
+    const sliceEnd = performance.now() + sliceMs;
     do {
       simulation.tick();
       isDone = simulation.alpha() < 0.004 || performance.now() - began > MAX_MS;

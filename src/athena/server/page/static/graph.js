@@ -5,7 +5,14 @@ const COLOURS = ["#2f7d68", "#b4682b", "#4b6fb0", "#9a4f84", "#7d7b2f", "#b1483f
 const OTHER_COLOUR = "#9a968c";
 const MAX_LISTED_NAMES = 2_000;
 
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const LARGE_COUNT = 2_000; // of names; then the picture is drawn with less detail
+
+function readColours() {
+  const styles = getComputedStyle(document.documentElement);
+  const names = ["ink", "muted", "line", "line-strong", "accent"];
+  return Object.fromEntries(names.map((name) => [name, styles.getPropertyValue(`--${name}`).trim()]));
+}
+const colours = readColours();
 
 function countBy(items) {
   const counts = new Map();
@@ -28,11 +35,11 @@ async function start() {
     const radius = 10 * Math.sqrt(index);
     graph.addNode(String(index), {
       label: name.length > 60 ? `${name.slice(0, 59)}…` : name, kind: type, x: radius * Math.cos(angle), y: radius * Math.sin(angle),
-      size: Math.min(20, (data.nodes.length > 300 ? 3 : 7) + 1.8 * Math.sqrt(degrees[index])), color: colourOf.get(type) ?? OTHER_COLOUR,
+      size: Math.min(20, (data.nodes.length > 3_000 ? 1 : data.nodes.length > 300 ? 3 : 7) + 1.8 * Math.sqrt(degrees[index])), color: colourOf.get(type) ?? OTHER_COLOUR,
     });
   });
   data.edges.forEach(([source, target, relation, since, until]) => {
-    graph.addDirectedEdge(String(source), String(target), { label: relation, since, until, size: 1, color: style("--line-strong") });
+    graph.addDirectedEdge(String(source), String(target), { label: relation, since, until, size: 1, color: colours["line-strong"] });
   });
   const indexOf = new Map(data.nodes.map(([name], index) => [name, String(index)]));
   const view = { hiddenTypes: new Set(), chosen: indexOf.get(area.dataset.chosen ?? "") ?? null, path: [], year: null };
@@ -66,13 +73,13 @@ function draw(graph, view) {
   const nearChosen = (node) => view.chosen === null || node === view.chosen || graph.areNeighbors(node, view.chosen);
   return new Sigma(graph, area, {
     labelFont: "Inter Variable, system-ui, sans-serif", labelSize: 12, labelWeight: "500", labelDensity: 0.7, labelRenderedSizeThreshold: graph.order > 60 ? 7 : 0,
-    labelColor: { color: style("--ink") }, defaultEdgeColor: style("--line-strong"), edgeLabelColor: { color: style("--muted") },
-    renderEdgeLabels: true, edgeLabelSize: 11, edgeLabelFont: "Inter Variable, system-ui, sans-serif", zIndex: true, minCameraRatio: 0.02, maxCameraRatio: 4, stagePadding: 40,
+    labelColor: { color: colours.ink }, defaultEdgeColor: colours["line-strong"], edgeLabelColor: { color: colours.muted },
+    renderEdgeLabels: graph.order < LARGE_COUNT, hideEdgesOnMove: graph.order >= LARGE_COUNT, edgeLabelSize: 11, edgeLabelFont: "Inter Variable, system-ui, sans-serif", zIndex: true, minCameraRatio: 0.02, maxCameraRatio: 4, stagePadding: 40,
     nodeReducer: (node, attributes) => {
       if (!isVisible(node)) return { ...attributes, hidden: true };
       const isOnPath = view.path.includes(node);
       const isLit = view.path.length ? isOnPath : nearChosen(node);
-      const faded = { ...attributes, color: style("--line"), label: "", zIndex: 0 };
+      const faded = { ...attributes, color: colours.line, label: "", zIndex: 0 };
       return isLit ? { ...attributes, zIndex: 1, forceLabel: view.chosen !== null || isOnPath } : faded;
     },
     edgeReducer: (edge, attributes) => {
@@ -81,18 +88,19 @@ function draw(graph, view) {
       if (view.path.length) {
         const at = view.path.indexOf(source);
         const isStep = at >= 0 && (view.path[at + 1] === target || view.path[at - 1] === target);
-        return isStep ? { ...attributes, color: style("--accent"), size: 3, zIndex: 2 } : { ...attributes, color: style("--line"), label: "" };
+        return isStep ? { ...attributes, color: colours.accent, size: 3, zIndex: 2 } : { ...attributes, color: colours.line, label: "" };
       }
       if (view.chosen === null) return { ...attributes, label: "" };
       const isNear = source === view.chosen || target === view.chosen;
-      if (isNear) return { ...attributes, color: style("--accent"), size: 2, zIndex: 2 };
-      return { ...attributes, color: style("--line"), label: "", hidden: graph.size > 400 };
+      if (isNear) return { ...attributes, color: colours.accent, size: 2, zIndex: 2 };
+      return { ...attributes, color: colours.line, label: "", hidden: graph.size > 400 };
     },
   });
 }
 
 function layOut(graph, data, renderer, view) {
   const worker = new Worker(area.dataset.layout);
+  area.dataset.names = String(graph.order);
   worker.onmessage = ({ data: { positions, isDone } }) => {
     graph.updateEachNodeAttributes((node, attributes) => {
       attributes.x = positions[2 * node];

@@ -4,6 +4,7 @@ import { followChanges } from "./live.js";
 const find = (selector, root = document) => root.querySelector(selector);
 const findAll = (selector, root = document) => [...root.querySelectorAll(selector)];
 const SEARCH_DELAY_MS = 140;
+const LIVE_DELAY_MS = 250;
 
 // --- colours, menu, help, copy -------------------------------------------------------------------------------------
 
@@ -65,7 +66,8 @@ function announce(text) {
 
 // --- search as you type ------------------------------------------------------------------------------------------------
 
-let searchTimer;
+let searchTimer = null;
+let liveTimer;
 let searchAbort;
 
 async function refreshPart(address, { keep = false } = {}) {
@@ -94,6 +96,7 @@ function searchSoon(box) {
   if (box.form !== instant) question.value = box.value;
   clearTimeout(searchTimer);
   searchTimer = setTimeout(() => {
+    searchTimer = null;
     const fields = [...new FormData(instant)].filter(([, value]) => value !== "");
     const address = `${instant.getAttribute("action")}?${new URLSearchParams(fields)}`;
     history.replaceState(null, "", address);
@@ -166,14 +169,19 @@ followChanges(document.body, (change) => {
   document.dispatchEvent(new CustomEvent("athena:change", { detail: change }));
   const part = find("#part[data-live-part]");
   if (part && !find(".picked-bar.on") && !part.contains(document.activeElement)) {
-    clearTimeout(searchTimer);
-    searchTimer = setTimeout(() => refreshPart(location.href, { keep: true }), 250);
+    clearTimeout(liveTimer);
+    liveTimer = setTimeout(() => !searchTimer && refreshPart(location.href, { keep: true }), LIVE_DELAY_MS);
   }
   const run = find("[data-run]");
   const ours = run && change.runs.find((other) => other.run_id === run.dataset.run);
   if (ours && ours.status !== run.dataset.status) location.reload();
 });
 
+for (const area of findAll("[data-load]")) {
+  fetch(area.dataset.load, { headers: { "x-athena-part": "1" } })
+    .then((reply) => (reply.ok ? reply.text() : ""))
+    .then((text) => { area.innerHTML = text; });
+}
 showTheme();
 countPicked();
 const typed = find("#search"); // before this script was there
