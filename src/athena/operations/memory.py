@@ -5,13 +5,14 @@ from typing import Annotated, Any
 from athena.core.operation import EVERYONE, ONLY_PERSONS, Effect, operation
 from athena.core.types import Param
 from athena.core.values import Kind
+from athena.errors import InvalidInput
 from athena.memory import duplicates, edit, inputs, lookup
 from athena.memory import recall as recalling
 from athena.memory import remember as remembering
 from athena.memory.duplicates import Group
 from athena.memory.lookup import TagCount, WithRelated
 from athena.memory.recall import Query
-from athena.memory.values import Change, Hit, Memory, RecentChange, Stored
+from athena.memory.values import Change, Hit, Memory, RecentChange, Stored, clean_tags
 from athena.operations import params
 from athena.operations.context import Context, list_own_surfaces
 
@@ -247,6 +248,40 @@ async def forget_by_tag(
     >>> memory.forget_by_tag(tags=["obsolete"], expect=0)
     """
     return await edit.forget_matching(ctx.store, inputs.create_tag_filter(ctx.scope, tags, "any"), expect, ctx.call)
+
+
+@operation(
+    Effect.WRITE,
+    callers=ONLY_PERSONS,
+    asks="add a tag to several memories at once; take a label off these notes",
+)
+async def tag_memories(
+    ctx: Context,
+    memory_ids: params.Refs,
+    add: params.Tags = None,
+    remove: params.Tags = None,
+) -> int:
+    """Add tags to memories, or take tags away; returns how many changed; for people.
+
+    >>> memory.tag_memories(memory_ids=[1, 2], add=["deploy"])
+    """
+    if not (add or remove):
+        raise InvalidInput("no tag is given", hint="write one, or several between commas")
+    added = inputs.clean_changes(None, add, None, None, None)[0]["tags"] if add else ()
+    return await edit.tag_memories(ctx.store, memory_ids, added, clean_tags(remove), ctx.call)
+
+
+@operation(
+    Effect.WRITE,
+    callers=ONLY_PERSONS,
+    asks="keep one of these duplicates and forget the others",
+)
+async def merge_memories(ctx: Context, memory_id: params.Ref, other_ids: params.Refs) -> int:
+    """Keep one of several memories, with the tags of all, and forget the others; for people.
+
+    >>> memory.merge_memories(memory_id=1, other_ids=[2])
+    """
+    return await edit.merge_memories(ctx.store, memory_id, other_ids, ctx.call)
 
 
 @operation(

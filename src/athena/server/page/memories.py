@@ -203,18 +203,11 @@ async def restore_memory(page: PageRequest) -> Response:
 
 async def tag_memories(page: PageRequest) -> Response:
     """Add tags to the chosen memories, or take them away."""
-    ids, names = _list_chosen(page), [tag.strip() for tag in page.form.get("tags", "").split(",") if tag.strip()]
-    if not names:
-        raise InvalidInput("no tag is given", hint="go back and write one, or several between commas")
-    undo: list[tuple[str, dict[str, Any]]] = []
-    for memory_id in ids:
-        memory = await page.call("get_memory", memory_id=memory_id)
-        others = [tag for tag in memory.tags if tag.lower() not in {name.lower() for name in names}]
-        wanted = others if page.form.get("take") else [*others, *names]
-        if wanted != list(memory.tags):
-            await page.call("update_memory", memory_id=memory.id, tags=wanted)
-            undo.append(("update_memory", {"memory_id": memory.id, "tags": list(memory.tags)}))
-    return page.go_back("/memories", f"{len(undo)} changed", tuple(undo))
+    ids, tags, is_removal = _list_chosen(page), page.form.get("tags", "").strip(), bool(page.form.get("take"))
+    before = [await page.call("get_memory", memory_id=memory_id) for memory_id in ids]
+    count = await page.call("tag_memories", memory_ids=ids, **{"remove" if is_removal else "add": tags})
+    undo = tuple(("update_memory", {"memory_id": memory.id, "tags": list(memory.tags)}) for memory in before)
+    return page.go_back("/memories", f"{count} changed", undo)
 
 
 async def relate_memories(page: PageRequest) -> Response:
@@ -234,13 +227,10 @@ async def merge_memories(page: PageRequest) -> Response:
     """Keep one memory with the tags of all, and forget the others."""
     keep, ids = parse_ref(page.form.get("keep", "")), _list_chosen(page)
     others = [memory_id for memory_id in ids if memory_id != keep]
-    memories = [await page.call("get_memory", memory_id=memory_id) for memory_id in (keep, *others)]
-    tags = list(dict.fromkeys(tag for memory in memories for tag in memory.tags))
-    undo: list[tuple[str, dict[str, Any]]] = [("restore_memory", {"memory_id": other}) for other in others]
-    if tags != list(memories[0].tags):
-        await page.call("update_memory", memory_id=memories[0].id, tags=tags)
-        undo.append(("update_memory", {"memory_id": memories[0].id, "tags": list(memories[0].tags)}))
-    await page.call("forget_batch", memory_ids=others)
+    before = await page.call("get_memory", memory_id=keep)
+    await page.call("merge_memories", memory_id=keep, other_ids=others)
+    undo = [("restore_memory", {"memory_id": other}) for other in others]
+    undo.append(("update_memory", {"memory_id": before.id, "tags": list(before.tags)}))
     return page.redirect("/memories/duplicates", "Merged", tuple(undo))
 
 
