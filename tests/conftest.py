@@ -98,6 +98,7 @@ ONE_ENGINE_WHEN_QUICK = (
         "programs/test_secrets_at_rest.py",
         "programs/test_skills.py",
         "programs/test_workspace.py",
+        "server/page",
         "server/test_long_arguments.py",
     )
 )

@@ -84,7 +84,7 @@ def test_hostile_content_stays_in_its_box(visit: Visit, tmp_path: Path) -> None:
             "/servers/odd",
         )
         pages = [path for path in PAGES if path not in ("/graph?name=Ann", "/timeline/sessions/billing-retries")]
-        for path in (*sample(pages, 12), *more):
+        for path in (*sample(pages, 6), *more):
             visitor.expected_statuses = {404}
             page = visitor.go(path)
             assert page.evaluate("window.broken") is None, path
@@ -114,8 +114,8 @@ def test_no_page_is_heavy(seeded: RunningServer) -> None:
 @pytest.mark.parametrize("options", [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 800}}])
 def test_pages_fit_dark_and_phone(visit: Visit, seeded: RunningServer, options: dict[str, object]) -> None:
     visitor = visit(seeded, **options)
-    paths = sample(PAGES, 7)
-    assert len(paths) >= 7
+    paths = sample(PAGES, 6)
+    assert len(paths) >= 6
     for path in paths:
         page = visitor.go(path)
         visitor.check_accessible()
@@ -130,7 +130,7 @@ def test_read_only_page_has_no_forms_that_change(seeded: RunningServer) -> None:
     cookie = open_session(seeded, read_only=True)
     for path in PAGES:
         body = ask(seeded, "GET", path, Cookie=cookie).body.decode()
-        assert 'method="post"' not in body, path
+        assert re.findall(r'method="post" action="([^"]+)"', body) == ["/leave"], path
 
 
 def test_files_of_others_have_their_checksums() -> None:

