@@ -48,6 +48,7 @@ UNSCOPED = {
     "storage/usage:list_usage": "report_use does so, too, and says so by its reach",
     "storage/calls:list_durations": "the same",
     "storage/calls:count_calls": "metrics report on the whole store",
+    "memory/transfer/peer_rows:iter_table_rows": "reads the file of another program, not a store",
 }
 
 

@@ -15,12 +15,12 @@ from athena.core.home import lock
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput
 from athena.gateway import approvals, config, definitions, sanitize
+from athena.gateway.approvals import RegisteredServer
 from athena.gateway.config import ServerEntry, reject_self, validate_entry
-from athena.gateway.gateway import Gateway, RegisteredServer
+from athena.gateway.gateway import Gateway
 from athena.gateway.review import MAX_DIFFERENCES, describe_changes, describe_entry
 
 SERVER_STATUS_TIMEOUT_S = 5.0
-MAX_DESCRIPTION_CHARS = 200
 STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask; a terminal is needed all the same.")
@@ -177,12 +177,14 @@ def set_server_privacy(
     gateway = load_gateway()
     entry = gateway.get_server(name).config
     if accepted or refused or private is not None:
-        marks = sorted((entry.accepted_marks | {*accepted}) - {*refused})
-        is_private = entry.is_private if private is None else private
-        with open_terminal(f"servers privacy {name}") as terminal:
-            question = f"Let programs send {', '.join(marks) or 'nothing private'} to {name}?"
-            ask_approvals(terminal, question, [f"privacy {name}"])
-        gateway.servers_file.update_entry(entry.name, {"accepts": marks or None, "private": is_private or None})
+        change = entry.plan_privacy(accepted, refused, private)
+        if change.lines:
+            with Terminal(f"servers privacy {name}") as terminal:  # always: later calls then ask nobody
+                terminal.show(change.lines)
+                [approval] = ask_approvals(terminal, f"Change this for {name}?", [change.subject])
+            gateway.set_privacy(change, approval)
+        else:
+            click.echo("nothing changes", err=True)
         entry = load_gateway().get_server(name).config
     if json_output:
         return output.print_json({"accepts": sorted(entry.accepted_marks), "private": entry.is_private})
@@ -273,7 +275,7 @@ def _approve_new(terminal: Terminal, entries: list[ServerEntry], json_output: bo
                 click.echo(f"{name}: {sanitize.escape_hidden(problems[entry.name])}")
             continue
         terminal.show([f"{name} offers:"])
-        terminal.show(_format_offered_tools(offers[name][0], {}, None))
+        terminal.show(_format_offered_tools(gateway, name, offers[name][0], {}, None))
     if offers:
         count = sum(len(offered) for offered, _ in offers.values())
         subjects = [gateway.format_subject(name, offered) for name, (offered, _) in offers.items()]
@@ -315,7 +317,7 @@ def approve_tools(
         _log_in(terminal, gateway, name)
     offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
     changes = approvals.compare_tools(before, offered, whole=True) if before else {}
-    terminal.show(_format_offered_tools(offered, changes, before))
+    terminal.show(_format_offered_tools(gateway, name, offered, changes, before))
     if before is not None and same_server and not changes and not before.refused:
         if json_output:
             return output.print_json(_approval_to_dict(name, before))
@@ -356,9 +358,14 @@ def _approval_to_dict(name: str, approved: approvals.ServerApprovals) -> dict[st
 
 
 def _format_offered_tools(
-    offered: approvals.ToolDefinitions, changes: dict[str, approvals.Refusal], before: approvals.ServerApprovals | None
+    gateway: Gateway,
+    name: str,
+    offered: approvals.ToolDefinitions,
+    changes: dict[str, approvals.Refusal],
+    before: approvals.ServerApprovals | None,
 ) -> Iterator[str]:
-    """Yield the tools, or what changed in them."""
+    """Yield the tools that are new or changed, each exactly as a model will read it."""
+    operations = gateway.preview_operations(name, offered)
     for tool, definition in offered.items():
         change = changes[tool].reason if before and tool in changes else ""
         if before and not change:
@@ -370,9 +377,9 @@ def _format_offered_tools(
             for line in definitions.format_differences(approved, definition, MAX_DIFFERENCES):
                 yield f"  {line}"
         else:
-            description = sanitize.escape_hidden(" ".join(str(definition.get("description") or "").split()))
-            details = _format_hints(definition) + _truncate_text(description, MAX_DESCRIPTION_CHARS)
-            yield f"{change or '+'} {tool}  {details}{warning}"
+            yield f"{change or '+'} {tool}  {_format_hints(definition)}{operations[tool].summary}{warning}"
+        for line in definitions.format_as_read(operations[tool]):
+            yield f"    {line}"
     for tool, refusal in changes.items():
         if refusal.reason == "gone":
             yield f"gone: {tool}"
@@ -383,7 +390,3 @@ def _format_hints(definition: Any) -> str:
     if hints.get("readOnlyHint") is True:
         return "(reads) "
     return "(destroys) " if hints.get("destructiveHint") is True else ""
-
-
-def _truncate_text(text: str, max_chars: int) -> str:
-    return text if len(text) <= max_chars else f"{text[: max_chars - 1].rstrip()}…"

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from athena.core import redaction
 from athena.core.approval import Approval
 from athena.gateway import approvals, definitions, sanitize
-from athena.gateway.approvals import Refusal, ServerApprovals, ToolDefinitions
+from athena.gateway.approvals import Refusal, ToolDefinitions
 from athena.gateway.config import VARIABLE_PATTERN, ServerEntry
 from athena.gateway.gateway import Gateway
 from athena.gateway.values import ServerDetails, ServerReview, ToolReview
@@ -53,17 +54,20 @@ def describe_server(entry: ServerEntry) -> list[str]:
     ]
 
 
-def review_tools(offered: ToolDefinitions, before: ServerApprovals | None) -> list[ToolReview]:
+def review_tools(gateway: Gateway, name: str, offered: ToolDefinitions) -> list[ToolReview]:
     """Return the tools that a server offers now, the changed ones first, and those that are gone."""
+    before, operations = gateway.get_server(name).approvals, gateway.preview_operations(name, offered)
     changes = approvals.compare_tools(before, offered, whole=True) if before else {}
     reviews = []
-    for name, definition in offered.items():
-        state = changes[name].reason if name in changes else "same" if before else "new"
+    for tool, definition in offered.items():
+        state = changes[tool].reason if tool in changes else "same" if before else "new"
         lines: list[str] = []
         if state == "changed" and before is not None:
-            lines = definitions.format_differences(before.tools[name].definition, definition, MAX_DIFFERENCES)
-        reviews.append(review_tool(name, definition, state, lines))
-    reviews += [ToolReview(name, "gone", "", "", [], False) for name in changes if changes[name].reason == "gone"]
+            lines = definitions.format_differences(before.tools[tool].definition, definition, MAX_DIFFERENCES)
+        review = review_tool(tool, definition, state, lines)
+        reviews.append(replace(review, as_read=list(definitions.format_as_read(operations[tool]))))
+    gone = [tool for tool in changes if changes[tool].reason == "gone"]
+    reviews += [ToolReview(sanitize.escape_hidden(tool), "gone", "", "", [], False) for tool in gone]
     return sorted(reviews, key=lambda review: (review.state == "same", review.name))
 
 
@@ -95,7 +99,7 @@ def describe_details(gateway: Gateway, name: str) -> ServerDetails:
     changes = [] if approved is None or not server.problem else describe_changes(approved.fingerprint, server.config)
     log = redaction.redact(gateway.read_log(name)).text  # it may print a key that it was configured with
     return ServerDetails(
-        gateway.get_status(name),
+        next(listed for listed in gateway.list_servers() if listed.name == name),
         describe_server(server.config),
         changes,
         approved.at if approved else None,
@@ -111,7 +115,7 @@ async def review_server(gateway: Gateway, name: str) -> ServerReview:
     """Connect a server and return what it offers now."""
     name = gateway.resolve_name(name)
     offered, left_out = await gateway.fetch_tools(name)
-    tools = review_tools(offered, gateway.get_server(name).approvals)
+    tools = review_tools(gateway, name, offered)
     return ServerReview(name, tools, left_out, gateway.format_subject(name, offered))
 
 

@@ -42,6 +42,7 @@ class ToolReview:
     definition: str  # the whole definition as JSON, hidden characters escaped
     differences: list[str]  # from the approved definition
     has_hidden_text: bool
+    as_read: list[str] = field(default_factory=list)  # lines of it as a model will read it
 
 
 @dataclass(frozen=True, slots=True)

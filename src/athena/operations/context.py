@@ -14,9 +14,9 @@ from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.types import to_json
 from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
+from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
-from athena.memory.documents.access import FileAccess, find_project_roots
 from athena.memory.history_rows import CallOrigin
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store

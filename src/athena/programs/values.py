@@ -131,7 +131,10 @@ class RunReview:
     unforeseen: list[str]  # why code may run that is not shown; then all that is stored is shown whole
     calls_made: dict[str, int]  # before the pause, by operation
     private_reads: list[str]  # what it has read that is private: files, or server:NAME
+    passphrase: str  # the identity of the one that was set when the run paused; empty if none was
     subject: str
+    files: dict[str, list[str]] = field(default_factory=dict)  # of the workspace, as lines, where they may run as code
+    unshown_files: dict[str, int] = field(default_factory=dict)  # and those too long to show, with their bytes
 
 
 @dataclass(frozen=True, slots=True)

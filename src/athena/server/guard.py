@@ -92,6 +92,16 @@ class AccessPolicy:
         self.origins |= {f"https://{host}" for host in self.proxy_hosts}
 
 
+def is_owner(scope: AsgiScope) -> bool:
+    """Return whether a request came over the Unix socket, which only the owner can use."""
+    return scope.get("client") is None
+
+
+def list_allowed_hosts(names: set[str], port: int) -> set[str]:
+    """Return the allowed values of the Host header: with the port, which may be missing if it is 80."""
+    return {f"{name}:{port}".lower() for name in names} | ({name.lower() for name in names} if port == 80 else set())
+
+
 class Guard:
     """The outermost ASGI layer: a request that passes has a known sender, a bounded body and a deadline."""
 

@@ -21,6 +21,7 @@ import uvicorn
 from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from athena.app.backups import back_up_if_due
 from athena.app.compose import App, is_same_store, open_app
 from athena.app.settings import Settings
 from athena.core import memory_limit
@@ -44,12 +45,15 @@ from athena.server.guard import (
     Guard,
     MalformedRequest,
     format_error_response,
+    is_owner,
+    list_allowed_hosts,
 )
 from athena.server.http import HttpApi
 from athena.server.mcp.http import McpEndpoint, import_mcp_server
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
 from athena.server.page.views import create_site
+from athena.storage.backups import Backup
 
 HEAD_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 2_000
@@ -58,6 +62,7 @@ LISTEN_BACKLOG = 2_048
 CONSOLIDATION_CHECK_S = 60.0
 MEMORY_CHECK_S = 5.0
 MAX_KEPT_MEMORY_S = 60.0  # how long a server that is always busy keeps freed memory
+BACKUP_CHECK_S = 60.0
 MCP_IMPORT_DELAY_S = 3.0  # it takes half a second of CPU; the first MCP connection does not wait for this
 DRAIN_TIMEOUT_S = 30  # for calls in flight when the server stops
 KEEP_ALIVE_TIMEOUT_S = 30
@@ -222,6 +227,7 @@ def open_server(
             auth=auth,
             hosts=hosts,
             consolidate_strategy=settings.consolidate,
+            back_up=partial(back_up_if_due, app.store.database, settings) if settings.backup_every_hours else None,
             is_same_store=partial(is_same_store, settings),
             lock=lock,
         )
@@ -244,6 +250,7 @@ class AthenaServer:
         auth: bool,
         hosts: tuple[str, ...],
         consolidate_strategy: AutomaticStrategy = "minimal",
+        back_up: Callable[[], Backup | None] | None = None,
         is_same_store: Callable[[Mapping[str, str]], bool] = lambda _: True,
         lock: ServerLock | None = None,
     ) -> None:
@@ -252,6 +259,7 @@ class AthenaServer:
                 "--no-auth is for this machine only", hint="leave --host at 127.0.0.1, or keep the token"
             )
         self._app, self._home, self._project, self._consolidate_strategy = app, home, project, consolidate_strategy
+        self._back_up = back_up
         self._lock = lock or acquire_server_lock(home, DRAIN_TIMEOUT_S + 5, _report_waiting_for)
         self._sockets = [*_bind_tcp(host, port), sockets.bind_socket(home)]
         self._mcp_listener = sockets.bind_socket(home, MCP_SOCKET)
@@ -260,13 +268,13 @@ class AthenaServer:
         url_host = "localhost" if host in LOOPBACK_HOSTS else f"[{host}]" if ":" in host else host
         self.location = app.store.database.describe_location()
         self.url = f"http://{url_host}:{self.port}"
-        # browsers send the cookies of localhost to every port of it: the page has a host that few others use
-        self.page_url = f"http://127.0.0.1:{self.port}" if url_host == "localhost" and host != "::1" else self.url
+        # browsers send the cookies of localhost to every port: the page has a host that few others use
+        self.page_url = self.url if url_host != "localhost" or host == "::1" else f"http://127.0.0.1:{self.port}"
         names = {"localhost", "127.0.0.1", "[::1]", url_host, *hosts}
         policy = AccessPolicy(
-            frozenset(_list_allowed_hosts(names, self.port) | {name.lower() for name in hosts}),
+            frozenset(list_allowed_hosts(names, self.port) | {name.lower() for name in hosts}),
             ensure_token() if auth else None,
-            is_trusted=_is_owner,
+            is_trusted=is_owner,
             is_page_path=lambda path: self.site.is_page_path(path),
             proxy_hosts=frozenset(name.lower() for name in hosts),
         )
@@ -286,7 +294,7 @@ class AthenaServer:
             is_same_store=is_same_store,
             is_allowed_peer=lambda peer: sockets.get_peer_uid(peer) == os.getuid(),
         )
-        self.site = create_site(app, self._http_api.dispatcher, project, f"athena_{self.port}", _is_owner)
+        self.site = create_site(app, self._http_api.dispatcher, project, f"athena_{self.port}", is_owner)
         routes = [*self._http_api.create_routes(), Route("/mcp", self._mcp_endpoint), *self.site.create_routes()]
         router = Router(routes, redirect_slashes=False, lifespan=self._run_lifespan)
         self.guard = Guard(router, policy, _write_log_line)
@@ -298,17 +306,12 @@ class AthenaServer:
             self._warm_up,
             self._consolidate_periodically,
             self._give_back_memory,
+            self._back_up_periodically,
         ]
         for listener in (*self._sockets, self._mcp_listener):
             listener.listen(LISTEN_BACKLOG)  # before write_info: a client that reads it may connect at once
-        self._lock.write_info(
-            url=self.url,
-            page_url=self.page_url,
-            socket=self._socket_paths[0],
-            since=time.time(),
-            version=__version__,
-            daemon=lock is not None,
-        )
+        urls = {"url": self.url, "page_url": self.page_url, "socket": self._socket_paths[0]}
+        self._lock.write_info(**urls, since=time.time(), version=__version__, daemon=lock is not None)
 
     def run(self) -> None:
         """Serve until a signal; answer the calls in flight before returning."""
@@ -418,10 +421,15 @@ class AthenaServer:
             except AthenaError as error:
                 _write_log_line({"event": "not consolidated", "error": str(error)})
 
-
-def _is_owner(scope: Any) -> bool:
-    """Return whether a request came over the Unix socket, which only the owner can use."""
-    return scope.get("client") is None
+    async def _back_up_periodically(self) -> None:
+        """Back the store up where the settings say how often; the age of the newest backup decides."""
+        while self._back_up is not None:
+            try:
+                if (backup := await start_in_thread(self._back_up)) is not None:
+                    _write_log_line({"event": "backed up", "path": backup.path, "memories": backup.memories})
+            except (AthenaError, OSError) as error:
+                _write_log_line({"event": "not backed up", "error": str(error)})
+            await asyncio.sleep(BACKUP_CHECK_S)
 
 
 def _get_call_limit(engine: str) -> int:
@@ -432,11 +440,6 @@ def _get_call_limit(engine: str) -> int:
     """
     cores = os.cpu_count() or 1
     return max(2, cores if engine == "sqlite" else 4 * cores)
-
-
-def _list_allowed_hosts(names: set[str], port: int) -> set[str]:
-    """Return the allowed values of the Host header: with the port, which may be missing if it is 80."""
-    return {f"{name}:{port}".lower() for name in names} | ({name.lower() for name in names} if port == 80 else set())
 
 
 def _bind_tcp(host: str, port: int) -> list[socket.socket]:
