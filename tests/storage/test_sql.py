@@ -45,6 +45,8 @@ UNSCOPED = {
     "storage/counts:recount_all": "a copied store is counted whole",
     "storage/counts:list_all": "verify looks at the whole store",
     "storage/usage:sum_usage": "token_savings reports on the whole store",
+    "storage/usage:list_usage": "report_use does so, too, and says so by its reach",
+    "storage/calls:list_durations": "the same",
     "storage/calls:count_calls": "metrics report on the whole store",
     "memory/transfer/peer_rows:iter_table_rows": "reads the file of another program, not a store",
 }

@@ -22,7 +22,7 @@ class Effect(StrEnum):
 
 
 class CallerKind(StrEnum):
-    PERSON = "person"  # at a terminal
+    PERSON = "person"  # at a terminal, or at the page in a browser
     API = "api"  # an application: the Python API, HTTP
     PROGRAM = "program"  # in the sandbox
     MODEL = "model"  # over MCP
@@ -39,6 +39,7 @@ class Reach(StrEnum):
     NETWORK = "network"  # sends data to another machine or program
 
 
+ONLY_PERSONS = frozenset({CallerKind.PERSON})
 PEOPLE = frozenset({CallerKind.PERSON, CallerKind.API})
 EVERYONE = PEOPLE | {CallerKind.PROGRAM, CallerKind.MODEL}
 EVERYONE_AND_HOOKS = EVERYONE | {CallerKind.HOOK}
