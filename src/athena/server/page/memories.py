@@ -229,7 +229,7 @@ async def merge_memories(page: PageRequest) -> Response:
     others = [memory_id for memory_id in ids if memory_id != keep]
     before = await page.call("get_memory", memory_id=keep)
     await page.call("merge_memories", memory_id=keep, other_ids=others)
-    undo = [("restore_memory", {"memory_id": other}) for other in others]
+    undo: list[tuple[str, dict[str, Any]]] = [("restore_memory", {"memory_id": other}) for other in others]
     undo.append(("update_memory", {"memory_id": before.id, "tags": list(before.tags)}))
     return page.redirect("/memories/duplicates", "Merged", tuple(undo))
 
