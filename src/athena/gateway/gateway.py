@@ -96,6 +96,10 @@ class ToolCaller(Protocol):
         """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
         ...
 
+    async def hide_values(self, value: Any) -> Any: ...
+
+    async def reveal_values(self, value: Any) -> Any: ...
+
 
 class RegisteredServer(NamedTuple):
     """A configured server and its approved tools."""
@@ -229,6 +233,7 @@ class Gateway:
         definition = create_definition(server, approved, entry.approval)._replace(
             private_mark=f"{SERVER_MARK_PREFIX}{server}" if entry.is_private else "",
             accepted_marks=entry.accepted_marks,
+            received_kinds=entry.get_received_kinds(remote_name),
         )
         path = f"{server}.{approved.program_name}"
         is_read_only = definition.effect is Effect.READ
@@ -256,7 +261,7 @@ class Gateway:
         call, database = caller.call, caller.database
         receipt = await database.write(lambda tx: calls.begin_call(tx, call))
         if receipt is not None:
-            return json.loads(receipt)
+            return await caller.reveal_values(json.loads(receipt))
         pending: LoopTask[ToolResult] | None = None
         try:
             pending = self.start_call(tool, to_json(arguments))
@@ -266,7 +271,8 @@ class Gateway:
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
                 await database.write(lambda tx: calls.abandon_call(tx, call))
             raise
-        await database.write(lambda tx: calls.finish_call(tx, call, result))
+        stored = await caller.hide_values(result)
+        await database.write(lambda tx: calls.finish_call(tx, call, stored))
         return result
 
     def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[ToolResult]":

@@ -32,7 +32,7 @@ async def ingest_document(
 
     >>> documents.ingest_document(path="README.md", tags=["docs"])
     """
-    return await ingest.ingest_path(ctx.store, ctx.create_file_access(), path, tags, ctx.call)
+    return await ingest.ingest_path(ctx.store, ctx.create_file_access(), path, tags, ctx.call, ctx.hide_personal)
 
 
 @operation(

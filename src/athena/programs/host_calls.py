@@ -120,7 +120,8 @@ class HostCalls:
             self._on_skill_used,
             is_nested=True,
         )
-        program = Program(skill.program, self._names, inputs={ARGUMENTS_VARIABLE: arguments})
+        source = run_sync(self._caller.reveal_program(skill.program))
+        program = Program(source, self._names, inputs={ARGUMENTS_VARIABLE: arguments})
         run = nested_calls.add_skill_calls(self._sandbox.run(program, nested_calls))
         self._on_skill_used(name)
         with self._lock:

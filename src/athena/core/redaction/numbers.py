@@ -1,13 +1,22 @@
 """Find numbers that belong to a person: cards, accounts, phones, national ids, addresses of machines, birth dates."""
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.core.redaction.personal import BIRTH_DATE, CARD, IBAN, IP, NATIONAL_ID, PHONE, Finder, PersonalMatch, Zones
+from athena.core.redaction.personal_values import (
+    BIRTH_DATE,
+    CARD,
+    IBAN,
+    IP,
+    NATIONAL_ID,
+    PHONE,
+    Finder,
+    PersonalMatch,
+    Zones,
+)
 from athena.core.redaction.values import compile_pattern
 
 if TYPE_CHECKING:
@@ -25,6 +34,8 @@ def _find_in_zones(pattern: re.Pattern[str], text: str, zones: Zones) -> Iterato
 def _has_cue(lower: str, start: int, pattern: str, chars: int = CUE_CHARS) -> bool:
     """Return whether a telling word stands before a position, in the same line."""
     before = lower[max(0, start - chars) : start]
+    if "[" in before:
+        before = compile_pattern(r"\[\w{1,60}\]").sub("", before)  # the name of a token is no word of the text
     return compile_pattern(pattern, re.U).search(before[before.rfind("\n") + 1 :]) is not None
 
 
@@ -127,6 +138,8 @@ def _is_ipv4(text: str, lower: str, start: int, end: int) -> bool:
 
 
 def _is_network(value: str) -> bool:
+    import ipaddress  # few texts have an address
+
     try:
         ipaddress.ip_network(value)
     except ValueError:
@@ -135,6 +148,8 @@ def _is_network(value: str) -> bool:
 
 
 def _is_personal_address(value: str) -> bool:
+    import ipaddress
+
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
@@ -192,7 +207,8 @@ def _find_birth_cues(lower: str) -> set[int]:
     for stem in _BIRTH_STEMS:
         at = lower.find(stem)
         while at >= 0:
-            if match := cue.search(lower, max(0, at - 8), at + 24):
+            match = cue.search(lower, max(0, at - 8), at + 24)
+            if match and not compile_pattern(r"[\w ]{0,40}_\d{1,15}\]").match(lower, at):  # in a token
                 ends.add(match.end())
             at = lower.find(stem, at + len(stem))
     return ends

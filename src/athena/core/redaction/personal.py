@@ -5,29 +5,29 @@ only where the caller lists them. All functions are pure, and their work is line
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from athena.core.redaction import views
+from athena.core.redaction.numbers import NUMBER_FINDERS, find_ips, find_zones
+from athena.core.redaction.personal_values import (
+    BIRTH_DATE,
+    CARD,
+    EMAIL,
+    IBAN,
+    IP,
+    NAME,
+    NATIONAL_ID,
+    PHONE,
+    TOKEN_PATTERN,
+    PersonalMatch,
+)
 from athena.core.redaction.values import compile_pattern
 from athena.core.threads import check_stopped
 
-CARD, EMAIL, IBAN, IP, NAME, PHONE = "CARD", "EMAIL", "IBAN", "IP", "NAME", "PHONE"
-BIRTH_DATE, NATIONAL_ID = "BIRTH_DATE", "NATIONAL_ID"
-PERSONAL_KINDS = (EMAIL, PHONE, CARD, IBAN, NATIONAL_ID, IP, BIRTH_DATE, NAME)
-# How a token looks: a kind and a number. A secret that a person put into the vault has a name instead.
-TOKEN_PATTERN = r"\[([A-Z][A-Z0-9_]{0,39})_([1-9][0-9]{0,14})\]"
 MAX_BLOB_DEPTH = 2
 MAX_LOCAL_CHARS, MAX_DOMAIN_CHARS = 64, 255
-
-
-class PersonalMatch(NamedTuple):
-    """The position of a personal value: `text[start:end]`."""
-
-    kind: str
-    start: int
-    end: int
 
 
 class PersonalRules(NamedTuple):
@@ -38,14 +38,17 @@ class PersonalRules(NamedTuple):
     known: Mapping[str, str] = {}  # values that were found before by a word beside them, each with its kind
 
 
-Zones = list[tuple[int, int]]  # the parts of a text that may hold a long number
-Finder = Callable[[str, str, Zones], Iterator[PersonalMatch]]  # takes the text, and the same in lower case
-
-
 def find_personal(text: str, rules: PersonalRules = PersonalRules()) -> list[PersonalMatch]:  # noqa: B008  # a tuple
     """Return the positions of personal values in a text, in order and apart from each other."""
     matches = [match for match in _find_decoded(text, rules, 0) if not is_in_token(text, match.start)]
     return _select_matches(matches) if matches else []
+
+
+def mask_personal(text: str) -> str:
+    """Return a text with `[KIND]` in place of personal values, for logs and where there is no vault."""
+    for match in reversed(find_personal(text)):
+        text = f"{text[: match.start]}[{match.kind}]{text[match.end :]}"
+    return text
 
 
 def is_in_token(text: str, at: int) -> bool:
@@ -94,8 +97,6 @@ def _find_plain(text: str, rules: PersonalRules) -> Iterator[PersonalMatch]:
     if "@" in text:
         yield from _find_emails(text)
     if compile_pattern(r"\d").search(text) or (not text.isascii() and compile_pattern(r"\d", re.U).search(text)):
-        from athena.core.redaction.numbers import NUMBER_FINDERS, find_zones  # most texts of a few words have no digit
-
         lower = text.replace("\u0130", "I").lower()
         zones = find_zones(text)
         for find in NUMBER_FINDERS:
@@ -104,8 +105,6 @@ def _find_plain(text: str, rules: PersonalRules) -> Iterator[PersonalMatch]:
         if rules.known:
             yield from _find_known(text, rules.known)
     elif "::" in text:
-        from athena.core.redaction.numbers import find_ips
-
         yield from find_ips(text, text.lower(), [])
     if rules.names:
         yield from _find_names(text, rules.names)

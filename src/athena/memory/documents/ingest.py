@@ -1,6 +1,6 @@
 """Store documents as memories: the pieces of a document share its path as session and source."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from athena.core import redaction
@@ -20,6 +20,7 @@ from athena.memory.values import Draft
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 
+HideValues = Callable[[str], Awaitable[str]]  # returns a text as it may be stored
 DOCUMENT_TYPE = "document"
 PIECE_KEY = "piece"  # in a piece's metadata: its position in the document
 
@@ -39,7 +40,9 @@ class Ingested:
     redacted: tuple[str, ...]  # the kinds of secrets that were removed
 
 
-async def ingest_path(store: Store, access: FileAccess, path: str, tags: inputs.Tags, call: Call) -> Ingested:
+async def ingest_path(
+    store: Store, access: FileAccess, path: str, tags: inputs.Tags, call: Call, hide: HideValues
+) -> Ingested:
     """Store a file, or every text file below a folder, and forget the documents whose files no longer exist."""
     location = await run_in_thread(access.locate, path)
     # One id for all transactions, so that undo takes back all documents together.
@@ -52,6 +55,7 @@ async def ingest_path(store: Store, access: FileAccess, path: str, tags: inputs.
         if isinstance(file, SkippedFile):
             skipped.append(f"{file.path}: {file.reason}")
             continue
+        file = file._replace(text=await hide(file.text))
         drafts, kinds = await inputs.clean_long(len(file.text), _create_drafts, file, tags)
         redacted += kinds
         piece_count += await replace_document(store, file.path, drafts, call, call_id)

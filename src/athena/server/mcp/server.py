@@ -88,7 +88,10 @@ class McpHandlers:
         offered = mcp_tools.select_tools(self._dispatcher.load_catalog(), surface)
         by_name = {mcp_tools.get_tool_name(operation): operation for operation in offered}
         names, next_cursor = _select_page(list(by_name), params, self._page_size)
-        tools = [types.Tool.model_validate(mcp_tools.define_tool(by_name[name], surface)) for name in names]
+        definitions = [mcp_tools.define_tool(by_name[name], surface) for name in names]
+        if any(by_name[name].is_foreign for name in names):  # a server may write anything into its descriptions
+            definitions = await self._create_context(self._get_peer(ctx).project, None).hide_values(definitions)
+        tools = [types.Tool.model_validate(definition) for definition in definitions]
         is_static = surface != "all"  # which includes the tools of connected servers
         return types.ListToolsResult(
             tools=tools,
