@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import IO, Any
 
 import click
@@ -196,11 +197,17 @@ def _guess_import_format(file: str) -> str:
 
 
 def _import_records(read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool) -> dict[str, Any]:
-    store = connect.shared_app().store
+    store, guard = (app := connect.shared_app()).store, app.guard
     now = store.clock()
     call = Call("import", "cli", Scope.from_name(project or current_project()), now, author="agent")
     with _show_progress("Importing") as update_bar:
-        run = RecordImport(store, call, dry_run=dry_run, on_stored=lambda count: update_bar(count, 0))
+        run = RecordImport(
+            store,
+            call,
+            dry_run=dry_run,
+            on_stored=lambda count: update_bar(count, 0),
+            hide=partial(guard.hide, secrets=False) if guard.is_on else None,
+        )
         report: ImportReport = run_sync(run.store_records(read(now)))
     return {name: getattr(report, name) for name in ImportReport.__slots__}
 

@@ -107,7 +107,7 @@ class CallValues:
             if allowed is not None and (refused := sorted(kinds.keys() - allowed)):
                 raise Denied(
                     f"{tool} may not receive {', '.join(refused)}",
-                    hint=f"a person decides: athena servers receives {self._operation.category}",
+                    hint=f"a person decides: athena servers privacy {self._operation.category} --receives",
                 )
         self.arguments, self._secrets = await guard.reveal_secrets(ctx.scope, self.arguments, tool)
         kinds["SECRET"] += len(self._secrets)
