@@ -24,6 +24,7 @@ from bench import (
     mcp,
     patterns,
     postgres,
+    privacy,
     processes,
     reembedding,
     report,
@@ -57,6 +58,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "briefing": briefing,
     "discovery": discovery,
     "patterns": patterns,
+    "privacy": privacy,
 }
 
 
