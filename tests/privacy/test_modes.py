@@ -12,6 +12,7 @@ from athena.core.values import Scope
 from athena.errors import AthenaError, Denied, InvalidInput, Misconfigured
 from athena.storage.privacy_guard import PrivacyMode
 from conftest import Engine
+from person_tools import decide_run
 from wait_tools import wait_until
 
 EMAIL, PHONE, CARD = "ada.lovelace@example.com", "+1 415 555 2671", "4111 1111 1111 1111"
@@ -180,6 +181,27 @@ def test_secret_by_name_reaches_only_allowed_tools(private: PrivateApp) -> None:
     assert "hunter2" not in private.read_texts()
     with pytest.raises(Denied):
         private.call("mcp", "crm.list_contacts", offset=0, limit=1, secret="[VAULT:crm_key]")
+
+
+def test_secret_is_not_in_the_error_of_a_tool(private: PrivateApp) -> None:
+    private.add_server("crm")
+    run_sync(private.vault.put_secret(Scope("p"), "login", "broken-hunter2", ["crm"]))
+    failed = private.run("crm.add_contact(email='[VAULT:login]@x')")
+    assert "cannot add [VAULT:login]@x" in failed.error.message
+    with pytest.raises(AthenaError) as caught:
+        private.call("python", "crm.add_contact", email="[VAULT:login]@x")
+    assert "hunter2" not in f"{caught.value} {caught.value.hint}"
+
+
+def test_call_that_waits_for_a_person_gets_its_values(private: PrivateApp) -> None:
+    target = private.add_server("crm", approval="always")
+    waiting = private.run(f"crm.add_contact(email='{EMAIL}')")
+    assert waiting.status == "needs_approval"
+    assert EMAIL not in repr(waiting)
+    assert EMAIL not in private.read_texts()
+    done = decide_run(private.app, waiting.run_id, project="p")
+    assert json.loads(target.read_text()) == {"email": EMAIL}
+    assert EMAIL not in repr(done)
 
 
 def test_skill_keeps_tokens_and_works(private: PrivateApp) -> None:

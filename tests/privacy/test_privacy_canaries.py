@@ -83,6 +83,12 @@ PLANTERS: dict[str, Planter] = {
     "graph": lambda app, value, text: app.call(
         "mcp", "create_entities", entities=[{"name": f"e {value}", "entityType": "thing", "observations": [text]}]
     ),
+    "learn": lambda app, value, text: app.call(
+        "hook",
+        "learn",
+        session_id=f"s {len(text)}",
+        messages=[{"role": "user", "text": f"We decided that {text}"}, {"role": "assistant", "text": text}],
+    ),
     "error": cause_error,
     "question": lambda app, value, text: app.call("mcp", "recall", query=text),
     "update": lambda app, value, text: app.call(

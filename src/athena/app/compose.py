@@ -163,7 +163,7 @@ def open_app(settings: Settings | None = None) -> App:
             settings.privacy,
             settings.personal_names,
             settings.personal_patterns,
-            settings.vault_key_folder,
+            None if settings.db_path == ":memory:" and not settings.database_url else settings.vault_key_folder,
             None if settings.database_url or settings.db_path == ":memory:" else os.path.dirname(settings.db_path),
         ),
     )

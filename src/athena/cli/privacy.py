@@ -26,7 +26,9 @@ def _open_vault(project: str | None) -> tuple[Vault, Scope]:
 @json_option
 @click.pass_context
 def vault(context: click.Context, project: str | None, json_output: bool) -> None:
-    """List the tokens of this project without their values; put a secret in, forget a value, renew the key.
+    """List tokens; put a secret in, forget a value, renew the key.
+
+    The values of tokens are not listed.
 
     Example: athena vault
     """
@@ -48,7 +50,8 @@ def vault(context: click.Context, project: str | None, json_output: bool) -> Non
 @click.argument("name")
 @click.option("--for", "receivers", multiple=True, metavar="SERVER[.TOOL]", help="Who may receive it; again for each.")
 @project_option
-def put_secret(name: str, receivers: tuple[str, ...], project: str | None) -> None:
+@json_option
+def put_secret(name: str, receivers: tuple[str, ...], project: str | None, json_output: bool) -> None:
     """Store a secret under a name; programs pass it to an allowed tool as [VAULT:NAME] and never see it.
 
     It is typed at the terminal, or read from standard input.
@@ -63,14 +66,17 @@ def put_secret(name: str, receivers: tuple[str, ...], project: str | None) -> No
     store, scope = _open_vault(project)
     _ask_leave(name, receivers)
     info = run_sync(store.put_secret(scope, name, value, receivers))
-    click.echo(f"kept as {info.token}, for {', '.join(info.allowed) or 'nobody yet: athena vault allow'}")
+    if json_output:
+        return output.print_json({"token": info.token, "allowed": info.allowed})
+    return click.echo(f"kept as {info.token}, for {', '.join(info.allowed) or 'nobody yet: athena vault allow'}")
 
 
 @vault.command("allow")
 @click.argument("name")
 @click.argument("receivers", nargs=-1, metavar="SERVER[.TOOL]...")
 @project_option
-def allow_secret(name: str, receivers: tuple[str, ...], project: str | None) -> None:
+@json_option
+def allow_secret(name: str, receivers: tuple[str, ...], project: str | None, json_output: bool) -> None:
     """Let these servers or tools, and no others, receive a secret; without any, nobody may.
 
     Example: athena vault allow crm_key crm.send_mail
@@ -78,7 +84,9 @@ def allow_secret(name: str, receivers: tuple[str, ...], project: str | None) -> 
     store, scope = _open_vault(project)
     _ask_leave(name, receivers)
     info = run_sync(store.allow_secret(scope, name, receivers))
-    click.echo(f"{info.token} is for {', '.join(info.allowed) or 'nobody'}")
+    if json_output:
+        return output.print_json({"token": info.token, "allowed": info.allowed})
+    return click.echo(f"{info.token} is for {', '.join(info.allowed) or 'nobody'}")
 
 
 def _ask_leave(name: str, receivers: tuple[str, ...]) -> None:
@@ -91,7 +99,8 @@ def _ask_leave(name: str, receivers: tuple[str, ...]) -> None:
 @vault.command("forget")
 @click.argument("token")
 @project_option
-def forget_value(token: str, project: str | None) -> None:
+@json_option
+def forget_value(token: str, project: str | None, json_output: bool) -> None:
     """Forget the value of a token, or a secret by its name; texts keep the token, which means nothing from then on.
 
     Backups of before still hold it, encrypted; 'athena vault rotate' makes them unreadable.
@@ -100,14 +109,18 @@ def forget_value(token: str, project: str | None) -> None:
     """
     app = connect.shared_app()
     store, scope = _open_vault(project)
-    click.echo(f"forgotten: {run_sync(store.forget(scope, token))}")
+    forgotten = run_sync(store.forget(scope, token))
     app.guard.forget_rules()
+    if json_output:
+        return output.print_json({"forgotten": forgotten})
+    return click.echo(f"forgotten: {forgotten}")
 
 
 @vault.command("show")
 @click.argument("token")
 @project_option
-def show_value(token: str, project: str | None) -> None:
+@json_option
+def show_value(token: str, project: str | None, json_output: bool) -> None:
     """Show the value of a token to the person at the terminal.
 
     Example: athena vault show EMAIL_1
@@ -115,11 +128,16 @@ def show_value(token: str, project: str | None) -> None:
     store, scope = _open_vault(project)
     with Terminal(f"vault show {token}") as terminal:
         ask_approvals(terminal, f"Show the value of {token} here?", [f"show {token}"])
-        terminal.show([run_sync(store.show(scope, token))])
+        value = run_sync(store.show(scope, token))
+        if not json_output:
+            terminal.show([value])
+    if json_output:
+        output.print_json({"token": token, "value": value})
 
 
 @vault.command("rotate")
-def rotate_key() -> None:
+@json_option
+def rotate_key(json_output: bool) -> None:
     """Encrypt all values with a new key and delete the old one.
 
     Backups of before cannot be read any more, nor can values that were forgotten since. Variables of programs keep
@@ -129,13 +147,15 @@ def rotate_key() -> None:
     """
     store, _ = _open_vault(None)
     count = run_sync(store.rotate_key())
-    click.echo(f"{count} value{'s' * (count != 1)} encrypted with a new key in {store.keys.path}")
+    if json_output:
+        return output.print_json({"values": count, "key_folder": store.keys.path})
+    return click.echo(f"{count} value{'s' * (count != 1)} encrypted with a new key in {store.keys.path}")
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
 def privacy(context: click.Context) -> None:
-    """Report what privacy does in this project.
+    """Report what privacy does, and which tools received personal data.
 
     Example: athena privacy report
     """

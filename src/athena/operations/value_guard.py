@@ -57,7 +57,12 @@ class CallValues:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, AthenaError) and self._sees_tokens:
+        if not isinstance(error, AthenaError):
+            return
+        if self._secrets:  # a tool may say what it did not like
+            error.args = self._guard.hide_known(error.args, self._secrets)
+            error.hint = self._guard.hide_known(error.hint, self._secrets)
+        if self._sees_tokens:
             await self._guard.hide_error(self._ctx.scope, error)
 
     async def release(self, result: Any) -> Any:

@@ -209,7 +209,7 @@ class McpHandlers:
             code = types.INVALID_PARAMS if ctx.protocol_version >= "2026" else RESOURCE_NOT_FOUND
             raise MCPError(code, str(error), {"uri": params.uri, "hint": error.hint}) from None
         mime_type = _guess_mime_type(path)
-        if attachments.get_mime_type(path):
+        if attachments.get_mime_type(path) and not text.startswith("["):
             blob = types.BlobResourceContents(uri=params.uri, mime_type=mime_type, blob=text)
             return types.ReadResourceResult(contents=[blob])
         content = types.TextResourceContents(uri=params.uri, mime_type=mime_type, text=text)
@@ -294,6 +294,8 @@ async def _create_content(result: Any, database: Database, scope: Scope, workspa
         is_embedded = mime_type.startswith(("image/", "audio/")) or size <= MAX_EMBEDDED_CHARS
         if size <= chars_left and blocks_left and is_embedded:
             data = await workspace_files.read_file(database, scope, workspace, path, 0, None, raw=True)
+            if data.startswith("["):  # a token: it is no base64, and what it stands for is personal
+                continue
             blocks.append(_create_block(data, mime_type, uri))
             chars_left, blocks_left = chars_left - size, blocks_left - 1
         else:
