@@ -52,6 +52,9 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
     "athena.core.home.paths": {
         "athena.core.files": "needed once in the life of a data folder: one module less for every client",
     },
+    "athena.documents.ingest": {
+        "athena.documents.parsing": "imports the sandbox, only with the first file: 30 ms less",
+    },
     "athena.gateway.gateway": {
         "athena.gateway.connections": "imports asyncio, only where servers are connected: 20 ms less",
     },

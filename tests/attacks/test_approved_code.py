@@ -165,3 +165,79 @@ def test_approved_run_uses_skills_that_were_shown(app: App, runs_on: str) -> Non
     result = decide_run(app, run_id)
     assert result.error is not None
     assert "changed" in result.error.message
+
+
+EXEC_FILE = "memory.purge(expect=0)\nexec(workspace.read(path='a.txt'))\n1"
+
+
+def write_file(app: App, path: str, content: str) -> None:
+    call(app, "write_file", path=path, content=content)
+
+
+def test_file_that_runs_as_code_is_shown_and_bound(app: App) -> None:
+    write_file(app, "a.txt", "x = 1\nmemory.remember(content='EVIL 1')\n")
+    write_file(app, "big.txt", "y" * 200_000)
+    run_id = run(app, EXEC_FILE).run_id
+    text = show(app, run_id)
+    assert WARNING in text
+    assert "the file a.txt of the workspace:" in text
+    assert "     2 | memory.remember(content='EVIL 1')" in text
+    assert "too long to show: big.txt (200,000 bytes)" in text
+    review = run_sync(app.programs.review_run(app.create_context("p", "cli"), run_id))
+    for path in ("a.txt", "big.txt", "new.txt"):
+        [leave] = app.approver.grant([review.subject])
+        write_file(app, path, "memory.remember(content='EVIL 2')")
+        with pytest.raises(Denied):
+            call(app, "approve_run", "cli", leave, run_id=run_id)
+        review = run_sync(app.programs.review_run(app.create_context("p", "cli"), run_id))
+    assert decide_run(app, run_id).status == "done"
+
+
+def test_small_file_is_shown_beside_large_ones(app: App) -> None:
+    for number in range(3):
+        write_file(app, f"a{number}.txt", "y" * 60_000)
+    write_file(app, "z.txt", "memory.remember(content='EVIL')")
+    text = show(app, run(app, EXEC_FILE.replace("a.txt", "z.txt")).run_id)
+    assert "EVIL" in text
+    assert text.count("too long to show") == 1
+
+
+def test_plain_program_is_not_bound_to_files(app: App) -> None:
+    run_id = run(app, "memory.purge(expect=0)").run_id
+    review = run_sync(app.programs.review_run(app.create_context("p", "cli"), run_id))
+    write_file(app, "a.txt", "x")
+    [leave] = app.approver.grant([review.subject])
+    assert call(app, "approve_run", "cli", leave, run_id=run_id).status == "done"
+
+
+# letters that Python takes for others in identifiers (NFKC)
+LOOK_ALIKES = ["ｈｅｌｐｅｒ", "ℎelper", "𝐡𝐞𝐥𝐩𝐞𝐫", "helpeʳ", "hᵉlper"]
+BINDINGS = [
+    "def {}(x):\n    return evil(x)",
+    "{} = evil",
+    "for {} in [evil]:\n    pass",
+    "[{} := evil for _ in [0]]",
+    "def outer():\n    global {}\n    {} = evil\nouter()",
+]
+
+
+@ENGINES
+@pytest.mark.parametrize("binding", BINDINGS)
+def test_look_alike_names_are_one_name(app: App, binding: str, runs_on: str) -> None:
+    """What is bound to a look-alike is what runs under the name: a review shows it, or says that it cannot."""
+    ran_evil: list[bool] = []
+    for number, name in enumerate(LOOK_ALIKES):
+        run(app, GOOD, runs_on)
+        run(app, f"{EVIL}{binding.format(name, name)}\n1", runs_on)
+        for code in (CALL, CALL.replace("helper", name), CALL.replace("purge", "ｐurge")):
+            code = code.replace("later", f"{number} {len(ran_evil)}")  # the same text is stored once
+            waits = call(app, "execute_code", code=code, engine=runs_on)
+            if waits.status == "failed":  # CPython has lost it, or the engine does not take the name
+                continue
+            assert waits.status == "needs_approval"
+            text = show(app, waits.run_id)
+            before = len(call(app, "list_memories", "cli", k=100))
+            decide_run(app, waits.run_id)
+            ran_evil.append(len(call(app, "list_memories", "cli", k=100)) > before)
+            assert not ran_evil[-1] or "EVIL" in text or "with no source to show: helper" in text, (name, code)
+    assert any(ran_evil) or binding != BINDINGS[0]  # an engine may keep or lose what is no definition

@@ -4,9 +4,12 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import struct
+import subprocess
 import sys
 import termios
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -185,6 +188,32 @@ def test_long_program_is_shown_by_screens(person: Person) -> None:
     assert shown.index("\n8\n") < shown.index("--") < shown.index("\n9\n")
 
 
+@NO_STORE
+@pytest.mark.parametrize(
+    "line", ["x" * 1_000, "漢" * 500, "e\u0301" * 500, "👩" * 300, "-" * 40, "-" * 39, "ＡＢ" * 200, "a漢" * 333]
+)
+def test_screen_is_a_screen(person: Person, line: str) -> None:
+    """However wide its characters are, nothing scrolls away before the person has seen it."""
+    rows, columns = 10, 40
+    descriptor = os.open(person.path, os.O_RDWR | os.O_NOCTTY)
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    os.close(descriptor)
+    person.answer = ""
+    with Terminal("approve X") as terminal:
+        terminal.show(["first", line, "after", line, "last"])
+    screens = person.read().split("-- Enter shows more, q stops -- \n")
+    assert len(screens) > 1 or len(line) < 50
+    for screen in screens:
+        widths = [
+            sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in part)
+            for part in screen.strip("\n").split("\n")
+        ]
+        assert max(widths) < columns or len(line) < 50
+        assert sum(max(1, -(-width // columns)) for width in widths) < rows
+    pieces = "".join(part.removeprefix("   ... ") for screen in screens for part in screen.split("\n"))
+    assert pieces.replace(" ", "") == f"first{line}after{line}last"
+
+
 # --- what an approval is good for -------------------------------------------------------------------------------------
 
 
@@ -305,10 +334,10 @@ def test_passphrase_stands_before_every_approval(
         return code
 
     app = connect.shared_app()
-    run_id, refused = pause(), pause()
     assert run_with("passphrase", "set", secrets=[SECRET, OTHER_SECRET]) == 2
     assert not app.approver.has_passphrase()
     assert run_with("passphrase", "set", secrets=[SECRET, SECRET]) == 0
+    run_id, refused = pause(), pause()
     assert app.approver.has_passphrase()
     assert (home / PASSPHRASE_FILE).stat().st_mode & 0o777 == 0o600
     assert run_with("approve", run_id, secrets=[OTHER_SECRET, "", OTHER_SECRET]) == 5
@@ -340,10 +369,10 @@ def test_passphrase_stands_before_every_approval(
 
 @ONE_FILE
 def test_passphrase_is_read_from_controlling_terminal() -> None:
-    run_id = pause()
     assert run_without_terminal("passphrase", "set", given=f"{SECRET}\n" * 2).code == 5
     done = run_on_terminal("passphrase", "set", answers=[SECRET, SECRET])
     assert (done.code, done.shown) == (0, "New passphrase: \nAgain: \n"), done
+    run_id = pause()
     done = run_on_terminal("approve", run_id, answers=["y", OTHER_SECRET, SECRET])
     assert (done.code, done.out) == (0, "0\n"), done
     assert "donkey" not in done.shown
@@ -492,3 +521,75 @@ def test_other_data_folder_cannot_approve(home: Path, tmp_path: Path) -> None:
     done = run_on_terminal("approve", run_id, **other)
     assert (done.code, "belongs to another workspace or installation" in done.err) == (2, True)
     assert get_status(run_id) == "needs_approval"
+
+
+@ONE_FILE
+@ON_BOTH
+@pytest.mark.usefixtures("cheap")
+def test_folder_with_copied_key_cannot_approve(home: Path, tmp_path: Path, head: str) -> None:
+    """Another folder has the store and the key, but not the passphrase that was set when the run paused."""
+    connect.shared_app().approver.set_passphrase(SECRET)
+    run_id = pause(f"{head}memory.purge(expect=0)")
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    shutil.copy2(home / "sandbox.key", other)
+    elsewhere = {"ATHENA_HOME": str(other), "ATHENA_DB_PATH": str(home / "athena.db")}
+    done = run_on_terminal("approve", run_id, **elsewhere)
+    assert (done.code, "the passphrase for approvals is another one" in done.err) == (4, True), done
+    Approver(str(other)).set_passphrase(OTHER_SECRET)
+    done = run_on_terminal("approve", run_id, **elsewhere)
+    assert (done.code, "run the program again" in done.err) == (4, True), done
+    assert get_status(run_id) == "needs_approval"
+    done = run_on_terminal("approve", run_id, answers=["y", SECRET])
+    assert (done.code, done.out) == (0, "0\n"), done
+
+
+@pytest.mark.usefixtures("cheap")
+def test_run_that_waited_before_passphrase_must_run_again(home: Path, app: App) -> None:
+    guarded = App(app.store.database, app.store.encoder.embedder, servers=str(home))
+    run_id = call(guarded, "execute_code", code="memory.purge(expect=0)").run_id
+    subject = review(guarded, run_id).subject
+    [early] = guarded.approver.grant([subject])
+    guarded.approver.set_passphrase(SECRET)
+    for leave in (early, *guarded.approver.grant([subject], SECRET)):
+        with pytest.raises(Conflict, match="the passphrase for approvals is another one") as caught:
+            call(guarded, "approve_run", "cli", leave, run_id=run_id)
+        assert "run the program again" in str(caught.value.hint)
+    refusal = guarded.approver.grant_refusal(subject)
+    assert call(guarded, "approve_run", "cli", refusal, run_id=run_id, refuse=True).status == "failed"
+    run_id = call(guarded, "execute_code", code="memory.purge(expect=0)").run_id
+    guarded.approver.set_passphrase(OTHER_SECRET, SECRET)
+    [leave] = guarded.approver.grant([review(guarded, run_id).subject], OTHER_SECRET)
+    with pytest.raises(Conflict):
+        call(guarded, "approve_run", "cli", leave, run_id=run_id)
+
+
+@ONE_FILE
+@pytest.mark.usefixtures("cheap")
+def test_tools_are_approved_with_passphrase_in_force(home: Path, tmp_path: Path, person: Person) -> None:
+    """Approvals move along with a change of the passphrase; those of another folder do not count."""
+    assert run_command("servers", "add", "fine", "--", sys.executable, "-I", "-S", PROGRAM, "fine") == 0
+    for secrets in ([SECRET, SECRET], [SECRET, OTHER_SECRET, OTHER_SECRET]):
+        person.secrets = [*secrets]
+        assert run_command("passphrase", "set") == 0
+        assert [server["status"] for server in call_here("list_servers")] in (["ready"], ["connected"])
+        assert call_here("fine.echo", text="hello") == "hello"
+    pins = (home / "pins" / "fine.json").read_text()
+    connect.close()
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    for name in ("servers.json", "pins"):
+        subprocess.run(["cp", "-a", str(home / name), str(other)], check=True)
+    done = run_without_terminal("call", "fine.echo", "--json", '{"text": "x"}', ATHENA_HOME=str(other))
+    assert "the passphrase for approvals is another one" in done.err, done
+    done = run_on_terminal("servers", "approve", "fine", answers=["n"], ATHENA_HOME=str(other))
+    assert "fine was never approved" in done.shown
+    # and what was approved elsewhere does not count here
+    stored = json.loads(pins)
+    (home / "pins" / "fine.json").write_text(json.dumps(stored | {"passphrase": ""}))
+    done = run_without_terminal("call", "fine.echo", "--json", '{"text": "x"}')
+    assert "the passphrase for approvals is another one" in done.err, done
+    (home / "pins" / "fine.json").write_text(pins)
+    person.secrets = [OTHER_SECRET]
+    assert run_command("passphrase", "remove") == 0
+    assert call_here("fine.echo", text="hello") == "hello"

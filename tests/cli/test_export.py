@@ -114,9 +114,9 @@ def test_export_is_added_to_store_that_has_others(
     api.store("Ann drinks tea")
     connect.close()
     planned = run("import", file, "--dry-run").out
-    assert planned == "would be new: 5 memories, 1 entities, 3 observations, 2 relations\n"
+    assert planned == "would be new: 5 memories, 1 entity, 3 observations, 2 relations\n"
     result = run("import", file)
-    assert result.out == "new: 5 memories, 1 entities, 3 observations, 3 relations\n"
+    assert result.out == "new: 5 memories, 1 entity, 3 observations, 3 relations\n"
     assert "left out tasks: 1; only an import into an empty store takes them" in result.err
     after = read_memories()
     assert {name: after[name] for name in before} == before
@@ -134,12 +134,14 @@ def test_markdown_folder_imports_back(
     before, graph = read_memories(), api.call("read_graph")
     folder = tmp_path / "notes"
     result = run("export", str(folder))
-    assert result.out == f"wrote 5 memories, 1 entities, 3 relations, 1 left out to {folder}\n"
+    assert (
+        result.out == f"wrote 5 memories, 1 entity, 3 relations, 1 event, task, pattern or skill left out to {folder}\n"
+    )
     files = sorted(path.name for path in folder.rglob("*.md"))
     assert any(name.startswith("deploys-run-on-fridays-at-15-00-") for name in files)
     wipe()
     result = run("import", str(folder))
-    assert (result.err, result.out) == ("", "new: 5 memories, 1 entities, 3 observations, 3 relations\n")
+    assert (result.err, result.out) == ("", "new: 5 memories, 1 entity, 3 observations, 3 relations\n")
     assert read_memories() == before
     assert api.call("read_graph") == graph
     assert run("import", str(folder)).out == "nothing new\n"
@@ -166,7 +168,7 @@ def test_second_markdown_export_follows_store(run: Terminal, filled: list[str], 
 def test_graph_is_written_for_other_programs(run: Terminal, wipe: Callable[[], None], tmp_path: Path) -> None:
     graph = api.call("read_graph")
     result = run("export", str(tmp_path / "graph.graphml"))
-    assert result.out == f"wrote 1 entities, 2 relations to {tmp_path / 'graph.graphml'}\n"
+    assert result.out == f"wrote 1 entity, 2 relations to {tmp_path / 'graph.graphml'}\n"
     root = ET.parse(tmp_path / "graph.graphml").getroot()
     space = {"g": "http://graphml.graphdrawing.org/xmlns"}
     names = {n.findtext("g:data[@key='name']", None, space) for n in root.findall(".//g:node", space)}
@@ -177,8 +179,8 @@ def test_graph_is_written_for_other_programs(run: Terminal, wipe: Callable[[], N
     lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
     assert [line["type"] for line in lines] == ["entity", "relation", "relation"]
     wipe()
-    assert run("import", file, "--dry-run").out == "would be new: 1 entities, 3 observations, 2 relations\n"
-    assert run("import", file).out == "new: 1 entities, 3 observations, 2 relations\n"
+    assert run("import", file, "--dry-run").out == "would be new: 1 entity, 3 observations, 2 relations\n"
+    assert run("import", file).out == "new: 1 entity, 3 observations, 2 relations\n"
     assert api.call("read_graph") == graph
 
 
@@ -223,7 +225,7 @@ def test_obsidian_note_is_imported(run: Terminal, isolated: App, tmp_path: Path)
     (vault / "empty.md").write_text("\n")
     (vault / "latin.md").write_bytes(b"caf\xe9")
     result = run("import", str(vault))
-    assert result.out == "new: 2 memories, 0 entities, 0 observations, 0 relations\n"
+    assert result.out == "new: 2 memories\n"
     assert sorted(result.err.splitlines()) == ["left out empty.md: empty", "left out latin.md: not UTF-8 text"]
     tea = next(m for m in api.call("list_memories", k=5) if "Boil" in m["content"])
     assert tea["tags"] == ["drinks", "hot"]

@@ -30,7 +30,7 @@ def write_memory_file(folder: Path, *lines: object) -> str:
 
 def test_memory_file_becomes_graph(run: Terminal, tmp_path: Path) -> None:
     file = write_memory_file(tmp_path, *LINES)
-    assert run("import", file, "--from", "server-memory").out == "new: 2 entities, 1 observations, 1 relations\n"
+    assert run("import", file, "--from", "server-memory").out == "new: 2 entities, 1 observation, 1 relation\n"
     graph = api.call("read_graph")
     assert graph["entities"][0] == {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
     assert graph["relations"] == [{"from": "Ann", "to": "Acme", "relationType": "works at"}]

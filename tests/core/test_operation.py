@@ -111,7 +111,7 @@ def test_every_operation_declares_its_callers() -> None:
 def test_what_reaches_out_is_closed_to_programs_and_models() -> None:
     """An operation that reaches beyond its project is open to programs only where it confines itself: list it here."""
     confined = {
-        "ingest_document": "confined to allowed folders: tests/memory/documents/test_file_access.py",
+        "ingest_document": "confined to allowed folders: tests/documents/test_file_access.py",
         "token_savings": "returns numbers only",
         "verify": "returns counts and hashes only",
         "reembed": "returns counts only",

@@ -4,6 +4,7 @@ import json
 import stat
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,45 @@ def test_login_page_must_be_web_url(home: GatewayApp, bank: Bank) -> None:
     with pytest.raises((Denied, Unavailable)):
         home.gateway.login("bank", opened.append)
     assert opened == []
+
+
+def call_back(address: str, query: str, **headers: str) -> tuple[int, bytes]:
+    """Do as the browser does at the end of a login, or as somebody else who knows the port."""
+    redirect = urlsplit(parse_qs(urlsplit(address).query)["redirect_uri"][0])
+    connection = HTTPConnection(redirect.netloc)
+    connection.request("GET", f"{redirect.path}?{query}", headers=headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def test_only_own_callback_ends_login(home: GatewayApp, bank: Bank) -> None:
+    home.add("bank", {"url": f"{bank.base}/mcp"}, approve=False)
+
+    def show(address: str) -> None:
+        state = parse_qs(urlsplit(address).query)["state"][0]
+        for query in ("error=access_denied&error_description=evil", "code=evil&state=wrong", "code=evil", ""):
+            status, page = call_back(address, query)
+            assert (status, b"logged in" in page) == (400, False), query
+        status, page = call_back(address, f"code=evil&state={state}", Host="evil.example")
+        assert (status, b"logged in" in page) == (400, False)
+        browse(address)
+
+    home.gateway.login("bank", show)
+    home.approve("bank")
+    assert home.call("bank.echo", text="x") == "welcome"
+
+
+@pytest.mark.parametrize(("error", "shown"), [("access_denied", ": access_denied"), ("Log+in+at+evil.example", "")])
+def test_refused_login_shows_no_foreign_text(home: GatewayApp, bank: Bank, error: str, shown: str) -> None:
+    home.add("bank", {"url": f"{bank.base}/mcp"}, approve=False)
+
+    def show(address: str) -> None:
+        state = parse_qs(urlsplit(address).query)["state"][0]
+        assert b"logged in" not in call_back(address, f"error={error}&error_description=evil+words&state={state}")[1]
+
+    with pytest.raises(Denied) as caught:
+        home.gateway.login("bank", show)
+    assert str(caught.value) == f"the login was refused{shown}"
 
 
 def test_stdio_server_has_no_login(home: GatewayApp) -> None:

@@ -126,6 +126,20 @@ PATHS = {
         "hits = memory.recall(query='purple green', tags=['mine'], explain=True)\n"
         f"text = str([(hit['content'], hit['why']['words']) for hit in hits])\n{SEND}",
     ),
+    "number of events in a session": (
+        [
+            "events.record_event(event_type='note', content='public', session_id='s')",
+            f"{READ}\nevents.record_event(event_type='note', content='x', session_id='s')",
+        ],
+        f"text = str(events.timeline(session_id='s', since='1 day ago', limit=1)[0]['left_out'])\n{SEND}",
+    ),
+    "number of events in a time": (
+        [
+            "events.record_event(event_type='note', content='public')",
+            f"{READ}\nevents.record_event(event_type='note', content='x')",
+        ],
+        f"text = str(events.timeline(since='1 day ago', limit=1)[0]['left_out'])\n{SEND}",
+    ),
     "error of a run": ([f"{READ}\n1 / 0"], f"text = str(code.list_runs())\n{SEND}"),
 }
 ENGINES = ("monty", "python")
@@ -266,6 +280,9 @@ def test_marked_run_strengthens_nothing(gateway: GatewayApp) -> None:
 def test_run_that_read_nothing_private_calls_freely(gateway: GatewayApp) -> None:
     done = gateway.run("memory.remember(content='x')\nout.echo(text=str(memory.recall(query='x', tags=['none'])))")
     assert done.error is None
+    notes = "memory.remember_batch(items=[{'content': 'note ' + str(i)} for i in range(3)])"
+    listed = "memory.list_memories(since='1 day ago', k=2)\nmemory.recall(query='today', k=2)"
+    assert gateway.run(f"{notes}\n{listed}\nout.echo(text='x')").error is None
     assert gateway.run("meta.health()\ntasks.list_tasks()\nout.echo(text='x')").error is None
 
 

@@ -71,6 +71,21 @@ def test_canaries_are_nowhere(batch: int, tmp_path: Path, engine: Engine) -> Non
     assert sum(word in found for word in words) >= 0.7 * len(words)  # statements are stored, so the search finds words
 
 
+@pytest.mark.sqlite_only("no statement depends on the store")
+def test_answer_that_repeats_weak_statement_is_not_told(app: App) -> None:
+    """A clause that might replace a memory, and replaces none, is no statement: no episode may tell it either."""
+    prompt = "hmm the output still shows bvclps696632, try again"
+    talk = [("user", "We decided to use Postgres for the billing service."), ("assistant", "Done."), ("user", prompt)]
+    talk += [("assistant", f"The importer reads each file once now, and all 42 tests pass. You asked: {prompt}")]
+    messages = [{"role": role, "text": text} for role, text in talk]
+    context = app.create_context(PROJECT, "hook")
+    run_sync(app.catalog.get_operation("learn")(context, session_id="s", messages=messages))
+    context = app.create_context(PROJECT, "python")
+    episodes = run_sync(app.catalog.get_operation("recall_events")(context, event_type="episode"))
+    assert "all 42 tests pass" in episodes[0].content
+    assert "bvclps696632" not in repr(episodes) + repr(run_sync(app.catalog.get_operation("list_memories")(context)))
+
+
 def read_files(home: Path) -> bytes:
     return b"\n".join(path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file())
 

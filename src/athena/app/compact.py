@@ -30,7 +30,8 @@ class CompactMemory(NamedTuple):
         text = self.preview
         if len(text) > MAX_LINE_CHARS:
             text = (text[: MAX_LINE_CHARS - 1].rpartition(" ")[0] or text[: MAX_LINE_CHARS - 1]).rstrip() + "…"
-        return f"{self.hash} {f'{self.score:.2f}'.removeprefix('0')} {day}{tags} {text}"
+        place = f" ({place})" if (place := self.__dict__.get("place")) else ""
+        return f"{self.hash} {f'{self.score:.2f}'.removeprefix('0')} {day}{tags}{place} {text}"
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -115,6 +116,8 @@ def compact_memory(memory: dict[str, Any]) -> CompactMemory:
     line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
     preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
     hit = _CompactHit(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
+    if place := memory.get("place"):
+        hit.__dict__["place"] = place
     if preview != memory["content"]:
         hit.__dict__["text"] = memory["content"]
     return hit

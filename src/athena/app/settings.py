@@ -47,6 +47,10 @@ class Settings(NamedTuple):
     hooks_off: frozenset[str] = frozenset()  # ATHENA_HOOKS_OFF, hooks.off: events that are not answered; `*` is all
     hooks_projects: Mapping[str, frozenset[str]] = {}  # ATHENA_HOOKS_PROJECTS, hooks.projects: the same for a project
     documents_roots: tuple[str, ...] = ()  # ATHENA_DOCUMENTS_ROOTS, documents.roots: where agents may ingest files
+    backup_every_hours: float = 0  # ATHENA_BACKUP_EVERY_HOURS, backup.every_hours: how often a server backs up; 0 never
+    backup_keep: int = 7  # ATHENA_BACKUP_KEEP, backup.keep: how many backups stay
+    backup_folder: str | None = None  # ATHENA_BACKUP_FOLDER, backup.folder: where; by default in the data folder
+    backup_key_file: str | None = None  # ATHENA_BACKUP_KEY_FILE, backup.key_file: has the secret that encrypts them
     daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
     privacy: PrivacyMode = "off"  # ATHENA_PRIVACY, privacy: off, boundary or strict: where personal data becomes tokens
     personal_names: tuple[str, ...] = ()  # ATHENA_PERSONAL_NAMES, personal.names: people whose names are personal data
@@ -80,6 +84,10 @@ SETTING_KEYS = (
     "hooks.off",
     "hooks.projects",
     "documents.roots",
+    "backup.every_hours",
+    "backup.keep",
+    "backup.folder",
+    "backup.key_file",
     "daemon.idle_minutes",
     "privacy",
     "personal.names",
@@ -97,6 +105,8 @@ NON_TEXT_KEYS = (
     "hooks.fallback_to_mcp",
     "hooks.enable_metrics",
     "hooks.budget_tokens",
+    "backup.every_hours",
+    "backup.keep",
     "daemon.idle_minutes",
 )
 
@@ -160,6 +170,10 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_events("hooks.off", values.get("hooks.off", "")),
         _parse_project_events(values.get("hooks.projects", "")),
         _parse_folders("documents.roots", values.get("documents.roots", "")),
+        _parse_number("backup.every_hours", values.get("backup.every_hours", "0"), 100_000),
+        _parse_integer("backup.keep", values.get("backup.keep", "7"), 1, 10_000),
+        _parse_absolute_path("backup.folder", values.get("backup.folder")),
+        _parse_absolute_path("backup.key_file", values.get("backup.key_file")),
         _parse_number("daemon.idle_minutes", values.get("daemon.idle_minutes", "720"), 1_000_000),
         _parse_privacy(values.get("privacy", "off")),
         tuple(filter(None, (name.strip() for name in values.get("personal.names", "").split(",")))),

@@ -3,7 +3,8 @@
 import os
 import re
 import termios
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -18,6 +19,9 @@ UNATTENDED_VARIABLE = "ATHENA_UNATTENDED"  # "1": somebody has decided beforehan
 TERMINAL_PATH = "/dev/tty"  # the controlling terminal, wherever standard input and output lead
 PASSPHRASE_PROMPTS = 3
 MAX_ANSWER_BYTES = 8_192
+WRAP_MARK = "   ... "  # before a row that goes on with the line before
+MIN_WRAPPED_COLUMNS = 2 * len(WRAP_MARK)
+RUN_AGAIN = "programs that wait for an approval have to run again"
 LONG_GAP_PATTERN = re.compile(r"(?<=\S) {40,}")  # code to the right of a gap would be overlooked
 
 
@@ -42,15 +46,14 @@ class Terminal:
     def show(self, lines: Iterable[str]) -> None:
         """Print lines, a screen at a time; raise Abort if the person does not want to go on."""
         columns, rows = self._get_size()
-        left = rows - 1
-        for line in map(format_line, lines):
-            height = max(1, -(-len(line) // columns)) if columns else 1
-            if rows > 2 and height > left < rows - 1:
+        rows_left = rows - 1
+        for row in (row for line in lines for row in wrap_line(format_line(line), columns)):
+            if rows > 2 and rows_left == 0 and not self._assume_yes:
                 if self._ask_line("-- Enter shows more, q stops -- ").strip().lower() == "q":
                     raise click.Abort
-                left = rows - 1
-            self._write(f"{line}\n")
-            left -= height
+                rows_left = rows - 1
+            self._write(f"{row}\n")
+            rows_left -= 1
 
     def confirm(self, question: str) -> None:
         """Ask a question; raise Abort unless the answer is yes."""
@@ -138,6 +141,25 @@ def format_line(line: str) -> str:
     return LONG_GAP_PATTERN.sub(lambda gap: f" <{len(gap[0])} spaces> ", visible)
 
 
+def wrap_line(line: str, columns: int) -> Iterator[str]:
+    """Yield a line in rows that a terminal of so many columns shows as one row each; 0 columns: as it is.
+
+    A row that goes on begins with a mark, so that the end of a long line cannot look like a line of ours.
+    """
+    width = columns - 1  # a row that fills the last column may take two
+    if width < MIN_WRAPPED_COLUMNS:
+        yield line
+        return
+    row, used = "", 0
+    for char in line:
+        char_width = 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if used + char_width > width:
+            yield row
+            row, used = WRAP_MARK, len(WRAP_MARK)
+        row, used = row + char, used + char_width
+    yield row
+
+
 def ask_approvals(terminal: Terminal, question: str, subjects: Sequence[str]) -> list[Approval]:
     """Ask for a yes, and for the passphrase if one is set; return an approval for each subject."""
     approver = connect.shared_app().approver
@@ -186,14 +208,17 @@ def set_passphrase(json_output: bool) -> None:
 
     Example: athena passphrase set
     """
-    approver = connect.shared_app().approver
+    app = connect.shared_app()
+    app.catalog.refresh()
+    approver, before = app.approver, app.approver.identify_passphrase()
     with Terminal("passphrase set") as terminal:
         old = terminal.read_secret("Old passphrase: ") if approver.has_passphrase() else None
         new = terminal.read_secret("New passphrase: ")
         if terminal.read_secret("Again: ") != new:
             raise InvalidInput("the two are not the same", hint="nothing was changed")
         approver.set_passphrase(new, old)
-    _report("every approval needs the passphrase now", json_output, is_set=True)
+    app.gateway.move_approvals(before)
+    _report(f"every approval needs the passphrase now; {RUN_AGAIN}", json_output, is_set=True)
 
 
 @passphrase.command("remove")
@@ -203,8 +228,11 @@ def remove_passphrase(json_output: bool) -> None:
 
     Example: athena passphrase remove
     """
-    approver = connect.shared_app().approver
+    app = connect.shared_app()
+    app.catalog.refresh()
+    approver, before = app.approver, app.approver.identify_passphrase()
     with Terminal("passphrase remove") as terminal:
         old = terminal.read_secret("Passphrase: ") if approver.has_passphrase() else None
         approver.remove_passphrase(old)
-    _report("approvals need no passphrase any more", json_output, is_set=False)
+    app.gateway.move_approvals(before)
+    _report(f"approvals need no passphrase any more; {RUN_AGAIN}", json_output, is_set=False)

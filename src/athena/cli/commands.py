@@ -73,6 +73,11 @@ SUBCOMMANDS = {
     "approve": LazyCommand(
         "programs", "approve", "Let a program go on that waits for a person; without an ID, list those that wait."
     ),
+    "backup": LazyCommand(
+        "restore",
+        "backup",
+        "Copy the whole store to a file, also while it is in use; the copy is opened, checked and counted.",
+    ),
     "call": LazyCommand("tools", "call", "Call any operation; prints JSON."),
     "consolidate": LazyCommand(
         "memory", "consolidate", "Find patterns in the last days, and merge, strengthen or fade memories accordingly."
@@ -101,7 +106,7 @@ SUBCOMMANDS = {
         "Take an export of Athena, Markdown or a file of another program in; again, it adds only what is new.",
     ),
     "ingest": LazyCommand(
-        "memory", "ingest", "Keep text files, or all below a folder, as memories; again, it brings them up to date."
+        "ingest", "ingest", "Keep files, or all below a folder, as memories; again, it brings them up to date."
     ),
     "init": LazyCommand(
         "init", "init", "Set up a coding agent's client: hooks, MCP server, skill, as far as it has them."

@@ -14,6 +14,7 @@ import click
 
 from athena.app import connect
 from athena.app import settings as configuration
+from athena.app.backups import find_backups_folder
 from athena.cli import output, servers
 from athena.cli.daemon import count_fallbacks, format_daemon, format_failure, hooks_log_path
 from athena.cli.invoke import call_operation, json_option
@@ -26,6 +27,7 @@ from athena.core.types import to_json
 from athena.core.version import __version__
 from athena.errors import AthenaError
 from athena.programs.sandbox import jail
+from athena.storage import backups
 
 PROGRESS_INTERVAL_S = 0.3
 
@@ -86,6 +88,7 @@ def _run_checks() -> list[tuple[str, bool, str]]:
         count = output.format_count(report["checked"].get("memories", 0))
         summary = f"{count} of all projects checked, including forgotten; all tables consistent"
         rows.append(("integrity", report["ok"], "; ".join(report["problems"]) or summary))
+        rows += _check_backups(settings)
         rows += _check_hooks(settings, {project["name"] for project in call_operation("list_projects")})
         rows += _check_sandbox()
         rows += _check_servers()
@@ -119,6 +122,19 @@ def _check_daemon(home: str) -> list[tuple[str, bool, str]]:
     responds = daemon_process.is_responding(home)
     problem = "" if responds else "; it does not answer: athena daemon stop ends it"
     return [("daemon", responds, format_daemon(server_info) + problem)]
+
+
+def _check_backups(settings: configuration.Settings) -> list[tuple[str, bool, str]]:
+    """Say how old the newest backup is; nothing where there is none and none is expected."""
+    paths = backups.list_backups(find_backups_folder(settings))
+    if not paths:
+        return (
+            [("backup", False, "there is none yet; a running server writes it")] if settings.backup_every_hours else []
+        )
+    age_hours = (time.time() - os.path.getmtime(paths[-1])) / 3_600
+    is_late = 0 < settings.backup_every_hours * 2 < age_hours
+    late = "; the server did not write one when it was due: see its log" if is_late else ""
+    return [("backup", not is_late, f"{paths[-1]}, {age_hours:,.0f} hours old{late}")]
 
 
 def _check_hooks(settings: configuration.Settings, projects: set[str]) -> list[tuple[str, bool, str]]:

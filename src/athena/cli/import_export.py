@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import IO, Any
 
@@ -22,16 +23,23 @@ from athena.core.values import Call, Scope
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory.graph.values import NewRelation
 from athena.memory.projects import list_projects
-from athena.memory.transfer import exports, markdown, stores
-from athena.memory.transfer.records import ImportedEntity, ImportReport, Record, RecordImport
+from athena.memory.transfer import exports, markdown, peers, stores
+from athena.memory.transfer.records import ImportedEntity, ImportReport, Record, RecordImport, SkippedRecord
 from athena.storage import copying, jsonl
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.restore import remove_store_files, restore_backup
 from athena.storage.sqlite.store import Sqlite
 
 EXPORT_FORMATS = ["jsonl", "markdown", "graphml", "server-memory"]
-IMPORT_FORMATS = ["athena", "markdown", "server-memory"]
+IMPORT_FORMATS = ["athena", "markdown", "server-memory", *peers.FORMATS]
 STANDARD_OUTPUT = "-"
+COUNT_NAMES = {
+    "memories": ("memory", "memories"),
+    "entities": ("entity", "entities"),
+    "observations": ("observation", "observations"),
+    "relations": ("relation", "relations"),
+    "left_out": ("event, task, pattern or skill left out", "events, tasks, patterns and skills left out"),
+}
 IMPORT_BATCH_SIZE = 1_000
 REQUIRED_FIELDS = {"entity": ("name", "entityType"), "relation": ("from", "to", "relationType")}
 ENTITY_TYPE, RELATION_TYPE = REQUIRED_FIELDS
@@ -71,9 +79,18 @@ def export_file(file: str, file_format: str | None, project: str | None, force: 
         counts = _export_graph(file, file_format, project or current_project(), force)
     if json_output and file != STANDARD_OUTPUT:
         return output.print_json(counts)
-    parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
-    line = f"wrote {', '.join(parts) or 'nothing'} to {file}"
+    if file_format == "jsonl":
+        kept = f"{counts['memories']:,} memories, events, tasks and entities with all that belongs to them"
+        line = f"wrote the whole store to {file}: {kept}, {sum(counts.values()):,} rows"
+    else:
+        line = f"wrote {_format_counts(counts) or 'nothing'} to {file}"
     return click.echo(output.escape_control_chars(line), err=file == STANDARD_OUTPUT)
+
+
+def _format_counts(counts: dict[str, int]) -> str:
+    """Say how much there is of each, in words."""
+    parts = [output.format_count(counts[name], *words) for name, words in COUNT_NAMES.items() if counts.get(name)]
+    return ", ".join(parts)
 
 
 def _guess_export_format(file: str) -> str:
@@ -140,8 +157,9 @@ def _write_whole_file(file: str, force: bool, write: Callable[[IO[bytes]], dict[
     "--from",
     "source",
     type=click.Choice(IMPORT_FORMATS),
-    help="Who wrote it; athena: a file of athena export; markdown: a file or folder of it, also of Obsidian; "
-    "server-memory: the reference graph server's memory.jsonl. By default found out.",
+    help="Who wrote it; athena: a file of athena export; markdown: a file or folder of it, also of Obsidian and "
+    "basic-memory; server-memory: the reference graph server's memory.jsonl; chatgpt and claude: conversations.json of "
+    "an account's export. By default found out.",
 )
 @click.option("--project", help="Where to; by default as the file says, else the git root of this folder.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be new.")
@@ -159,6 +177,8 @@ def import_file(
     athena import athena.jsonl
     athena import notes/ --dry-run
     athena import memory.jsonl --from server-memory
+    athena import ~/.local/share/mcp-memory/sqlite_vec.db --dry-run
+    athena import conversations.json
     """
     if not os.path.exists(file):
         raise NotFound(f"{file} cannot be read: there is no such file", hint="give a path that exists")
@@ -169,10 +189,14 @@ def import_file(
         result = _import_export(os.path.abspath(file), project, dry_run=dry_run, is_replacing=is_replacing)
     elif source == "markdown":
         result = _import_records(lambda now: markdown.read_folder(file, now), project, dry_run)
+    elif source in peers.FORMATS:
+        result = _import_peer(file, source, project, dry_run)
     else:
         result = _import_graph(file, project, dry_run)
     if json_output:
         return output.print_json(result)
+    for field, meaning in result.get("mapping", {}).items():
+        click.echo(f"{field}: {meaning}")
     for skipped in result.get("skipped", ()):
         click.echo(f"left out {output.escape_control_chars(skipped)}", err=True)
     return click.echo(output.escape_control_chars(_format_result(result, dry_run)))
@@ -183,17 +207,23 @@ def _format_result(result: dict[str, Any], dry_run: bool) -> str:
         kept = f"; the earlier store is {result['earlier']}" if result.get("earlier") else ""
         verb = "would take in" if dry_run else "took in"
         return f"{verb} the whole store: {output.format_count(result['memories'])}, {result['rows']:,} rows{kept}"
-    names = [name for name in ("memories", "entities", "observations", "relations") if name in result]
-    parts = [f"{result[name]:,} {name}" for name in names if result[name] or name != "memories"]
-    if not any(result[name] for name in names):
-        return "nothing new"
-    return f"{'would be new' if dry_run else 'new'}: {', '.join(parts)}"
+    parts = _format_counts({name: result[name] for name in COUNT_NAMES if name in result})
+    return f"{'would be new' if dry_run else 'new'}: {parts}" if parts else "nothing new"
 
 
 def _guess_import_format(file: str) -> str:
     if os.path.isdir(file) or file.endswith(markdown.SUFFIXES):
         return "markdown"
+    if peer := peers.guess_peer_format(file):
+        return peer
     return "athena" if jsonl.is_export(file) else "server-memory"
+
+
+def _import_peer(file: str, source: str, project: str | None, dry_run: bool) -> dict[str, Any]:
+    """Import a file of another program; a dry run says what becomes of its fields."""
+    peer = peers.FORMATS[source]
+    result = _import_records(lambda now: peer.read(file, now), project, dry_run)
+    return {**result, "mapping": peer.mapping} if dry_run else result
 
 
 def _import_records(read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool) -> dict[str, Any]:
@@ -208,8 +238,14 @@ def _import_records(read: Callable[[float], Iterator[Record]], project: str | No
             on_stored=lambda count: update_bar(count, 0),
             hide=partial(guard.hide, secrets=False) if guard.is_on else None,
         )
-        report: ImportReport = run_sync(run.store_records(read(now)))
+        records = read(now) if project is None else map(_drop_project, read(now))
+        report: ImportReport = run_sync(run.store_records(records))
     return {name: getattr(report, name) for name in ImportReport.__slots__}
+
+
+def _drop_project(record: Record) -> Record:
+    """Return a record that belongs to the project of the call, whatever its file says."""
+    return record if isinstance(record, SkippedRecord) else replace(record, project=None)
 
 
 def _import_export(path: str, project: str | None, *, dry_run: bool, is_replacing: bool) -> dict[str, Any]:

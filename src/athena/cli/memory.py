@@ -186,30 +186,6 @@ def undo(anyone: bool, project: str | None, json_output: bool) -> None:
 
 
 @click.command()
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--tags", help="Tags between commas.")
-@project_option
-@json_option
-def ingest(paths: tuple[str, ...], tags: str | None, project: str | None, json_output: bool) -> None:
-    """Keep text files, or all below a folder, as memories; again, it brings them up to date.
-
-    Example: athena ingest docs README.md --tags docs
-    """
-    totals: dict[str, Any] = {"documents": 0, "pieces": 0, "skipped": [], "redacted": []}
-    for path in paths:
-        counts = invoke_operation("ingest_document", project, path=path, tags=tags)
-        totals = {name: totals[name] + counts[name] for name in totals}
-        if not json_output:
-            line = f"{path}: {counts['documents']} documents, {counts['pieces']} pieces"
-            click.echo(output.escape_control_chars(line))
-    for skipped in totals["skipped"]:
-        click.echo(f"left out {output.escape_control_chars(skipped)}", err=True)
-    _report_redactions(totals)
-    if json_output:
-        output.print_json(totals)
-
-
-@click.command()
 @json_option
 def reembed(json_output: bool) -> None:
     """Give every memory a vector of the model in use; can be stopped and run again.

@@ -41,7 +41,8 @@ def format_memory_line(memory: dict[str, Any]) -> str:
     tags = style(f" [{', '.join(memory['tags'])}]", fg="cyan") if memory["tags"] else ""
     name = style(memory["hash"], fg="yellow")
     preview = escape_control_chars(format_preview(memory["content"], 120))
-    return f"{name} {score}{format_day(memory['created'])}{tags} {preview}"
+    place = f" {style(place, fg='blue')}:" if (place := memory.get("place")) else ""
+    return f"{name} {score}{format_day(memory['created'])}{tags}{place} {preview}"
 
 
 def format_memory(memory: dict[str, Any]) -> str:

@@ -129,6 +129,8 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
         app = connect.shared_app()
         context = app.create_context(current_project() if project is None else project, "cli")
         review = run_sync(app.programs.review_run(context, run_id))
+        if not refuse:
+            app.approver.require_passphrase(review.passphrase)
         terminal.show(format_review(review))
         if refuse:
             approval = ask_refusal(terminal, "Refuse this call?", review.subject)
@@ -168,12 +170,18 @@ def format_review(review: "RunReview") -> Iterator[str]:
             is_cut = len(text) > MAX_VARIABLE_CHARS and not review.unforeseen  # else it may run as code
             more = f"... ({len(text):,} characters)" if is_cut else ""
             yield f"  {name} = {text[:MAX_VARIABLE_CHARS] if is_cut else text}{more}"
+    for path, lines in review.files.items():
+        yield from _format_source(f"the file {path} of the workspace:", lines)
+    if review.unshown_files:
+        sizes = ", ".join(f"{path} ({size:,} bytes)" for path, size in review.unshown_files.items())
+        yield f"files of the workspace that are too long to show: {sizes}"
     if review.unknown_names:
         yield f"of earlier programs, with no source to show: {', '.join(review.unknown_names)}"
     if review.unforeseen:
         yield f"IT CAN RUN OTHER CODE THAN YOU SEE HERE ({'; '.join(review.unforeseen)}):"
-        yield "it computes names, or runs texts as code, e.g. from files. All definitions, skills and variables of the"
-        yield "workspace are shown above; what it makes of them, nobody can say before it runs."
+        yield "it computes names, or runs texts as code. All definitions, skills, variables and files of the workspace"
+        yield "are shown or named above. Texts that it reads elsewhere (other workspaces, memories, servers) are not,"
+        yield "and what it makes of all this, nobody can say before it runs."
     yield _describe_rest(review)
 
 

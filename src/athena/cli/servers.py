@@ -17,12 +17,12 @@ from athena.core.home import lock
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput
 from athena.gateway import approvals, config, definitions, sanitize
+from athena.gateway.approvals import RegisteredServer
 from athena.gateway.config import VARIABLE_PATTERN, ServerEntry, reject_self, validate_entry
-from athena.gateway.gateway import Gateway, RegisteredServer
+from athena.gateway.gateway import Gateway
 
 SERVER_STATUS_TIMEOUT_S = 5.0
 MAX_VALUE_CHARS = 300
-MAX_DESCRIPTION_CHARS = 200
 MAX_DIFFERENCES = 100  # of a tool
 STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
 
@@ -187,29 +187,19 @@ def set_server_privacy(
     """
     gateway = load_gateway()
     entry = gateway.get_server(name).config
-    if tool is not None and receives is None:
-        raise InvalidInput(
-            "--tool goes with --receives", hint="athena servers privacy crm --receives EMAIL --tool send"
-        )
-    if receives is not None:
-        kinds = None if receives == "all" else [] if receives == "none" else receives.upper().split(",")
-        with open_terminal(f"servers privacy {name}") as terminal:
-            question = f"Let {f'{tool} of ' if tool else ''}{name} receive {receives} of personal data?"
-            ask_approvals(terminal, question, [f"privacy {name}"])
-        by_tool = dict(entry.options.get("receivesByTool", {}))
-        if tool is not None:
-            by_tool.pop(tool, None)
-            by_tool |= {} if kinds is None else {tool: kinds}
-        change = {"receives": kinds} if tool is None else {"receivesByTool": by_tool or None}
-        gateway.servers_file.update_entry(entry.name, change)
-        gateway, entry = (fresh := load_gateway()), fresh.get_server(name).config
+    if receives is not None or tool is not None:
+        _set_received_kinds(entry, receives, tool)
+        gateway = load_gateway()
+        entry = gateway.get_server(name).config
     if accepted or refused or private is not None:
-        marks = sorted((entry.accepted_marks | {*accepted}) - {*refused})
-        is_private = entry.is_private if private is None else private
-        with open_terminal(f"servers privacy {name}") as terminal:
-            question = f"Let programs send {', '.join(marks) or 'nothing private'} to {name}?"
-            ask_approvals(terminal, question, [f"privacy {name}"])
-        gateway.servers_file.update_entry(entry.name, {"accepts": marks or None, "private": is_private or None})
+        change = entry.plan_privacy(accepted, refused, private)
+        if change.lines:
+            with Terminal(f"servers privacy {name}") as terminal:  # always: later calls then ask nobody
+                terminal.show(change.lines)
+                [approval] = ask_approvals(terminal, f"Change this for {name}?", [change.subject])
+            gateway.set_privacy(change, approval)
+        else:
+            click.echo("nothing changes", err=True)
         entry = load_gateway().get_server(name).config
     if json_output:
         facts = {key: entry.options.get(key) for key in ("receives", "receivesByTool")}
@@ -221,6 +211,22 @@ def set_server_privacy(
         named = "all kinds" if kinds is None else ", ".join(kinds) or "nothing"
         click.echo(f"{receiver} receives, of personal data: {named}")
     return None
+
+
+def _set_received_kinds(entry: ServerEntry, receives: str | None, tool: str | None) -> None:
+    """Let a server, or one tool of it, receive these kinds of personal data and no others."""
+    if receives is None:
+        raise InvalidInput("--tool goes with --receives", hint=f"athena servers privacy {entry.name} --receives KINDS")
+    kinds = None if receives == "all" else [] if receives == "none" else receives.upper().split(",")
+    with Terminal(f"servers privacy {entry.name}") as terminal:
+        question = f"Let {f'{tool} of ' if tool else ''}{entry.name} receive {receives} of personal data?"
+        ask_approvals(terminal, question, [f"privacy {entry.name}"])
+    by_tool = {name: given for name, given in entry.options.get("receivesByTool", {}).items() if name != tool}
+    if tool is None:
+        load_gateway().servers_file.update_entry(entry.name, {"receives": kinds})
+    else:
+        by_tool |= {} if kinds is None else {tool: kinds}
+        load_gateway().servers_file.update_entry(entry.name, {"receivesByTool": by_tool or None})
 
 
 def fetch_server_problems(home: str) -> dict[str, str]:
@@ -341,7 +347,7 @@ def _approve_new(terminal: Terminal, entries: list[ServerEntry], json_output: bo
                 click.echo(f"{name}: {sanitize.escape_hidden(problems[entry.name])}")
             continue
         terminal.show([f"{name} offers:"])
-        terminal.show(_format_offered_tools(offers[name][0], {}, None))
+        terminal.show(_format_offered_tools(gateway, name, offers[name][0], {}, None))
     if offers:
         count = sum(len(offered) for offered, _ in offers.values())
         subjects = [gateway.format_subject(name, offered) for name, (offered, _) in offers.items()]
@@ -383,7 +389,7 @@ def approve_tools(
         _log_in(terminal, gateway, name)
     offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
     changes = approvals.compare_tools(before, offered, whole=True) if before else {}
-    terminal.show(_format_offered_tools(offered, changes, before))
+    terminal.show(_format_offered_tools(gateway, name, offered, changes, before))
     if before is not None and same_server and not changes and not before.refused:
         if json_output:
             return output.print_json(_approval_to_dict(name, before))
@@ -424,9 +430,14 @@ def _approval_to_dict(name: str, approved: approvals.ServerApprovals) -> dict[st
 
 
 def _format_offered_tools(
-    offered: approvals.ToolDefinitions, changes: dict[str, approvals.Refusal], before: approvals.ServerApprovals | None
+    gateway: Gateway,
+    name: str,
+    offered: approvals.ToolDefinitions,
+    changes: dict[str, approvals.Refusal],
+    before: approvals.ServerApprovals | None,
 ) -> Iterator[str]:
-    """Yield the tools, or what changed in them."""
+    """Yield the tools that are new or changed, each exactly as a model will read it."""
+    operations = gateway.preview_operations(name, offered)
     for tool, definition in offered.items():
         change = changes[tool].reason if before and tool in changes else ""
         if before and not change:
@@ -438,9 +449,9 @@ def _format_offered_tools(
             for line in definitions.format_differences(approved, definition, MAX_DIFFERENCES):
                 yield f"  {line}"
         else:
-            description = sanitize.escape_hidden(" ".join(str(definition.get("description") or "").split()))
-            details = _format_hints(definition) + _truncate_text(description, MAX_DESCRIPTION_CHARS)
-            yield f"{change or '+'} {tool}  {details}{warning}"
+            yield f"{change or '+'} {tool}  {_format_hints(definition)}{operations[tool].summary}{warning}"
+        for line in definitions.format_as_read(operations[tool]):
+            yield f"    {line}"
     for tool, refusal in changes.items():
         if refusal.reason == "gone":
             yield f"gone: {tool}"
@@ -451,7 +462,3 @@ def _format_hints(definition: Any) -> str:
     if hints.get("readOnlyHint") is True:
         return "(reads) "
     return "(destroys) " if hints.get("destructiveHint") is True else ""
-
-
-def _truncate_text(text: str, max_chars: int) -> str:
-    return text if len(text) <= max_chars else f"{text[: max_chars - 1].rstrip()}…"

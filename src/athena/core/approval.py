@@ -35,6 +35,7 @@ HASH_BYTES = 32
 SCRYPT_COST = {"n": 1 << 15, "r": 8, "p": 3}  # 32 MB and about a quarter of a second for each try
 MAX_SCRYPT_COST = {"n": 1 << 18, "r": 32, "p": 16}
 MAX_SCRYPT_BYTES = 1 << 30
+OTHER_PASSPHRASE = "the passphrase for approvals is another one than when this was asked for"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +60,16 @@ class Approver:
     def has_passphrase(self) -> bool:
         """Return whether an approval needs the passphrase."""
         return self._home is not None and _read_hash(self._home) is not None
+
+    def identify_passphrase(self) -> str:
+        """Return a digest of the stored hash, by which an approval knows under which passphrase it was asked for."""
+        stored = None if self._home is None else _read_hash(self._home)
+        return "" if stored is None else digest_subject(stored["salt"], stored["hash"])
+
+    def require_passphrase(self, identity: str) -> None:
+        """Raise Conflict unless the passphrase is the one, or none as then, under which a person was asked."""
+        if not hmac.compare_digest(self.identify_passphrase(), identity):
+            raise Conflict(OTHER_PASSPHRASE, hint="run the program again; athena approve ID --refuse ends this run")
 
     def grant(self, subjects: Sequence[str], passphrase: str | None = None) -> list[Approval]:
         """Grant an approval for each subject, if the passphrase is right or none is set.

@@ -12,7 +12,7 @@ from athena.core.hashing import hash_text
 from athena.core.operation import Effect
 from athena.errors import Misconfigured
 from athena.gateway import definitions, sanitize
-from athena.gateway.config import ApprovalPolicy
+from athena.gateway.config import ApprovalPolicy, ServerEntry
 
 APPROVALS_FOLDER = "pins"  # the name of the folder in existing data folders, so it cannot change
 MAX_TOOLS = 1_000  # of one server
@@ -24,6 +24,7 @@ MAX_FAILURE_CHARS = 500
 MAX_LISTED_PATHS = 5
 WHOLE_FORMAT = 2  # of approvals that cover the whole definition; older ones cover OLD_FIELDS
 OLD_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+ENABLE_HINT = 'take "disabled" out of servers.json'
 RefusalReason = Literal["new", "changed", "gone"]
 REFUSAL_MESSAGES: dict[RefusalReason, str] = {
     "new": "was never approved",
@@ -66,10 +67,42 @@ class ServerApprovals(NamedTuple):
     refused: Mapping[str, Refusal] = {}  # tools that differed from the approved ones at the last listing
     left_out: int = 0  # tools that were too many or too large
     format: int = WHOLE_FORMAT
+    passphrase: str = ""  # the identity of the one that the approval was given with; empty if none was set
 
     @property
     def renamed_tools(self) -> dict[str, str]:
         return {name: tool.program_name for name, tool in self.tools.items() if name != tool.program_name}
+
+
+class RegisteredServer(NamedTuple):
+    """A configured server and its approved tools."""
+
+    config: ServerEntry
+    approvals: ServerApprovals | None
+    problem: str = ""  # why none of its tools can be called
+
+    @property
+    def is_usable(self) -> bool:
+        return self.approvals is not None and not self.problem and not self.config.is_disabled
+
+    @property
+    def callable_tools(self) -> dict[str, ApprovedTool]:
+        if self.approvals is None or not self.is_usable:
+            return {}
+        return {name: tool for name, tool in self.approvals.tools.items() if name not in self.approvals.refused}
+
+    def explain_unavailable(self, name: str) -> dict[str, tuple[str, str]]:
+        """Return a reason and a hint for the server, or for each tool of it, that cannot be called."""
+        hint = format_approve_hint(name)
+        if self.config.is_disabled:
+            return {name: (f"the server {name} is disabled", ENABLE_HINT)}
+        if self.problem or self.approvals is None:
+            return {name: (f"the server {name} waits for a person: {self.problem}", hint)}
+        reasons: dict[str, tuple[str, str]] = {}
+        for tool, refusal in self.approvals.refused.items():
+            path = f"{name}.{get_program_name(self.approvals, tool)}"
+            reasons[path] = (f"{path} waits for a person: it {refusal.message}", hint)
+        return reasons
 
 
 class ToolListing:
@@ -112,7 +145,11 @@ def filter_definitions(offered: Iterable[Mapping[str, Any]]) -> tuple[ToolDefini
 
 
 def create_approvals(
-    fingerprint: str, offered: ToolDefinitions, left_out: int = 0, before: ServerApprovals | None = None
+    fingerprint: str,
+    offered: ToolDefinitions,
+    left_out: int = 0,
+    before: ServerApprovals | None = None,
+    passphrase: str = "",
 ) -> ServerApprovals:
     """Approve all offered tools; a tool that was approved before keeps its name."""
     old_names = {name: before.tools[name].program_name for name in offered if before and name in before.tools}
@@ -121,7 +158,7 @@ def create_approvals(
     )
     names = old_names | new_names
     tools = {name: ApprovedTool(names[name], definition) for name, definition in offered.items()}
-    return ServerApprovals(fingerprint, time.time(), tools, {}, left_out)
+    return ServerApprovals(fingerprint, time.time(), tools, {}, left_out, passphrase=passphrase)
 
 
 def compare_tools(approvals: ServerApprovals, offered: ToolDefinitions, *, whole: bool = False) -> dict[str, Refusal]:
@@ -142,6 +179,10 @@ def compare_tools(approvals: ServerApprovals, offered: ToolDefinitions, *, whole
 def hash_definition(definition: Mapping[str, Any]) -> str:
     """Return the hash of a definition exactly as a person saw it."""
     return hash_text(json.dumps(definition, sort_keys=True))
+
+
+def format_approve_hint(server: str) -> str:
+    return f"a person looks at it: athena servers approve {server}"
 
 
 def get_program_name(approvals: ServerApprovals, tool: str) -> str:
@@ -200,7 +241,13 @@ class ApprovalStore:
             paths = stored.get("differences", {})
             refused = {name: Refusal(reason, tuple(paths.get(name, ()))) for name, reason in stored["refused"].items()}
             return ServerApprovals(
-                stored["fingerprint"], stored["at"], tools, refused, stored["left_out"], stored.get("format", 1)
+                stored["fingerprint"],
+                stored["at"],
+                tools,
+                refused,
+                stored["left_out"],
+                stored.get("format", 1),
+                stored.get("passphrase", ""),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             hint = f"approve it again: athena servers approve {server}"
@@ -217,6 +264,13 @@ class ApprovalStore:
             approvals = self.read(server)
             if approvals is not None and approvals.at == approved_at and approvals.refused != refused:
                 self._write_approvals(server, approvals._replace(refused=refused))
+
+    def move_passphrase(self, server: str, old: str, new: str) -> None:
+        """Let approvals that were given with one passphrase hold with another one, which a person has set."""
+        with lock_file(self._lock_path):
+            approvals = self.read(server)
+            if approvals is not None and approvals.passphrase == old:
+                self._write_approvals(server, approvals._replace(passphrase=new))
 
     def write_failure(self, server: str, reason: str) -> None:
         """Store why the tools of a server could not be listed."""

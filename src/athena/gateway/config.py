@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from athena.core.approval import digest_subject
 from athena.core.files import lock_file, write_file_atomically
 from athena.core.foreign_operation import to_identifier
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
@@ -87,6 +88,18 @@ class ServerEntry(NamedTuple):
         kinds = self.options.get("receivesByTool", {}).get(tool, self.options.get("receives"))
         return None if kinds is None else frozenset(kinds)
 
+    def plan_privacy(
+        self, accepted: Collection[str] = (), refused: Collection[str] = (), private: bool | None = None
+    ) -> "PrivacyChange":
+        """Return what would change; raise InvalidInput for a mark that does not exist."""
+        marks = (self.accepted_marks | {*accepted}) - {*refused}
+        options = {
+            "accepts": sorted(marks) or None,
+            "private": (self.is_private if private is None else private) or None,
+        }
+        changed = {key: value for key, value in {**self.options, **options}.items() if value is not None}
+        return PrivacyChange(self, validate_entry(self.name, changed), options)
+
     @property
     def is_disabled(self) -> bool:
         return self.options.get("disabled") is True
@@ -104,6 +117,34 @@ class ServerEntry(NamedTuple):
     def expand_variables(self, environ: Mapping[str, str]) -> "ServerEntry":
         """Return the entry with every `${VAR}` replaced."""
         return ServerEntry(self.name, _expand_value(dict(self.options), environ, self.name))
+
+
+class PrivacyChange(NamedTuple):
+    """A change of which private data a server may get, and of whether its own results are private."""
+
+    before: ServerEntry
+    after: ServerEntry
+    options: Mapping[str, Any]  # to store
+
+    @property
+    def subject(self) -> str:
+        """What a person agrees to: exactly this change, of the server as it is."""
+        states = ((sorted(entry.accepted_marks), entry.is_private) for entry in (self.before, self.after))
+        return f"privacy {digest_subject(self.before.name, self.before.fingerprint, *map(repr, states))}"
+
+    @property
+    def lines(self) -> list[str]:
+        """A sentence for each change; none if nothing changes."""
+        name, before, after = self.before.name, self.before.accepted_marks, self.after.accepted_marks
+        lines = []
+        if new := ", ".join(sorted(after - before)):
+            lines.append(f"Programs may send {new} to {name} without asking.")
+        if gone := ", ".join(sorted(before - after)):
+            lines.append(f"Programs may not send {gone} to {name} any more without asking.")
+        if self.after.is_private != self.before.is_private:
+            rest = "not get the results of {} any more" if self.after.is_private else "get the results of {}"
+            lines.append(f"Other servers may {rest.format(name)}.")
+        return lines
 
 
 class ServersFile:

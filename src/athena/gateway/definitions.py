@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from athena.core import stubs
+from athena.core.foreign_operation import ForeignOperation
 from athena.gateway import sanitize
 
 SCHEMA_FIELDS = ("inputSchema", "outputSchema")
@@ -19,6 +21,7 @@ SCHEMA_KEYWORDS = frozenset((
     "contains", "propertyNames", "not", "if", "then", "else",
 ))
 # fmt: on
+TYPE_NAMES = ("string", "integer", "number", "boolean", "array", "object", "null")
 MAX_NORMALIZED_DEPTH = 64  # deeper parts are compared as they are
 MAX_PATH_SEGMENT_CHARS = 60
 MAX_PATH_CHARS = 200
@@ -72,6 +75,40 @@ def format_differences(approved: Mapping[str, Any], offered: Mapping[str, Any], 
         lines += [f"  + {after}"] if difference.after is not ABSENT else []
     more = len(differences) - max_count
     return [*lines, f"... and {more} more differences"] if more > 0 else lines
+
+
+def format_as_read(operation: ForeignOperation) -> Iterator[str]:
+    """Yield the lines of a tool as a model reads it: its stub, then the texts that only its schemas have."""
+    stub = stubs.render_operation(operation)
+    yield from stub.splitlines()
+    words, shown = set(re.findall(r"\w+", stub)), {""}
+    for title, schema in (("", operation.definition.arguments), ("returns", operation.definition.result)):
+        for path, text in _iter_schema_texts(schema, title):
+            is_in_stub = text in stub if " " in text else words.issuperset(re.findall(r"\w+", text))
+            if not is_in_stub and text not in shown:
+                shown.add(text)
+                yield f"{path.removeprefix('.')}: {text}"
+
+
+def _iter_schema_texts(schema: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield each name and text in a sanitized schema, with the place where it stands."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _iter_schema_texts(part, path)
+    if not isinstance(schema, Mapping):
+        return
+    for key, value in schema.items():
+        if key in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
+            for name, part in value.items():
+                yield path, name
+                yield from _iter_schema_texts(part, f"{path}.{name}")
+        elif key in SCHEMA_KEYWORDS or key in UNORDERED_SCHEMA_KEYWORDS:
+            yield from _iter_schema_texts(value, path)
+        elif key in ("const", "default", "enum"):
+            yield f"{path} ({key})", json.dumps(value, ensure_ascii=False)
+        else:  # e.g. a description, or a list of required names
+            texts = value if isinstance(value, list) else [value]
+            yield from ((path, text) for text in texts if isinstance(text, str) and text not in TYPE_NAMES)
 
 
 def format_path(path: tuple[str, ...]) -> str:

@@ -12,7 +12,14 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from athena.core.approval import Approval, Approver, digest_subject, format_call_subject
+from athena.core.approval import (
+    OTHER_PASSPHRASE,
+    PASSPHRASE_FILE,
+    Approval,
+    Approver,
+    digest_subject,
+    format_call_subject,
+)
 from athena.core.catalog import Catalog
 from athena.core.foreign_operation import ForeignOperation
 from athena.core.home import lock
@@ -32,18 +39,27 @@ from athena.errors import (
 )
 from athena.gateway import sanitize
 from athena.gateway.approvals import (
+    ENABLE_HINT,
     ApprovalStore,
     ApprovedTool,
     Refusal,
+    RegisteredServer,
     ServerApprovals,
     ToolDefinitions,
     compare_tools,
     create_approvals,
     create_definition,
-    get_program_name,
+    format_approve_hint,
     hash_definition,
 )
-from athena.gateway.config import LOGINS_FOLDER, ServerEntry, ServersFile, assign_names, format_unset_hint
+from athena.gateway.config import (
+    LOGINS_FOLDER,
+    PrivacyChange,
+    ServerEntry,
+    ServersFile,
+    assign_names,
+    format_unset_hint,
+)
 from athena.gateway.values import ConnectedServer, Status, ToolResult
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
@@ -54,7 +70,6 @@ if TYPE_CHECKING:
 
 NEVER_APPROVED = "not approved yet"
 FINGERPRINT_CHANGED = "its command or address is not the one that was approved"
-ENABLE_HINT = 'take "disabled" out of servers.json'
 MAX_LISTED_REFUSALS = 10
 MAX_ATTACHMENTS = 20  # of one answer
 MAX_TOOL_NAME_CHARS = 60  # of a name without approval
@@ -99,37 +114,6 @@ class ToolCaller(Protocol):
     async def hide_values(self, value: Any) -> Any: ...
 
     async def reveal_values(self, value: Any) -> Any: ...
-
-
-class RegisteredServer(NamedTuple):
-    """A configured server and its approved tools."""
-
-    config: ServerEntry
-    approvals: ServerApprovals | None
-    problem: str = ""  # why none of its tools can be called
-
-    @property
-    def is_usable(self) -> bool:
-        return self.approvals is not None and not self.problem and not self.config.is_disabled
-
-    @property
-    def callable_tools(self) -> dict[str, ApprovedTool]:
-        if self.approvals is None or not self.is_usable:
-            return {}
-        return {name: tool for name, tool in self.approvals.tools.items() if name not in self.approvals.refused}
-
-    def explain_unavailable(self, name: str) -> dict[str, tuple[str, str]]:
-        """Return a reason and a hint for the server, or for each tool of it, that cannot be called."""
-        hint = _format_approve_hint(name)
-        if self.config.is_disabled:
-            return {name: (f"the server {name} is disabled", ENABLE_HINT)}
-        if self.problem or self.approvals is None:
-            return {name: (f"the server {name} waits for a person: {self.problem}", hint)}
-        reasons: dict[str, tuple[str, str]] = {}
-        for tool, refusal in self.approvals.refused.items():
-            path = f"{name}.{get_program_name(self.approvals, tool)}"
-            reasons[path] = (f"{path} waits for a person: it {refusal.message}", hint)
-        return reasons
 
 
 class Gateway:
@@ -217,6 +201,7 @@ class Gateway:
     def _load_server(self, name: str, entry: ServerEntry) -> RegisteredServer:
         try:
             approvals = self._approval_store.read(name)
+            is_trusted = approvals is None or approvals.passphrase == self._approver.identify_passphrase()
         except Misconfigured as error:
             return RegisteredServer(entry, None, str(error))
         if approvals is None:
@@ -224,6 +209,8 @@ class Gateway:
             return RegisteredServer(
                 entry, None, f"{NEVER_APPROVED}; the last try: {failure}" if failure else NEVER_APPROVED
             )
+        if not is_trusted:
+            return RegisteredServer(entry, None, OTHER_PASSPHRASE)
         is_same = approvals.fingerprint == entry.fingerprint
         return RegisteredServer(entry, approvals, "" if is_same else FINGERPRINT_CHANGED)
 
@@ -280,7 +267,7 @@ class Gateway:
         self._refresh_if_changed()
         server = self.get_server(tool.server)
         if server.problem or server.approvals is None:
-            hint = _format_approve_hint(tool.server)
+            hint = format_approve_hint(tool.server)
             raise Denied(f"the server {tool.server} cannot be used: {server.problem}", hint=hint)
         if server.config.is_disabled:
             raise Denied(f"the server {tool.server} is disabled", hint=ENABLE_HINT)
@@ -399,6 +386,14 @@ class Gateway:
         servers = [server for server in self._servers.values() if server.config.name == key]
         return all(server.approvals is None and server.problem.startswith(NEVER_APPROVED) for server in servers)
 
+    def preview_operations(self, name: str, offered: ToolDefinitions) -> dict[str, ForeignOperation]:
+        """Return the operations that these tools would be if a person approved them."""
+        server = self.get_server(name)
+        approved = create_approvals("", offered, 0, server.approvals)
+        return {
+            tool: self._create_operation(name, server.config, tool, approved.tools[tool]) for tool in approved.tools
+        }
+
     def format_subject(self, name: str, offered: ToolDefinitions) -> str:
         """Return the subject of an approval of these tools, of the server as it is configured now."""
         definitions = (text for tool in sorted(offered) for text in (tool, hash_definition(offered[tool])))
@@ -409,10 +404,24 @@ class Gateway:
     ) -> ServerApprovals:
         """Store the definitions that a person approved."""
         self._approver.redeem(approval, self.format_subject(name, offered))
-        server = self.get_server(name)
-        approvals = create_approvals(server.config.fingerprint, offered, left_out, server.approvals)
+        server, passphrase = self.get_server(name), self._approver.identify_passphrase()
+        approvals = create_approvals(server.config.fingerprint, offered, left_out, server.approvals, passphrase)
         self._approval_store.write(name, approvals)
         return approvals
+
+    def set_privacy(self, change: PrivacyChange, approval: Approval | None) -> None:
+        """Store which private data a server may get, as a person approved it."""
+        self._approver.redeem(approval, change.subject)
+        self.servers_file.update_entry(change.before.name, change.options)
+
+    def move_approvals(self, old: str) -> None:
+        """Let the approvals hold on with the passphrase that was set just now; `old` is the one before."""
+        if self.home is None:
+            return
+        self._refresh_if_changed()
+        for name in self._servers:
+            with suppress(Misconfigured):  # a broken file approves nothing
+                self._approval_store.move_passphrase(name, old, self._approver.identify_passphrase())
 
     def login(self, name: str, show: Callable[[str], None]) -> None:
         """Let a person log in to an HTTP server; `show` gets the address to open."""
@@ -467,10 +476,6 @@ async def _record_call(call: Call, tx: Transaction) -> None:
     await calls.record_call(tx, call, "done")
 
 
-def _format_approve_hint(server: str) -> str:
-    return f"a person looks at it: athena servers approve {server}"
-
-
 def _format_unset_variables(variables: list[str]) -> str:
     names = " and ".join(f"${{{name}}}" for name in variables)
     return f"needs {names}, which {'is' if len(variables) == 1 else 'are'} not set"
@@ -486,8 +491,8 @@ def _format_tool_name(name: str) -> str:
     return sanitize.sanitize_line(name, MAX_TOOL_NAME_CHARS) or "without a name"
 
 
-def _stat_files(home: str) -> tuple[object, object]:
-    return _stat_file(os.path.join(home, "servers.json")), _stat_file(os.path.join(home, "pins"))
+def _stat_files(home: str) -> tuple[object, ...]:
+    return tuple(_stat_file(os.path.join(home, name)) for name in ("servers.json", "pins", PASSPHRASE_FILE))
 
 
 def _stat_file(path: str) -> tuple[int, int, int] | None:

@@ -4,6 +4,7 @@ The SDK runs the protocol. The tokens are in one file a server, valid only for t
 """
 
 import asyncio
+import hmac
 import json
 import os
 import time
@@ -19,7 +20,15 @@ from athena.gateway.config import LOGINS_FOLDER, LOOPBACK_HOSTS
 LOGIN_TIMEOUT_S = 300.0
 CALLBACK_TIMEOUT_S = 10.0
 CALLBACK_PATH = "/callback"
+MAX_REQUEST_BYTES = 16 << 10
 LOGIN_DONE_PAGE = b"You are logged in. This page can be closed."
+LOGIN_REFUSED_PAGE = b"This is not the end of a login that Athena waits for, or the login was refused."
+# fmt: off
+OAUTH_ERRORS = frozenset((  # of RFC 6749, section 4.1.2.1
+    "invalid_request", "unauthorized_client", "access_denied", "unsupported_response_type", "invalid_scope",
+    "server_error", "temporarily_unavailable",
+))
+# fmt: on
 
 ShowUrl = Callable[[str], None]
 
@@ -113,32 +122,51 @@ def create_silent_auth(home: str, server: str, url: str) -> Any:
 
 
 class CallbackServer:
-    """A web server on this machine, to which the browser returns with the authorization code."""
+    """A web server on this machine, to which the browser returns with the authorization code.
+
+    Any page and any process of this machine can call it, so only a request with the state of this login counts.
+    """
 
     def __init__(self) -> None:
-        self._callback_params: asyncio.Future[dict[str, list[str]]] = asyncio.get_running_loop().create_future()
+        self._callback_params: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self._server: asyncio.Server | None = None
+        self._host, self._state = "", ""
 
     async def start(self) -> str:
-        self._server = await asyncio.start_server(self._serve_callback, "127.0.0.1", 0, limit=16 << 10)
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}{CALLBACK_PATH}"
+        self._server = await asyncio.start_server(self._serve_callback, "127.0.0.1", 0, limit=MAX_REQUEST_BYTES)
+        self._host = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return f"http://{self._host}{CALLBACK_PATH}"
+
+    def expect_state(self, address: str) -> None:
+        """Take the state of the login from the address that the person opens."""
+        self._state = parse_qs(urlsplit(address).query).get("state", [""])[0]
 
     async def _serve_callback(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(CALLBACK_TIMEOUT_S):
-                request = (await reader.readline()).decode("latin-1").split()
-            url = urlsplit(request[1] if len(request) > 1 else "")
-            is_callback = url.path == CALLBACK_PATH and request[0] == "GET"
-            if is_callback and not self._callback_params.done():
-                self._callback_params.set_result(parse_qs(url.query))
-            status = "200 OK" if is_callback else "404 Not Found"
-            writer.write(f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n".encode())
-            writer.write(LOGIN_DONE_PAGE if is_callback else b"")
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            params = self._read_params(head)
+            if params is not None and not self._callback_params.done():
+                self._callback_params.set_result(params)
+            status, page = "200 OK", LOGIN_DONE_PAGE
+            if params is None or "code" not in params:
+                status, page = ("400 Bad Request" if params is None else status), LOGIN_REFUSED_PAGE
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n".encode() + page)
             await writer.drain()
-        except (OSError, TimeoutError, ValueError):
+        except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError):
             pass  # the browser can load the page again
         finally:
             writer.close()
+
+    def _read_params(self, head: list[str]) -> dict[str, str] | None:
+        """Return the parameters of a callback of this login; None for any other request."""
+        method, _, target = head[0].partition(" ")
+        url = urlsplit(target.partition(" ")[0])
+        hosts = [line.partition(":")[2].strip() for line in head[1:] if line.lower().startswith("host:")]
+        params = {name: values[0] for name, values in parse_qs(url.query).items()}
+        is_ours = method == "GET" and url.path == CALLBACK_PATH and hosts == [self._host] and bool(self._state)
+        is_ours = is_ours and hmac.compare_digest(params.get("state", "").encode(), self._state.encode())
+        return params if is_ours else None
 
     async def wait_for_code(self) -> Any:
         from mcp.shared.auth import AuthorizationCodeResult  # the SDK is slow to import
@@ -149,10 +177,10 @@ class CallbackServer:
         except TimeoutError:
             raise Unavailable(f"nobody logged in within {LOGIN_TIMEOUT_S:g} s", hint="try again") from None
         if "code" not in params:
-            reason = " ".join(params.get("error_description") or params.get("error") or ["no code came"])
-            raise Denied(f"the login was refused: {reason[:200]}", hint="try again")
-        first = {name: values[0] for name, values in params.items()}
-        return AuthorizationCodeResult(code=first["code"], state=first.get("state"), iss=first.get("iss"))
+            error = params.get("error")  # its description could be any text, on the terminal
+            reason = f": {error}" if error in OAUTH_ERRORS else ""
+            raise Denied(f"the login was refused{reason}", hint="try again")
+        return AuthorizationCodeResult(code=params["code"], state=params["state"], iss=params.get("iss"))
 
     def close(self) -> None:
         if self._server is not None:
@@ -176,6 +204,7 @@ async def create_login_auth(home: str, server: str, url: str, show: ShowUrl) -> 
             raise Denied(
                 f"the server {server} wants {address[:100]!r} opened", hint="that is no address of a login page"
             )
+        callback_server.expect_state(address)
         await start_in_thread(show, address)  # opening a browser may block
 
     return create_provider(store, redirect_url, open_login_page, callback_server.wait_for_code), callback_server

@@ -16,7 +16,7 @@ from athena.errors import AthenaError, Unavailable
 from athena.memory import write
 from athena.memory.prepare import MAX_IMMEDIATE_PASSAGES, prepare_memory, quantize_encodings
 from athena.memory.store import Store
-from athena.memory.values import Draft
+from athena.memory.values import PIECE_KEY, Draft
 from athena.storage import passages
 from athena.storage.database import Transaction
 from athena.storage.passages import PassageInSession
@@ -57,6 +57,18 @@ async def encode_missing(store: Store, kind: Kind = "memory") -> None:
             await _encode_batch(store, MAX_IMMEDIATE_PASSAGES, store.encoder.models, kind)
         if await store.database.read(has_missing):
             encode_in_background(store)
+
+
+async def encode_pending(store: Store, limit: int, kind: Kind = "memory") -> int:
+    """Encode up to `limit` passages of one kind that have no vector; return how many there were."""
+    if not await store.database.read(store.database.vectors.has_missing):
+        return 0
+    return await _encode_batch(store, limit, store.encoder.models, kind)
+
+
+async def count_pending(store: Store) -> int:
+    """Return how many passages of memories have no vector yet."""
+    return await store.database.read(lambda tx: passages.count_pending(tx, store.encoder.models, memories=True))
 
 
 def encode_in_background(store: Store, delay_s: float = 0.0) -> None:
@@ -144,7 +156,9 @@ class PassageExcerpts:
 
     def __init__(self, batch: list[PassageInSession]) -> None:
         self._windows = {
-            passage.id: Excerpt(
+            passage.id: Excerpt(passage.text, _format_header(passage))
+            if PIECE_KEY in passage.metadata  # the headings above it say more than its neighbours, and cost less
+            else Excerpt(
                 passage.text, _format_header(passage), _last_words(passage.before), _first_words(passage.after)
             )
             for passage in batch

@@ -1,6 +1,7 @@
 """SQL of lists: memories by time, their number, their tags. A page costs what it returns, not what the store holds."""
 
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
 from athena.memory.rows import AnswerBudget, fetch_memories, note_scope_marks
@@ -17,13 +18,28 @@ class Position(NamedTuple):
     id: int
 
 
-async def count_memories(tx: Transaction, criteria: Filter) -> int:
+async def count_memories(tx: Transaction, criteria: Filter, *, is_shown: bool = True) -> int:
+    """Count the matching memories; unless `is_shown` is false, the number marks the run that asks for it."""
     scope_ids = await scopes.fetch_visible_ids(tx, criteria.scope)
+    if is_shown:
+        await _note_counted(tx, criteria, scope_ids)
     if (count := await counts.fetch_count(tx, criteria, scope_ids)) is not None:
         return count
     condition, values = build_where_clause(criteria, scope_ids)
     [(count,)] = await tx.fetch(f"SELECT count(*) FROM memories m WHERE {condition}", **values)
     return int(count)
+
+
+async def _note_counted(tx: Transaction, criteria: Filter, scope_ids: list[int]) -> None:
+    """Mark the run by what it counts: how many there are with a name or at a time may be a message of another one."""
+    if not privacy.is_watched() or replace(criteria, excluded_type=None).is_unrestricted:
+        return
+    condition, values = build_where_clause(criteria, scope_ids)
+    rows = await tx.fetch(
+        f"SELECT m.private FROM memories m WHERE {condition} AND m.private <> '' GROUP BY m.private", **values
+    )
+    for (private,) in rows:
+        privacy.note_read(private)
 
 
 async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:

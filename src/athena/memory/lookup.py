@@ -141,7 +141,8 @@ async def list_newest(
             row = await locate(tx, criteria.scope, after, include_deleted=True)
             position = list_rows.Position(row.happened, row.memory.id)
         newest = await list_rows.list_newest_memories(tx, criteria, limit, offset, position)
-        return Page(newest, await list_rows.count_memories(tx, criteria))
+        total = await list_rows.count_memories(tx, criteria, is_shown=False)  # a program gets the page alone
+        return Page(newest, total)
 
     return await store.database.read(read_page)
 

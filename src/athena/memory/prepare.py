@@ -12,7 +12,7 @@ from athena.embedding.embedder import Excerpt, PassageEncoding
 from athena.embedding.encoder import Encoder
 from athena.errors import InvalidInput
 from athena.memory import time
-from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, compute_digest_salt
+from athena.memory.values import HEADING_KEY, MOMENT_KEY, PIECE_KEY, SERIAL_KEY, Draft, compute_digest_salt
 from athena.storage.arrays import quantize_vectors
 from athena.storage.privacy import FILES_MARK
 
@@ -67,7 +67,13 @@ class PreparedMemory(NamedTuple):
     @property
     def window_session(self) -> str | None:
         """The session whose passages are encoded with their neighbours; a row with a serial is encoded alone."""
-        return None if SERIAL_KEY in self.draft.metadata else self.draft.metadata.get("session_id")
+        is_alone = SERIAL_KEY in self.draft.metadata or self.is_piece
+        return None if is_alone else self.draft.metadata.get("session_id")
+
+    @property
+    def is_piece(self) -> bool:
+        """Return whether it is a piece of a document, which is encoded with its headings and without neighbours."""
+        return PIECE_KEY in self.draft.metadata
 
     def to_columns(self, now: float) -> dict[str, Any]:
         draft = self.draft
@@ -100,8 +106,9 @@ def prepare_memory(draft: Draft, now: float) -> PreparedMemory:
     moment = metadata.get(MOMENT_KEY)
     happened, day = _parse_date(metadata.get("date"), now) if moment is None else (float(moment), "")
     origin = " ".join(metadata[key] for key in ("speaker", "source") if metadata.get(key))
-    label = " ".join([*draft.tags, origin, day]).strip()
-    speaker = metadata.get("speaker") or ""
+    heading = str(metadata.get(HEADING_KEY) or "") if PIECE_KEY in metadata else ""
+    label = " ".join(filter(None, [*draft.tags, origin, day, heading]))
+    speaker = metadata.get("speaker") or heading
     header = f"{speaker}{f' ({day})' if day else ''}: " if speaker or day else ""
     digest = hash_text(draft.content, compute_digest_salt(metadata))
     passages = split_passages(draft.content)

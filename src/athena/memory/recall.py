@@ -21,7 +21,7 @@ from athena.memory.ranking import (
 )
 from athena.memory.scores import DEFAULT_MIN_SCORE, compute_probabilities
 from athena.memory.store import Store
-from athena.memory.values import Hit, Memory, extend_memory, strip_reserved_keys
+from athena.memory.values import FILE_KEY, Hit, Memory, extend_memory, format_place, strip_reserved_keys
 from athena.storage import privacy, scopes
 from athena.storage.database import TextMatches, Transaction
 from athena.storage.filters import Filter
@@ -219,7 +219,9 @@ def create_hit(
     kind: Kind = "memory",
     contradicted_by: int | None = None,
 ) -> Hit:
-    return extend_memory(Hit, memory, round(score, 4), why, kind, contradicted_by)
+    if FILE_KEY in memory.metadata:
+        memory = replace(memory, metadata=strip_reserved_keys(memory.metadata))
+    return extend_memory(Hit, memory, round(score, 4), why, kind, contradicted_by, format_place(memory.metadata))
 
 
 def extract_time(query: Query, now: float) -> Query:
@@ -240,6 +242,7 @@ async def _list_newest(store: Store, query: Query) -> Page[Hit]:
     async def read_page(tx: Transaction) -> Page[Hit]:
         memories = await list_rows.list_newest_memories(tx, query.criteria, query.limit, query.offset)
         hits = [create_hit(memory, 1.0, None, query.criteria.scope.kind) for memory in memories]
-        return Page(hits, await list_rows.count_memories(tx, query.criteria))
+        total = await list_rows.count_memories(tx, query.criteria, is_shown=False)  # a program gets the page alone
+        return Page(hits, total)
 
     return await store.database.read(read_page)

@@ -19,6 +19,10 @@ PREVIEW_CHARS = 200
 RESERVED_PREFIX = "athena:"  # of metadata keys that callers may not set
 SERIAL_KEY = f"{RESERVED_PREFIX}serial"  # distinguishes rows of the same text, such as two equal events
 MOMENT_KEY = f"{RESERVED_PREFIX}moment"  # when something happens, in seconds, if not when it was stored
+DOCUMENT_TYPE = "document"  # of memories that are pieces of a file
+PIECE_KEY = "piece"  # in a piece's metadata: a number that grows with its place in the document
+PAGE_KEY, HEADING_KEY = "page", "heading"  # there too: where it begins, and the headings above it
+FILE_KEY = f"{RESERVED_PREFIX}file"  # in the first piece: the file as it was read
 PLAN_KEY = f"{RESERVED_PREFIX}plan"  # the fields of a task that are neither its text nor its state
 
 TaskKind = Literal["task", "goal", "reminder"]
@@ -55,6 +59,7 @@ class Hit(Memory):
     why: dict[str, float] | None = None  # share of each term of the ranking, if the caller asked for it
     kind: Kind = "memory"
     contradicted_by: int | None = None  # a newer memory that says otherwise, as consolidation found
+    place: str | None = None  # of a piece of a document: `guide.pdf p. 12, Installing > macOS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,16 @@ def clean_name(text: str, name: str, max_chars: int = 60) -> str:
     if len(label) > max_chars:
         raise InvalidInput(f"{name} has {len(label)} characters; at most {max_chars} are allowed")
     return label
+
+
+def format_place(metadata: Mapping[str, Any]) -> str | None:
+    """Return where a piece of a document stands: `guide.pdf p. 12, Installing > macOS`; None for other memories."""
+    source = metadata.get("source")
+    if PIECE_KEY not in metadata or not isinstance(source, str):
+        return None
+    page, heading = metadata.get(PAGE_KEY), metadata.get(HEADING_KEY)
+    place = source.rpartition("/")[2] + (f" p. {page}" if page else "")
+    return f"{place}, {heading}" if heading else place
 
 
 def format_preview(content: str, max_chars: int = PREVIEW_CHARS) -> str:

@@ -113,7 +113,7 @@ async def _put_passages(store: Store, tx: Transaction, scope: int, memory: int, 
     ids = await vectors.reserve_ids(tx, scope, len(prepared.pieces))
     model = await vectors.register_model(tx, store.encoder.name)
     session, last = await passages.fetch_passage_session(tx, scope, memory, prepared.window_session)
-    alone = last is None and len(prepared.pieces) == 1
+    alone = prepared.is_piece or (last is None and len(prepared.pieces) == 1)
     shared = {"scope": scope, "memory": memory, "session": session, "voice": prepared.speaker_flags}
     shared["begins"] = int(prepared.window_session is not None and session == memory)
     shared["windowed"] = int(alone or not store.encoder.reads_windows)

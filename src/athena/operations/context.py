@@ -15,9 +15,9 @@ from athena.core.redaction.personal import find_personal
 from athena.core.types import to_json
 from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope
 from athena.discovery.finder import ToolFinder
+from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
-from athena.memory.documents.access import FileAccess, find_project_roots
 from athena.memory.history_rows import CallOrigin
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
@@ -185,11 +185,9 @@ class Context:
         """Return a value as it may be stored, or shown to a model."""
         return await self.required_guard.hide(self.scope, value) if self.hides_values else value
 
-    async def hide_personal(self, text: str) -> str:
-        """Return a text with tokens in place of personal values; secrets stay, for the caller looks for them."""
-        if not self.hides_values:
-            return text
-        return str(await self.required_guard.hide(self.scope, text, secrets=False))
+    async def hide_personal(self, value: Any) -> Any:
+        """Return a value with tokens in place of personal values; secrets stay, for the caller looks for them."""
+        return await self.required_guard.hide(self.scope, value, secrets=False) if self.hides_values else value
 
     async def reveal_values(self, value: Any) -> Any:
         """Return a stored value as the caller may see it: programs of the mode `strict` see tokens."""

@@ -2,14 +2,16 @@
 
 from typing import Annotated
 
-from athena.core.operation import EVERYONE, Effect, Reach, operation
+from athena.core.operation import EVERYONE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
-from athena.memory.documents import ingest
-from athena.memory.documents.ingest import Document, Ingested
+from athena.documents import ingest
+from athena.documents.ingest import Document, Ingested
 from athena.operations import params
 from athena.operations.context import Context
 
-Source = Annotated[str, Param("The document's path, as list_documents shows it.", least=1, most=4_096)]
+Source = Annotated[str, Param("The document's path or id, as list_documents shows it.", least=1, most=4_096)]
+ENDING_SURFACES = ("cli", "python")  # whose process may end after the call, and its background with it
+MAX_ENCODE_S = 20.0  # that other callers wait for vectors
 
 
 @operation(
@@ -22,17 +24,29 @@ Source = Annotated[str, Param("The document's path, as list_documents shows it."
 )
 async def ingest_document(
     ctx: Context,
-    path: Annotated[str, Param("A text file, or a folder of them.", least=1, most=4_096, verbatim=True)],
+    path: Annotated[str, Param("A file, or a folder of them.", least=1, most=4_096, verbatim=True)],
     tags: params.Tags = None,
 ) -> Ingested:
-    """Keep a file, or every text file below a folder, as pieces that recall finds; again, it brings them up to date.
+    """Keep a file, or every file below a folder, as pieces that recall finds; again, it brings them up to date.
 
-    Files that are gone since are forgotten. Programs and models may read below the project's own folder and the folders
-    in `documents.roots`, and there no hidden files and no files that may hold keys.
+    It reads text, Markdown, HTML, PDF, DOCX, PPTX, XLSX, EPUB, CSV, JSON, notebooks, e-mail and source code, and
+    follows .gitignore. Documents whose files are gone are forgotten. Programs and models may read below the project's
+    own folder and the folders in `documents.roots`, and there no hidden files and no files that may hold keys.
 
     >>> documents.ingest_document(path="README.md", tags=["docs"])
     """
-    return await ingest.ingest_path(ctx.store, ctx.create_file_access(), path, tags, ctx.call, ctx.hide_personal)
+    is_waiting = ctx.surface in ENDING_SURFACES
+    result = await ingest.ingest_path(
+        ctx.store,
+        ctx.create_file_access(),
+        path,
+        tags,
+        ctx.call,
+        ctx.progress,
+        None if is_waiting else MAX_ENCODE_S,
+        ctx.hide_personal if ctx.hides_values else None,
+    )
+    return result.shorten() if ctx.caller is CallerKind.MODEL else result
 
 
 @operation(
@@ -60,7 +74,8 @@ async def get_document(ctx: Context, source: Source) -> list[str]:
 
     >>> documents.get_document(source="README.md")
     """
-    return await ingest.list_pieces(ctx.store, ctx.create_file_access().resolve_source(source), ctx.scope)
+    path = await ingest.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
+    return await ingest.list_pieces(ctx.store, path, ctx.scope)
 
 
 @operation(
@@ -74,4 +89,5 @@ async def delete_document(ctx: Context, source: Source) -> int:
 
     >>> documents.delete_document(source="README.md")
     """
-    return await ingest.forget_document(ctx.store, ctx.create_file_access().resolve_source(source), ctx.call)
+    path = await ingest.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
+    return await ingest.forget_document(ctx.store, path, ctx.call)

@@ -33,12 +33,14 @@ class HostCalls:
         on_first_write: Callable[[], None],
         on_skill_used: Callable[[str], None],
         *,
+        identify_passphrase: Callable[[], str],
         is_nested: bool = False,
         approved_call: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
         self._caller, self._sandbox, self._names, self._skills = caller, sandbox, names, skills
         self._on_first_write, self._on_skill_used, self._is_nested = on_first_write, on_skill_used, is_nested
         self._approved_call = approved_call  # path and arguments; the approval is good for one call
+        self._identify_passphrase = identify_passphrase
         self._operations = list_operations(caller.catalog)
         self._lock = threading.Lock()
         self._has_begun = False
@@ -99,9 +101,8 @@ class HostCalls:
         if paused >= MAX_PAUSED_RUNS:
             message = f"{message}, and {paused} programs of this project wait for one already"
             raise LimitExceeded(message, hint="a person decides: athena approve")
-        raise NeedsApproval(
-            message, hint="athena approve RUN_ID", request={"operation": operation.path, "reason": reason}
-        )
+        request = {"operation": operation.path, "reason": reason, "passphrase": self._identify_passphrase()}
+        raise NeedsApproval(message, hint="athena approve RUN_ID", request=request)
 
     def _record_first_write(self) -> None:
         with self._lock:
@@ -119,6 +120,7 @@ class HostCalls:
             self._skills,
             self._record_first_write,
             self._on_skill_used,
+            identify_passphrase=self._identify_passphrase,
             is_nested=True,
         )
         source = run_sync(self._caller.reveal_program(skill.program))

@@ -40,6 +40,8 @@ class RunServices(Protocol):
     @property
     def sandbox(self) -> Sandbox: ...
 
+    def identify_passphrase(self) -> str: ...
+
     def remember_run(self, project: str, row: runs.RunRow) -> None: ...
 
 
@@ -145,6 +147,7 @@ class ProgramRun:
             self.skills,
             self._store_start,
             self.count_skill_use,
+            identify_passphrase=self.runner.identify_passphrase,
             is_nested=self.is_nested,
             approved_call=approved_call,
         )

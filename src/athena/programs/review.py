@@ -2,21 +2,25 @@
 
 import ast
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from athena.core.approval import digest_subject
 from athena.core.catalog import Catalog
 from athena.core.operation import Effect
+from athena.core.values import Scope
 from athena.programs.reach import Reach, find_reach, has_frozen_values
 from athena.programs.sandbox.names import RESERVED_NAMES
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.state import MAX_KNOWN_NAMES, State, read_pause, unpack_content
 from athena.programs.sandbox.values import ProgramRejected
 from athena.programs.values import Skill
-from athena.storage import runs
+from athena.storage import runs, workspaces
+from athena.storage.database import Transaction
+from athena.storage.workspaces import FileRow
 
+MAX_SHOWN_FILE_BYTES = 64 << 10  # of all files of a workspace
 _REPEATING_NODES = (
     ast.For,
     ast.AsyncFor,
@@ -53,7 +57,33 @@ class RunReview:
     unforeseen: list[str]  # why code may run that is not shown; then all that is stored is shown whole
     calls_made: dict[str, int]  # before the pause, by operation
     private_reads: list[str]  # what it has read that is private: files, or server:NAME
+    passphrase: str  # the identity of the one that was set when the run paused; empty if none was
     subject: str
+    files: dict[str, list[str]] = field(default_factory=dict)  # of the workspace, as lines, where they may run as code
+    unshown_files: dict[str, int] = field(default_factory=dict)  # and those too long to show, with their bytes
+
+    def add_files(self, files: Sequence[FileRow], texts: Mapping[str, str]) -> "RunReview":
+        """Return the review with the files of its workspace; the approval then holds for these alone."""
+        versions = [str(part) for file in files for part in file]
+        return replace(
+            self,
+            files={path: split_lines(text) for path, text in texts.items()},
+            unshown_files={file.path: file.size for file in files if file.path not in texts},
+            subject=f"run {self.run_id} {digest_subject(self.subject, *versions)}",
+        )
+
+
+async def read_files(scope: Scope, workspace: str, tx: Transaction) -> tuple[list[FileRow], dict[str, str]]:
+    """Return the files of a workspace, and the texts of the smallest ones, as many as a person can look at."""
+    files = await workspaces.list_files(tx, scope, workspace)
+    texts: dict[str, str] = {}
+    bytes_left = MAX_SHOWN_FILE_BYTES
+    for file in sorted(files, key=lambda file: (file.size, file.path)):
+        bytes_left -= file.size
+        if bytes_left < 0:
+            break
+        texts[file.path] = await workspaces.fetch_file(tx, scope, workspace, file.path) or ""
+    return files, texts
 
 
 def review_run(
@@ -107,6 +137,7 @@ def review_run(
         reach.reasons,
         {name: counts["done"] + counts["failed"] for name, counts in head["made"].items()},
         row.private.split(),
+        head.get("request", {}).get("passphrase", ""),
         f"run {row.id} {digest_subject(project, row.snapshot, *shown_skills)}",
     )
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from athena.core.approval import Approver, format_refusal
@@ -58,6 +58,10 @@ class ProgramRunner:
                 self._sandbox = Sandbox(self._limits, key=self.key, allow_bare=self._allow_bare)
             return self._sandbox
 
+    def identify_passphrase(self) -> str:
+        """Return the identity of the passphrase that an approval needs now, which each pause is sealed with."""
+        return self._approver.identify_passphrase()
+
     def close(self) -> None:
         if self._sandbox is not None:
             self._sandbox.close()
@@ -99,7 +103,7 @@ class ProgramRunner:
     async def review_run(self, context: ProgramCaller, run_id: str) -> RunReview:
         """Return what a person must see before deciding on a paused run."""
         row = await self._fetch_paused(context, run_id)
-        return self._create_review(context, row, await skills.load_skills(context.store, context.scope))
+        return await self._create_review(context, row, await skills.load_skills(context.store, context.scope))
 
     async def decide_run(self, context: ProgramCaller, run_id: str, *, approved: bool, reason: str) -> Result:
         """Go on with a paused run: make the call that waits, or raise its refusal in the program.
@@ -109,7 +113,9 @@ class ProgramRunner:
         row = await self._fetch_paused(context, run_id)
         async with self._wait_for_turn(context.scope.project, row.workspace, APPROVAL_TURN_TIMEOUT_S):
             program_run = await ProgramRun.create(self, context, run_id, row.workspace, needs_skills=True, row=row)
-            seen = self._create_review(context, row, program_run.skills)
+            seen = await self._create_review(context, row, program_run.skills)
+            if approved:
+                self._approver.require_passphrase(seen.passphrase)
             self._approver.redeem(context.approval, seen.subject if approved else format_refusal(seen.subject))
             if approved:  # a refusal also ends a run that this version cannot resume
                 await run_in_thread(program_run.check_paused, row)
@@ -130,9 +136,13 @@ class ProgramRunner:
             raise Conflict(f"run {run_id} does not wait for anybody: it is {row.status}", hint="nothing was done")
         return row
 
-    def _create_review(self, context: ProgramCaller, row: runs.RunRow, skills: Mapping[str, Skill]) -> RunReview:
+    async def _create_review(self, context: ProgramCaller, row: runs.RunRow, skills: Mapping[str, Skill]) -> RunReview:
         owner = run_record.get_pause_owner(row)
-        return review.review_run(context.scope.project, row, owner, self.key, context.catalog, skills)
+        seen = review.review_run(context.scope.project, row, owner, self.key, context.catalog, skills)
+        if not seen.unforeseen:
+            return seen
+        read_files = partial(review.read_files, context.scope, row.workspace)  # which it may run as code
+        return seen.add_files(*await context.store.database.read(read_files))
 
     async def _find_earlier_result(self, context: ProgramCaller, run_id: str) -> Result | None:
         """Return the result of an earlier call with the same key; refuse if it still runs or was another program."""

@@ -21,6 +21,7 @@ import uvicorn
 from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from athena.app.backups import back_up_if_due
 from athena.app.compose import App, is_same_store, open_app
 from athena.app.settings import Settings
 from athena.core import memory_limit
@@ -50,6 +51,7 @@ from athena.server.http import HttpApi
 from athena.server.mcp.http import McpEndpoint, import_mcp_server
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
+from athena.storage.backups import Backup
 
 HEAD_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 2_000
@@ -58,6 +60,7 @@ LISTEN_BACKLOG = 2_048
 CONSOLIDATION_CHECK_S = 60.0
 MEMORY_CHECK_S = 5.0
 MAX_KEPT_MEMORY_S = 60.0  # how long a server that is always busy keeps freed memory
+BACKUP_CHECK_S = 60.0
 MCP_IMPORT_DELAY_S = 3.0  # it takes half a second of CPU; the first MCP connection does not wait for this
 DRAIN_TIMEOUT_S = 30  # for calls in flight when the server stops
 KEEP_ALIVE_TIMEOUT_S = 30
@@ -222,6 +225,7 @@ def open_server(
             auth=auth,
             hosts=hosts,
             consolidate_strategy=settings.consolidate,
+            back_up=partial(back_up_if_due, app.store.database, settings) if settings.backup_every_hours else None,
             is_same_store=partial(is_same_store, settings),
             lock=lock,
         )
@@ -244,6 +248,7 @@ class AthenaServer:
         auth: bool,
         hosts: tuple[str, ...],
         consolidate_strategy: AutomaticStrategy = "minimal",
+        back_up: Callable[[], Backup | None] | None = None,
         is_same_store: Callable[[Mapping[str, str]], bool] = lambda _: True,
         lock: ServerLock | None = None,
     ) -> None:
@@ -252,6 +257,7 @@ class AthenaServer:
                 "--no-auth is for this machine only", hint="leave --host at 127.0.0.1, or keep the token"
             )
         self._app, self._home, self._project, self._consolidate_strategy = app, home, project, consolidate_strategy
+        self._back_up = back_up
         self._lock = lock or acquire_server_lock(home, DRAIN_TIMEOUT_S + 5, _report_waiting_for)
         self._sockets = [*_bind_tcp(host, port), sockets.bind_socket(home)]
         self._mcp_listener = sockets.bind_socket(home, MCP_SOCKET)
@@ -293,6 +299,7 @@ class AthenaServer:
             self._warm_up,
             self._consolidate_periodically,
             self._give_back_memory,
+            self._back_up_periodically,
         ]
         for listener in (*self._sockets, self._mcp_listener):
             listener.listen(LISTEN_BACKLOG)  # before write_info: a client that reads it may connect at once
@@ -407,6 +414,16 @@ class AthenaServer:
                     )
             except AthenaError as error:
                 _write_log_line({"event": "not consolidated", "error": str(error)})
+
+    async def _back_up_periodically(self) -> None:
+        """Back the store up where the settings say how often; the age of the newest backup decides."""
+        while self._back_up is not None:
+            try:
+                if (backup := await start_in_thread(self._back_up)) is not None:
+                    _write_log_line({"event": "backed up", "path": backup.path, "memories": backup.memories})
+            except (AthenaError, OSError) as error:
+                _write_log_line({"event": "not backed up", "error": str(error)})
+            await asyncio.sleep(BACKUP_CHECK_S)
 
 
 def _get_call_limit(engine: str) -> int:

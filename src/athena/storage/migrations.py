@@ -5,7 +5,7 @@ format number and other tables.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from athena.errors import Misconfigured
 
@@ -375,6 +375,11 @@ def create_schema_error(location: str, differences: list[str]) -> Misconfigured:
         hint="an unreleased version wrote it, or somebody changed it: open it with the Athena that wrote it, or move "
         "it away and restore a backup",
     )
+
+
+def describe_foreign(part: Iterable[str]) -> str:
+    """Say what somebody else has added to a store: a trigger, a view, a table."""
+    return f"{' '.join(part)[:100]} was put there, not by Athena"
 
 
 def iter_statements(step: int, dialect: Mapping[str, str], indexes: tuple[str, ...]) -> Iterator[str]:

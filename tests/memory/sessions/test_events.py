@@ -17,6 +17,7 @@ from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory.sessions import rows
 from athena.storage import copying
+from athena.storage.privacy import PrivateReads
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL, Engine, PostgresEngine, rounds
@@ -524,3 +525,27 @@ def test_timeline_since_starts_there(app: App) -> None:
     last = call(app, "timeline", limit=10)
     assert [entry.text for day in last for entry in day.entries] == [f"now {minute}" for minute in range(10, 20)]
     assert last[0].left_out == 30
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize(
+    ("criteria", "marks"),
+    [
+        ({"session_id": "s", "since": "yesterday"}, {"files"}),
+        ({"since": "yesterday"}, {"files"}),
+        ({"session_id": "other", "since": "yesterday"}, set()),
+        ({"session_id": "s", "until": "11:00"}, set()),
+    ],
+)
+def test_number_of_private_events_marks_run(app: App, criteria: dict[str, str], marks: set[str]) -> None:
+    def run(reads: PrivateReads, name: str, **arguments: Any) -> Any:
+        context = app.create_context("p", "mcp").for_program("r", "w", lambda: False, reads)
+        return run_sync(app.catalog.get_operation(name)(context, **arguments))
+
+    for happened in ("10:00", "10:30", "10:40"):
+        for session in ("s", "other"):
+            call(app, "record_event", event_type="note", content="public", session_id=session, happened=happened)
+    run(PrivateReads("files"), "record_event", event_type="note", content="x", session_id="s", happened="11:59")
+    reader = PrivateReads()
+    assert run(reader, "timeline", limit=1, **criteria)
+    assert reader.marks == marks

@@ -17,6 +17,7 @@ import pytest
 from postgres_tools import call, database_name, new_database, open_app, query
 
 from athena import api
+from athena.core.threads import run_sync
 from athena.errors import Misconfigured
 from athena.storage.postgres.store import Postgres
 from wait_tools import LONG, wait_until
@@ -344,3 +345,21 @@ def test_database_with_other_tables_is_refused(server: postgres.Server) -> None:
     query(url, "ALTER TABLE athena.injections DROP COLUMN private")
     with pytest.raises(Misconfigured, match=r"other tables than this version: injections\.private"):
         Postgres(url)
+
+
+def test_check_names_what_runs_with_our_writes(server: postgres.Server) -> None:
+    url = new_database(server)
+    store = Postgres(url)
+    try:
+        assert run_sync(store.read(store.find_problems)) == []
+        query(url, "CREATE FUNCTION forge() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+        query(url, "CREATE TRIGGER evil BEFORE INSERT ON athena.memories FOR EACH ROW EXECUTE FUNCTION forge()")
+        query(url, "CREATE RULE bad AS ON DELETE TO athena.tags DO INSTEAD NOTHING")
+        query(url, "CREATE POLICY hide ON athena.runs USING (false)")
+        assert sorted(run_sync(store.read(store.find_problems))) == [
+            "policy hide on runs was put there, not by Athena",
+            "rule bad on tags was put there, not by Athena",
+            "trigger evil on memories was put there, not by Athena",
+        ]
+    finally:
+        store.close()

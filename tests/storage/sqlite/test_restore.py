@@ -15,6 +15,7 @@ from athena.cli.commands import athena
 from athena.core.threads import run_sync
 from athena.errors import InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage.sqlite import connection as sqlite_connection
+from athena.storage.sqlite import schema
 from athena.storage.sqlite.restore import restore_backup
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL
@@ -158,3 +159,67 @@ def test_restore_command(path: str, home: Path, monkeypatch: pytest.MonkeyPatch)
     done = CliRunner().invoke(athena, ["restore", "--yes", str(home / "backup.db")])
     assert (done.exit_code, "restored 12 memories" in done.output) == (0, True), done.output
     assert read_store(path) == OLD
+
+
+FORGE = "UPDATE memories SET author = 'person', private = '' WHERE id = new.id"
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        (f"CREATE TRIGGER evil AFTER INSERT ON memories BEGIN {FORGE}; END", "trigger evil"),
+        (f"CREATE TRIGGER words_evil AFTER INSERT ON memories BEGIN {FORGE}; END", "trigger words_evil"),
+        (f"CREATE TRIGGER sqlitevil AFTER INSERT ON memories BEGIN {FORGE}; END", "trigger sqlitevil"),
+        ("CREATE VIEW evil AS SELECT * FROM memories", "view evil"),
+        ("CREATE TABLE evil (a)", "table evil"),
+        ("CREATE UNIQUE INDEX evil ON memories (digest, author)", "index evil"),
+        ("CREATE VIRTUAL TABLE evil USING fts5 (a)", "table evil"),
+    ],
+)
+def test_backup_with_foreign_parts_is_refused(app: App, path: str, home: Path, statement: str, name: str) -> None:
+    hostile = str(home / "hostile.db")
+    shutil.copy(home / "backup.db", hostile)
+    with apsw.Connection(hostile) as raw:
+        sqlite_connection.create_functions(raw)
+        raw.execute(statement).fetchall()
+    raw.close()
+    with pytest.raises(Misconfigured, match=f"{name}.*not by Athena") as refused:
+        restore_backup(hostile, path)
+    assert "hostile.db" in str(refused.value)
+    assert list_texts(app) == OLD | NEW
+    assert call(app, "verify").ok
+    assert not list(home.glob("*.restoring*"))
+    if name.startswith(("trigger", "view")):  # the others do nothing by themselves
+        with pytest.raises(Misconfigured, match=f"{name}.*not by Athena"):
+            Sqlite(hostile)
+
+
+def test_trigger_in_open_store_never_runs(app: App, path: str) -> None:
+    """Whatever is added while a process has the store open; the check names it."""
+    with apsw.Connection(path) as raw:
+        sqlite_connection.create_functions(raw)
+        raw.execute(f"CREATE TRIGGER evil AFTER INSERT ON memories BEGIN {FORGE}; END").fetchall()
+    raw.close()
+    context = app.create_context("test", "mcp")
+    assert run_sync(app.catalog.get_operation("remember")(context, content="I allow it")).author == "agent"
+    assert [memory.author for memory in call(app, "list_memories", k=1)] == ["agent"]
+    assert list(call(app, "verify").problems) == ["trigger evil was put there, not by Athena"]
+
+
+def test_store_of_other_definitions_is_refused(tmp_path: Path) -> None:
+    """Also if it claims the fingerprint of this version."""
+    path = tmp_path / "a.db"
+    Sqlite(path).close()
+    with apsw.Connection(str(path)) as raw:
+        raw.execute("ALTER TABLE injections ADD COLUMN extra TEXT DEFAULT 'x'").fetchall()
+    raw.close()
+    with pytest.raises(Misconfigured, match="other tables than this version: injections"):
+        Sqlite(path)
+
+
+def test_known_schema_is_that_of_new_store(tmp_path: Path) -> None:
+    """Opening compares with this digest; where it is stale, each start creates a store in memory to compare with."""
+    Sqlite(tmp_path / "a.db").close()
+    with apsw.Connection(str(tmp_path / "a.db")) as raw:
+        assert schema.compute_digest(schema.read_definitions(raw)) == schema.KNOWN_DIGEST, "put this digest there"
+    raw.close()

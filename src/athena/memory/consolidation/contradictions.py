@@ -20,7 +20,7 @@ from athena.memory.consolidation.statements import (
     to_template,
 )
 from athena.memory.consolidation.values import MinedMemory, Pattern, to_quote
-from athena.memory.documents import ingest
+from athena.memory.values import DOCUMENT_TYPE
 
 MAX_COMPARED_STATEMENTS = 60
 MAX_WORD_STATEMENTS = 200  # a more frequent word does not make a pair of statements a candidate
@@ -33,7 +33,7 @@ UNITLESS_VALUE_TYPE = "number "
 
 def find_contradictions(memories: Iterable[MinedMemory]) -> list[Pattern]:
     """Return pairs of memories that contradict each other, the most certain first."""
-    memories = [memory for memory in memories if memory.memory_type != ingest.DOCUMENT_TYPE]
+    memories = [memory for memory in memories if memory.memory_type != DOCUMENT_TYPE]
     statements = [
         parse_statement(memory.id, memory.at, text) for memory in memories for text in split_sentences(memory.text)
     ]

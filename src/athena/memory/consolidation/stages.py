@@ -14,11 +14,10 @@ from athena.memory.consolidation import confidence as consolidation_confidence
 from athena.memory.consolidation import contradictions, events, sequences
 from athena.memory.consolidation.read import ConsolidationInput
 from athena.memory.consolidation.values import Pattern, to_quote
-from athena.memory.documents import ingest
 from athena.memory.duplicates import Group
 from athena.memory.graph.mentions import find_forms
 from athena.memory.store import Store
-from athena.memory.values import Memory
+from athena.memory.values import DOCUMENT_TYPE, Memory
 from athena.storage.filters import tag_key
 
 
@@ -188,7 +187,7 @@ def _group_identical(group: Group) -> list[list[Memory]]:
     """Return the memories of a group that may be merged, in lists of identical ones."""
     by_identity: dict[tuple[object, ...], list[Memory]] = {}
     for memory in group.memories:
-        if memory.memory_type != ingest.DOCUMENT_TYPE:
+        if memory.memory_type != DOCUMENT_TYPE:
             by_identity.setdefault(compute_identity(memory), []).append(memory)
     return [memories for memories in by_identity.values() if len(memories) > 1]
 

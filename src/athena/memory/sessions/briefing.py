@@ -19,7 +19,6 @@ from athena.errors import AthenaError
 from athena.memory import list_rows, topic_rows
 from athena.memory import rows as memory_rows
 from athena.memory import values as memory_values
-from athena.memory.documents import ingest
 from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.events import clean_session_id
 from athena.memory.sessions.learning_rows import AUTO_TAG
@@ -52,7 +51,7 @@ from athena.memory.sessions.values import (
 from athena.memory.sessions.voice import BriefingText, Header, Heading, Line, SafeText
 from athena.memory.store import Store
 from athena.memory.task_rows import find_unfinished_tasks, list_tasks_in_states
-from athena.memory.values import Memory
+from athena.memory.values import DOCUMENT_TYPE, Memory
 from athena.storage import scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
@@ -206,7 +205,7 @@ async def _read_sources(
         await sessions_rows.list_tagged_memories(tx, memory_scope, IMPORTANT_TAGS, MAX_TAGGED, MAX_ANALYSED_CHARS),
         await _list_standing(tx, memory_scope),
         await list_rows.list_memories_by_time(
-            tx, Filter(memory_scope, excluded_type=ingest.DOCUMENT_TYPE), 3 * MAX_NEWEST, longest=MAX_ANALYSED_CHARS
+            tx, Filter(memory_scope, excluded_type=DOCUMENT_TYPE), 3 * MAX_NEWEST, longest=MAX_ANALYSED_CHARS
         ),
     )
 

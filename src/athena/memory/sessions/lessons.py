@@ -72,6 +72,7 @@ async def learn_from_session(
     )
     candidates.sort(key=proposed.index)
     fresh: list[Candidate] = []
+    told: list[Candidate] = []  # what the episode may tell: all that is stored, now or before
     replaced: list[list[int]] = []  # for each fresh one, the memories that it replaces
     undecided: list[list[int]] = []  # for each fresh one, the memories of which a person is to say whether they hold
     restored: list[int] = []
@@ -80,11 +81,13 @@ async def learn_from_session(
         relation = await _relate_to_memories(store, candidate, call)
         if relation.known is not None:
             known += 1
+            told += [] if candidate.is_weak else [candidate]
             if candidate.role == "user":  # nobody else brings back what a person replaced
                 restored.append(relation.known)
             continue
         if candidate.is_weak and not (relation.replaced or candidate.replaced):
-            continue
+            continue  # it is no statement
+        told.append(candidate)
         hidden = [hit for hit in relation.replaced if AUTO_TAG in hit.tags]  # what a person stored is theirs to change
         if hidden:
             candidate = supersede.add_replaced(candidate, hidden[0].content)
@@ -105,7 +108,7 @@ async def learn_from_session(
         await store.database.write(partial(record_questions, call.scope, questions, store.clock()))
     learned = tuple(_to_learned(m.id, m.hash, Draft.from_memory(m), m.outcome) for m in stored)
     # last: a session with an episode has been learned from
-    episode = await record_episode(store, session, messages, summary, candidates, _derive_call(call, "episode"))
+    episode = await record_episode(store, session, messages, summary, told, _derive_call(call, "episode"))
     return Lesson(episode, learned, known, refused)
 
 

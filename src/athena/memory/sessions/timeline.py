@@ -10,7 +10,6 @@ from athena.core import clock
 from athena.core.values import Page, Scope
 from athena.errors import NotFound
 from athena.memory import list_rows
-from athena.memory.documents import ingest
 from athena.memory.graph.mentions import find_forms
 from athena.memory.sessions import rows as session_rows
 from athena.memory.sessions.events import clean_session_id
@@ -26,7 +25,7 @@ from athena.memory.sessions.values import (
     Summary,
 )
 from athena.memory.store import Store
-from athena.memory.values import Memory, format_preview
+from athena.memory.values import DOCUMENT_TYPE, Memory, format_preview
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
@@ -56,7 +55,7 @@ async def build_timeline(
         entries: list[Entry] = []
         total = 0
         for kind in ("event", "memory"):
-            excluded_type = ingest.DOCUMENT_TYPE if kind == "memory" else None
+            excluded_type = DOCUMENT_TYPE if kind == "memory" else None
             kind_filter = replace(row_filter, scope=row_filter.scope.with_kind(kind), excluded_type=excluded_type)
             rows = await list_rows.list_memories_by_time(
                 tx, kind_filter, limit + offset, oldest=oldest_first, longest=MAX_READ_CHARS

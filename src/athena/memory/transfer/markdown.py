@@ -1,14 +1,15 @@
 """Memories and entities as Markdown files: the text as it is, below front matter whose values are JSON.
 
 Files of other programs (Obsidian, basic-memory) are read too: their front matter is simple YAML, and what it says
-beyond tags, type and times becomes metadata.
+beyond tags, type and times becomes metadata. Links to other notes (`[[Note]]`) become relations.
 """
 
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, get_args
 
 from athena.core import clock
@@ -19,6 +20,7 @@ from athena.errors import AthenaError, InvalidInput
 from athena.memory.graph.values import NewRelation
 from athena.memory.time import parse_period
 from athena.memory.transfer.records import ImportedEntity, ImportedLink, ImportedMemory, Record, SkippedRecord
+from athena.memory.values import MAX_TAGS
 
 FORMAT_KEY, FORMAT_VERSION = "athena", 1  # the first line of front matter that Athena writes
 FENCE = "---"
@@ -28,6 +30,13 @@ SUFFIX, SUFFIXES = ".md", (".md", ".markdown")
 OWN_BEGINNING = f"{FENCE}\n{FORMAT_KEY}: ".encode()
 FRONT_MATTER_PATTERN = re.compile(rf"{FENCE}[ \t]*\r?\n(.*?)(?:^|\n){FENCE}[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 TIME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z")
+CODE_PATTERN = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+WIKI_LINK_PATTERN = re.compile(
+    r"(?:^[ \t]*[-*+][ \t]+([^\W\d_][\w \t-]{0,60}?)[ \t]+)?\[\[([^\[\]\n]{1,300})\]\]", re.MULTILINE
+)
+HASHTAG_PATTERN = re.compile(r"(?<![\w/#&])#([^\W\d_][\w/-]{0,60})")
+LINK_RELATION = "links to"  # of a link in the text; a list item such as `- requires [[Note]]` names its own
+NOTE_PREFIX = "note:"  # of what links call a note: its path
 CREATED_KEYS = ("created", "created_at", "date created", "date")
 UPDATED_KEYS = ("updated", "modified", "updated_at", "date modified", "last_modified")
 
@@ -77,22 +86,47 @@ def create_folder_name(project: str) -> str:
 
 def read_folder(path: str, now: float) -> Iterator[Record]:
     """Yield the records of a Markdown file, or of all below a folder; follow no link."""
+    note_paths = _find_note_names(path)
     for name, file in _iter_markdown_files(path):
         if isinstance(file, OSError):
             yield SkippedRecord(name, str(file.strerror))
             continue
         try:
-            with open(file, "rb", closefd=False) as stream:
-                data = stream.read(MAX_FILE_BYTES + 1)
-            if len(data) > MAX_FILE_BYTES:
-                raise InvalidInput(f"larger than {MAX_FILE_BYTES // 1_000_000} MB")
-            yield parse_file(name, data.decode("utf-8-sig"), now)
+            yield parse_file(name, _read_text(file), now, note_paths)
         except UnicodeDecodeError:
             yield SkippedRecord(name, "not UTF-8 text")
         except (OSError, AthenaError) as error:
             yield SkippedRecord(name, str(error))
         except (LookupError, TypeError, ValueError):
             yield SkippedRecord(name, "its front matter is not as Athena writes it")
+
+
+def _read_text(file: int) -> str:
+    with open(file, "rb", closefd=False) as stream:
+        data = stream.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidInput(f"larger than {MAX_FILE_BYTES // 1_000_000} MB")
+    return data.decode("utf-8-sig")
+
+
+def _find_note_names(path: str) -> dict[str, str]:
+    """Return the paths of notes by what links may call them: path, file name, title, permalink or alias."""
+    by_path: dict[str, str] = {}
+    by_name: dict[str, str] = {}
+    for name, file in _iter_markdown_files(path):
+        plain = os.path.splitext(name)[0]
+        by_path[plain.casefold()] = name
+        try:
+            match = None if isinstance(file, OSError) else FRONT_MATTER_PATTERN.match(_read_text(file))
+        except (OSError, ValueError, AthenaError):  # the import itself says why it cannot be read
+            match = None
+        fields = _parse_fields(match.group(1)) if match else {}
+        aliases = fields.get("aliases")
+        others = [fields.get("title"), fields.get("permalink"), *(aliases if isinstance(aliases, list) else [aliases])]
+        for other in (os.path.basename(plain), *others):
+            if isinstance(other, str) and other:
+                by_name.setdefault(other.casefold(), name)
+    return by_name | by_path
 
 
 def _iter_markdown_files(path: str) -> Iterator[tuple[str, int | OSError]]:
@@ -107,15 +141,15 @@ def _iter_markdown_files(path: str) -> Iterator[tuple[str, int | OSError]]:
         os.close(file)
 
 
-def parse_file(name: str, text: str, now: float) -> Record:
-    """Return the memory or entity that a file holds."""
+def parse_file(name: str, text: str, now: float, note_paths: Mapping[str, str] = MappingProxyType({})) -> Record:
+    """Return the memory or entity that a file holds; `note_paths` has the notes that links may lead to."""
     match = FRONT_MATTER_PATTERN.match(text)
     fields = _parse_fields(match.group(1)) if match else {}
     body = text[match.end() :] if match else text
     if fields.get(FORMAT_KEY) == FORMAT_VERSION:
         body = body.removesuffix("\n")
         return _parse_entity(name, fields, body) if "entity" in fields else _parse_memory(name, fields, body)
-    return _parse_note(name, fields, body, now)
+    return _parse_note(name, fields, body, now, note_paths)
 
 
 def _parse_memory(name: str, fields: dict[str, Any], body: str) -> ImportedMemory:
@@ -170,7 +204,9 @@ def parse_items(body: str) -> list[str]:
     return items
 
 
-def _parse_note(name: str, fields: dict[str, Any], body: str, now: float) -> ImportedMemory | SkippedRecord:
+def _parse_note(
+    name: str, fields: dict[str, Any], body: str, now: float, note_paths: Mapping[str, str]
+) -> ImportedMemory | SkippedRecord:
     """Return a note of another program as a memory; its name is its title, unless the front matter has one."""
     tags = fields.pop("tags", [])
     tags = re.split(r"[,\s]+", tags) if isinstance(tags, str) else tags
@@ -181,8 +217,28 @@ def _parse_note(name: str, fields: dict[str, Any], body: str, now: float) -> Imp
     if not body.strip():
         return SkippedRecord(name, "empty")
     metadata = {"source": name, "title": title, **{key: value for key, value in fields.items() if value is not None}}
-    text_tags = tuple(str(tag).lstrip("#") for tag in tags or [] if str(tag).strip("#"))
-    return ImportedMemory(name, body.strip("\n"), text_tags, memory_type, metadata, created=created, updated=updated)
+    prose = CODE_PATTERN.sub("", body)
+    text_tags = [str(tag).lstrip("#") for tag in tags or [] if str(tag).strip("#")] + HASHTAG_PATTERN.findall(prose)
+    return ImportedMemory(
+        name,
+        body.strip("\n"),
+        tuple(text_tags[:MAX_TAGS]),
+        memory_type,
+        metadata,
+        created=created,
+        updated=updated,
+        hash=NOTE_PREFIX + name,
+        links=tuple(dict.fromkeys(_find_links(prose, note_paths))),
+    )
+
+
+def _find_links(prose: str, note_paths: Mapping[str, str]) -> Iterator[ImportedLink]:
+    """Yield the links of a note to others; one that leads to no note is called by what it says."""
+    for relation, address in WIKI_LINK_PATTERN.findall(prose):
+        target = re.split(r"[|#^]", address)[0].strip()
+        path = note_paths.get(os.path.splitext(target)[0].casefold()) or note_paths.get(target.casefold())
+        if target:
+            yield ImportedLink(relation.strip() or LINK_RELATION, NOTE_PREFIX + path if path else f"[[{target}]]")
 
 
 def _take_time(fields: dict[str, Any], names: tuple[str, ...], now: float) -> float | None:

@@ -188,7 +188,7 @@ def create_pause(
 ) -> Pause:
     """Seal a paused run, unless it holds too much."""
     path, arguments = required.path, required.arguments
-    content = pack_content({**head, "path": path, "arguments": arguments}, body)
+    content = pack_content({**head, "path": path, "arguments": arguments, "request": dict(required.request)}, body)
     if len(json.dumps(arguments)) > MAX_APPROVAL_BYTES:
         raise CannotPause(
             f"{path} waits for a person, who cannot look at more than {MAX_APPROVAL_BYTES:,} bytes of arguments"

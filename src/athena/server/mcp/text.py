@@ -143,6 +143,8 @@ def _format_memory(memory: Memory) -> str:
         facts.append(f"({memory.kind})")
     if isinstance(memory, Hit) and memory.contradicted_by is not None:
         facts.append(f"(a newer one says otherwise: {memory.contradicted_by})")
+    if isinstance(memory, Hit) and memory.place:
+        facts.append(f"({memory.place})")
     text = memory.content
     return " ".join([*facts, text if len(text) <= MAX_MEMORY_CHARS else text[: MAX_MEMORY_CHARS - 1].rstrip() + "…"])
 

@@ -19,6 +19,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from athena.core.threads import run_in_thread, run_sync, start_in_thread
 from athena.errors import AthenaError, Misconfigured, Unavailable
+from athena.storage import migrations
 from athena.storage.database import CopyRole, Database, Row, Transaction, Work
 from athena.storage.postgres import connection as postgres_connection
 from athena.storage.postgres.connection import RACE_ERRORS, PostgresTransaction, translate_errors
@@ -69,6 +70,14 @@ NO_WAIT_REASON = "a transaction's work may wait only for its transaction"
 VACUUM_SQL = b"VACUUM (SKIP_LOCKED) " + b", ".join(
     b"athena." + name for name in (b"memories", b"passages", b"tokens", b"words", b"tags", b"links", b"history")
 )
+# what runs with every statement on our tables, or hides rows of them; Athena creates none of it
+FOREIGN_PARTS_SQL = """
+    SELECT 'trigger', t.tgname, 'on', c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+    WHERE NOT t.tgisinternal AND c.relnamespace = to_regnamespace(:schema)
+    UNION ALL SELECT 'rule', r.rulename, 'on', c.relname FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
+    WHERE c.relkind IN ('r', 'p') AND c.relnamespace = to_regnamespace(:schema)
+    UNION ALL SELECT 'policy', p.polname, 'on', c.relname FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+    WHERE c.relnamespace = to_regnamespace(:schema)"""
 _inherited_pools: list[ConnectionPool] = []  # of a parent process: collecting one would end the parent's connections
 
 
@@ -129,7 +138,11 @@ class Postgres:
         return int(row[0])
 
     async def find_problems(self, tx: Transaction) -> list[str]:
-        """Return the invalid indexes, except graphs, which are invalid while they are built."""
+        """Return what runs with our statements and is not ours, and the invalid indexes.
+
+        Graphs are invalid while they are built.
+        """
+        foreign = await tx.fetch(FOREIGN_PARTS_SQL, schema=postgres_connection.SCHEMA)
         rows = await tx.fetch(
             """SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
                JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND NOT i.indisvalid
@@ -137,7 +150,8 @@ class Postgres:
             schema=postgres_connection.SCHEMA,
         )
         await tx.execute("SET LOCAL statement_timeout = 0")  # the checks after this read every row
-        return [
+        problems = [migrations.describe_foreign(map(str, part)) for part in foreign]
+        return problems + [
             f"index {row[0]} is not valid; run: REINDEX INDEX {postgres_connection.SCHEMA}.{row[0]}" for row in rows
         ]
 

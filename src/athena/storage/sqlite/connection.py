@@ -82,6 +82,7 @@ def _set_up(connection: apsw.Connection, path: str, *, check: bool) -> None:
         _check_application(connection, path)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)  # we have none: one in a backup would be a stranger's
     create_functions(connection)
     for name, value in (("cell_size_check", 1), ("temp_store", 2)):
         connection.pragma(name, value)

@@ -38,26 +38,26 @@ def restore_backup(backup: str, path: str) -> Restored:
     earlier = f"{path}.before-{time.strftime('%Y%m%d-%H%M%S')}"
     remove_store_files(prepared)
     try:
-        _copy_file(backup, prepared)
-        memories = _check_store(prepared, backup)
+        copy_store_file(backup, prepared)
+        memories = check_store(prepared, backup)
         if not os.path.exists(path):
             _move_files(path, earlier)  # a log may be there alone
             earlier_path = None
         elif _is_sound(path):
-            _copy_file(path, earlier)
+            copy_store_file(path, earlier)
             _write_into(prepared, path)
             return Restored(memories, earlier)
         else:
             _move_files(path, earlier)
             earlier_path = earlier
         os.replace(prepared, path)
-        _sync_folder(path)
+        sync_folder(path)
         return Restored(memories, earlier_path)
     finally:
         remove_store_files(prepared)
 
 
-def _copy_file(source: str, target: str) -> None:
+def copy_store_file(source: str, target: str) -> None:
     """Copy a store with what is in its log, into a file that only its owner can read."""
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with translate_errors(source):
@@ -87,7 +87,7 @@ def _copy_pages(source: apsw.Connection, target: apsw.Connection) -> None:
                 time.sleep(0.01)
 
 
-def _check_store(path: str, backup: str) -> int:
+def check_store(path: str, backup: str) -> int:
     """Migrate the copy and check it whole; return how many memories it has."""
 
     async def check(tx: Transaction) -> tuple[list[str], int]:
@@ -103,7 +103,8 @@ def _check_store(path: str, backup: str) -> int:
     except AthenaError as error:
         raise type(error)(str(error).replace(path, backup), hint="name another backup") from None
     if problems:
-        raise Misconfigured(f"{backup} is damaged ({problems[0]}); nothing was changed", hint="name another backup")
+        message = f"{backup} cannot be restored ({problems[0]}); nothing was changed"
+        raise Misconfigured(message, hint="name another backup")
     return memories
 
 
@@ -151,7 +152,7 @@ def remove_store_files(path: str) -> None:
             os.unlink(path + suffix)
 
 
-def _sync_folder(path: str) -> None:
+def sync_folder(path: str) -> None:
     folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(folder)

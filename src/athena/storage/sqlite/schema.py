@@ -1,10 +1,12 @@
 """Migrate a SQLite file to the newest schema, and give the query planner its statistics."""
 
 import contextlib
+import hashlib
+from typing import NamedTuple
 
 import apsw
 
-from athena.errors import Unavailable
+from athena.errors import Misconfigured, Unavailable
 from athena.storage import migrations
 from athena.storage.sqlite.connection import APPLICATION_ID, create_functions
 
@@ -43,9 +45,14 @@ INDEX_STATISTICS = {
 JSON_COLUMNS = {"history": ("before",), "receipts": ("result",), "consolidations": ("progress", "result")}
 TEXT_COLUMNS_SQL = """SELECT t.name, group_concat(c.name) FROM sqlite_schema t, pragma_table_info(t.name) c
     WHERE t.type = 'table' AND c.type = 'TEXT' AND t.name NOT LIKE 'words%' AND t.name <> 'memories' GROUP BY t.name"""
-# all but what SQLite and FTS5 create themselves
-DEFINITIONS_SQL = """SELECT name, sql FROM sqlite_schema
-    WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%' AND substr(name, 1, 6) <> 'words_' ORDER BY name"""
+# all but what SQLite and FTS5 create themselves, by exact names: a trigger must not hide behind a prefix
+DEFINITIONS_SQL = """SELECT type, name, sql FROM sqlite_schema
+    WHERE NOT (type = 'index' AND sql IS NULL) AND NOT (type = 'table' AND name IN ('sqlite_sequence', 'sqlite_stat1',
+        'sqlite_stat4', 'words_data', 'words_idx', 'words_docsize', 'words_config'))
+    ORDER BY type, name"""
+# of the definitions of a new store, so that opening one need not create another to compare with
+KNOWN_DIGEST = "cadc953c2c0558f170b6490ff7462f3aa70bb8899774fb21a869570cb6d3be33"
+ACTIVE_TYPES = ("trigger", "view")  # what a statement of ours may run without naming it
 # SQLite's integrity check computes each entry of an index anew and looks it up. So it finds any flipped bit of a row
 # whose index ends with a checksum of the other columns. Left out are columns that another index repeats or that
 # `verify` compares with other rows. PostgreSQL has checksums of its pages.
@@ -110,8 +117,7 @@ def migrate(connection: apsw.Connection, path: str, indexes: tuple[str, ...], ne
             table = index.split("_")[0]
             connection.execute("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", (table, index, statistics)).fetchall()
         if newest == len(migrations.STEPS):
-            if differences := find_schema_differences(connection, indexes):  # of a step that was edited since
-                raise migrations.create_schema_error(path, differences)
+            _check_definitions(connection, path, indexes)  # a step may have been edited since
             _store_fingerprint(connection, indexes)
         connection.pragma("application_id", APPLICATION_ID)
         connection.pragma("user_version", newest)
@@ -124,16 +130,18 @@ def migrate(connection: apsw.Connection, path: str, indexes: tuple[str, ...], ne
 
 
 def _check_fingerprint(connection: apsw.Connection, path: str, indexes: tuple[str, ...]) -> None:
-    """Refuse a store with the same format number and another schema; a store without a fingerprint gets one."""
+    """Refuse a store with the same format number and another schema; a store without a fingerprint gets one.
+
+    The fingerprint is only what the store says of itself, and what earlier versions look for.
+    """
+    _check_definitions(connection, path, indexes)
     query = "SELECT value FROM counters WHERE name = ?"
     try:
         stored = connection.execute(query, (migrations.FINGERPRINT_COUNTER,)).get
     except apsw.SQLError:
         stored = None
-    if stored == migrations.compute_fingerprint(_DIALECT, indexes):
+    if stored is not None:
         return
-    if differences := find_schema_differences(connection, indexes):
-        raise migrations.create_schema_error(path, differences)
     with contextlib.suppress(apsw.BusyError, apsw.ReadOnlyError, apsw.FullError):  # the next process does it
         _store_fingerprint(connection, indexes)
 
@@ -143,18 +151,43 @@ def _store_fingerprint(connection: apsw.Connection, indexes: tuple[str, ...]) ->
     connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", row).fetchall()
 
 
-def find_schema_differences(connection: apsw.Connection, indexes: tuple[str, ...]) -> list[str]:
-    """Return the names of tables, indexes and views that are missing or other than in a new store."""
+class SchemaDifferences(NamedTuple):
+    changed: list[str]  # names of tables, indexes and views that are missing or other than in a new store
+    foreign: list[tuple[str, str]]  # types and names of what a new store does not have
+
+
+def _check_definitions(connection: apsw.Connection, path: str, indexes: tuple[str, ...]) -> None:
+    """Refuse other tables than ours, and what could change our reads and writes."""
+    if compute_digest(read_definitions(connection)) == KNOWN_DIGEST:
+        return
+    differences = find_schema_differences(connection, indexes)
+    if differences.changed:
+        raise migrations.create_schema_error(path, differences.changed)
+    if active := [part for part in differences.foreign if part[0] in ACTIVE_TYPES]:
+        names = "; ".join(map(migrations.describe_foreign, active[:5]))
+        hint = "it can change what is read and stored: restore a backup of yours, or drop it there if it is yours"
+        raise Misconfigured(f"{path}: {names}", hint=hint)
+
+
+def find_schema_differences(connection: apsw.Connection, indexes: tuple[str, ...]) -> SchemaDifferences:
+    """Compare the definitions with those of a new store."""
     expected = apsw.Connection(":memory:")
     create_functions(expected)
     try:
         for step in range(len(migrations.STEPS)):
             for statement in migrations.iter_statements(step, _DIALECT, indexes):
                 expected.execute(statement).fetchall()
-        found = _read_definitions(connection)
-        return [name for name, sql in _read_definitions(expected).items() if found.get(name) != sql]
+        found, ours = read_definitions(connection), read_definitions(expected)
+        changed = [key[1] for key, sql in ours.items() if found.get(key) != sql]
+        return SchemaDifferences(changed, [key for key in found if key not in ours])
     finally:
         expected.close()
+
+
+def list_schema_problems(connection: apsw.Connection, indexes: tuple[str, ...]) -> list[str]:
+    """Return a line for each part of the schema that is missing, other than ours, or not ours."""
+    changed, foreign = find_schema_differences(connection, indexes)
+    return [f"{name} is not as Athena creates it" for name in changed] + [*map(migrations.describe_foreign, foreign)]
 
 
 def list_columns() -> dict[str, set[str]]:
@@ -177,9 +210,14 @@ def list_columns() -> dict[str, set[str]]:
         connection.close()
 
 
-def _read_definitions(connection: apsw.Connection) -> dict[str, str]:
+def read_definitions(connection: apsw.Connection) -> dict[tuple[str, str], str]:
+    """Return the SQL of each part of the schema, by its type and name."""
     rows = connection.execute(DEFINITIONS_SQL).fetchall()
-    return {str(name): " ".join(str(sql).split()) for name, sql in rows}
+    return {(str(kind), str(name)): " ".join(str(sql).split()) for kind, name, sql in rows}
+
+
+def compute_digest(definitions: dict[tuple[str, str], str]) -> str:
+    return hashlib.sha256(repr(definitions).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def find_unreadable_texts(connection: apsw.Connection) -> list[str]:

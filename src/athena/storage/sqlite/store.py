@@ -41,7 +41,7 @@ from athena.storage.sqlite.files import StoreFiles, is_log_doubtful
 from athena.storage.sqlite.fulltext import SqliteFullText
 from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, WriteJob, commit_only
 from athena.storage.sqlite.log import WriteAheadLog
-from athena.storage.sqlite.schema import find_schema_differences, find_unreadable_texts, migrate
+from athena.storage.sqlite.schema import find_unreadable_texts, list_schema_problems, migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
 from athena.storage.sqlite.vectors import SqliteVectorIndex
 
@@ -107,8 +107,8 @@ class Sqlite:
     async def find_problems(self, tx: Transaction) -> list[str]:
         """Run SQLite's own check of the file, and read all texts."""
         assert isinstance(tx, SqliteTransaction)
-        if changed := find_schema_differences(tx.connection, self.fulltext.schema):
-            return [f"{name} is not as Athena creates it" for name in changed]
+        if changed := list_schema_problems(tx.connection, self.fulltext.schema):
+            return changed
         await self.fulltext.refresh(tx)
         problems: list[str] = []
         with contextlib.suppress(UnicodeDecodeError):  # of a row's checksum; the texts are read next

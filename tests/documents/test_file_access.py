@@ -12,8 +12,8 @@ import pytest
 from athena.app.compose import App, open_app
 from athena.app.settings import load_settings
 from athena.core.threads import run_sync
+from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError, Denied, NotFound
-from athena.memory.documents.access import FileAccess, find_project_roots
 
 CANARY = "canary-7f3a91"
 

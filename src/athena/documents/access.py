@@ -2,10 +2,11 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from athena.core.files import iter_files_beneath, open_beneath
+from athena.documents.ignore import IgnoreRules, find_rules_root
 from athena.errors import Denied, InvalidInput, NotFound
 
 IGNORED_FOLDERS = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
@@ -114,12 +115,29 @@ class Location(NamedTuple):
                 finally:
                     os.close(file)
                 return
-        for relative_path, opened in iter_files_beneath(self.root, self._may_enter, start=self.path):
+        is_ignored = self._create_ignore_check()
+
+        def may_enter(folder: str) -> bool:
+            return self._may_enter(folder) and not is_ignored(folder, is_folder=True)
+
+        for relative_path, opened in iter_files_beneath(self.root, may_enter, start=self.path):
+            if is_ignored(relative_path):
+                continue
             refusal = self.find_refusal(relative_path)
             if refusal or isinstance(opened, OSError):
                 yield self._join(relative_path), PermissionError(0, refusal) if refusal else opened
             else:
                 yield self._join(relative_path), self._refuse_own_file(opened)
+
+    def _create_ignore_check(self) -> Callable[..., bool]:
+        """Return a function that says whether a path below the folder is ignored; a folder that was named is not."""
+        base = self.full_path
+        rules_root = self.root if self.hides_dotfiles else find_rules_root(base)
+        prefix = os.path.relpath(base, rules_root).removeprefix(os.curdir)
+        rules = IgnoreRules(rules_root)
+        if rules.is_ignored(prefix, is_folder=True):
+            rules, prefix = IgnoreRules(base), ""
+        return lambda path, *, is_folder=False: rules.is_ignored(os.path.join(prefix, path), is_folder=is_folder)
 
     def _may_enter(self, relative_path: str) -> bool:
         if os.path.basename(relative_path) in IGNORED_FOLDERS or self.find_refusal(relative_path):

@@ -1,0 +1,110 @@
+"""`athena ingest`: keep files and folders as memories, once or as long as they change."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from athena.app import connect
+from athena.cli import output
+from athena.cli.invoke import json_option, project_option
+from athena.core.catalog import invoke
+from athena.core.home.paths import current_project
+from athena.core.threads import run_sync, start_in_thread
+from athena.core.types import to_json
+
+PROGRESS_INTERVAL_S = 0.2
+MAX_LINES_FOR_REASON = 20  # a folder of pictures is named in one line
+
+
+@click.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--tags", help="Tags between commas.")
+@click.option("--watch", is_flag=True, help="Go on, and follow every change until Ctrl-C.")
+@project_option
+@json_option
+def ingest(paths: tuple[str, ...], tags: str | None, watch: bool, project: str | None, json_output: bool) -> None:
+    """Keep files, or all below a folder, as memories; again, it brings them up to date.
+
+    Reads text, Markdown, HTML, PDF, DOCX, PPTX, XLSX, EPUB, CSV, JSON, notebooks, e-mail and source code, and leaves
+    out what .gitignore names. Can be stopped and run again: what has not changed is not read again. Documents whose
+    files are gone are forgotten; `athena undo` takes a run back.
+
+    Example: athena ingest docs README.md --tags docs
+    """
+    for path in paths:
+        _ingest_path(path, tags, project, json_output)
+    if watch:
+        click.echo("watching; Ctrl-C ends it", err=True)
+        with suppress(KeyboardInterrupt):
+            for path in _iter_changed(paths):
+                _ingest_path(path, tags, project, json_output)
+
+
+def _ingest_path(path: str, tags: str | None, project: str | None, json_output: bool) -> None:
+    report = _run_with_progress({"path": path, "tags": tags}, project)
+    if connect.shared_app().store.encoder.last_error is not None:
+        click.echo("search by meaning is off, words still work: see athena doctor", err=True)
+    if json_output:
+        return output.print_json(report)
+    for line in _format_skipped(report["skipped"]):
+        click.echo(output.escape_control_chars(line), err=True)
+    if report["redacted"]:
+        click.echo(f"taken out before storing: {', '.join(dict.fromkeys(report['redacted']))}", err=True)
+    return click.echo(output.escape_control_chars(f"{path}: {_format_report(report)}"))
+
+
+def _format_report(report: dict[str, Any]) -> str:
+    counts = {"new": report["new"], "changed": report["changed"], "unchanged": report["unchanged"]}
+    counts |= {"withdrawn": report["withdrawn"], "left out": len(report["skipped"])}
+    details = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    documents = output.format_count(report["documents"], "document", "documents")
+    return f"{documents}, {output.format_count(report['pieces'], 'piece', 'pieces')}" + (
+        f" ({details})" * bool(details)
+    )
+
+
+def _format_skipped(skipped: list[str]) -> Iterator[str]:
+    """Yield a line for each file that was left out; of many for the same reason the first and how many more."""
+    shown: Counter[str] = Counter()
+    totals = Counter(line.rpartition(": ")[2] for line in skipped)
+    for line in skipped:
+        reason = line.rpartition(": ")[2]
+        shown[reason] += 1
+        if shown[reason] <= MAX_LINES_FOR_REASON:
+            yield f"left out {line}"
+        if shown[reason] == MAX_LINES_FOR_REASON and totals[reason] > MAX_LINES_FOR_REASON:
+            yield f"left out {totals[reason] - MAX_LINES_FOR_REASON:,} more: {reason} (--json names them)"
+
+
+def _run_with_progress(arguments: dict[str, Any], project: str | None) -> Any:
+    """Ingest in another thread, and show on a terminal how far that is."""
+    app = connect.shared_app()
+    context = app.create_context(project or current_project(), "cli")
+    task = start_in_thread(lambda: run_sync(invoke(app.catalog, "ingest_document", arguments, context)))
+    with click.progressbar(
+        length=1, label="Reading", file=output.progress_stream(), hidden=not sys.stderr.isatty()
+    ) as bar:
+        while not task.wait(PROGRESS_INTERVAL_S):
+            progress = context.progress
+            bar.label = progress.stage.capitalize()
+            if progress.total:
+                bar.length = progress.total
+                bar.update(max(0, progress.done - bar.pos))
+    return to_json(task.result())
+
+
+def _iter_changed(paths: tuple[str, ...]) -> Iterator[str]:
+    """Yield a path whenever something at or below it has changed, until Ctrl-C."""
+    from watchfiles import watch  # only here, since it loads a native module
+
+    folders = {path: path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path)) for path in paths}
+    real_paths = {path: os.path.realpath(path) for path in paths}
+    for changes in watch(*folders.values()):
+        for path, real_path in real_paths.items():
+            if any(os.path.realpath(changed).startswith(real_path) for _, changed in changes):
+                yield path

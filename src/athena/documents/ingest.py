@@ -1,0 +1,432 @@
+"""Store documents as memories: the pieces of a document share its path as session and source.
+
+Each document is written in one transaction with a record of its file, so a run that was killed goes on where it was,
+and a file that has not changed is not read again. Vectors follow: full text finds a piece as soon as it is written.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from athena.core.hashing import hash_text
+from athena.core.threads import ThreadFuture, check_stopped, run_in_thread, run_sync, start_in_thread
+from athena.core.values import Call, CallProgress, Scope
+from athena.documents.access import FileAccess, Location, escape_path
+from athena.documents.formats.blocks import MAX_FILE_BYTES, Block, Refused
+from athena.documents.positions import assign_positions
+from athena.documents.rows import FileRecord, fetch_file_record, list_sources
+from athena.documents.split import redact_blocks, split_blocks
+from athena.errors import InvalidInput, NotFound, Unavailable
+from athena.memory import edit, history_rows, index, inputs, rows, write
+from athena.memory.prepare import PreparedMemory, prepare_memory
+from athena.memory.remember import WriteContext, upsert_memory
+from athena.memory.rows import MemoryRow
+from athena.memory.store import Store
+from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, HEADING_KEY, MAX_TAGS, PAGE_KEY, PIECE_KEY, Draft
+from athena.storage import calls, scopes
+from athena.storage.database import Transaction
+from athena.storage.filters import tag_key
+
+if TYPE_CHECKING:
+    from athena.documents.parsing import DocumentParser
+
+HideValues = Callable[[Any], Coroutine[Any, Any, Any]]  # returns a value as it may be stored
+READER_VERSION = 1  # a higher one reads every file again
+MAX_FOLDER_FILES = 100_000
+BATCH_PIECES = 64  # that one transaction writes, if a document has no more
+ENCODE_BATCH_SIZE = 64
+RECENT_CHANGE_NS = 2_000_000_000  # a file that changed so shortly before may change again within its time stamp
+MAX_LISTED_IDS = 10
+MAX_LISTED_SKIPS = 10  # that a model is told
+HASH_CHUNK_BYTES = 1 << 20
+ID_CHARS = 8
+PIECE_METADATA_KEYS = {"source", "session_id", PIECE_KEY, PAGE_KEY, HEADING_KEY, FILE_KEY}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    id: str
+    source: str
+    pieces: int
+    updated: float
+
+
+@dataclass(slots=True)
+class Ingested:
+    """What an ingestion found: counts, the first ids and what was left out; never text."""
+
+    documents: int = 0  # that are kept of what was named
+    pieces: int = 0
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    withdrawn: int = 0  # documents whose files are gone
+    ids: list[str] = field(default_factory=list)  # of new and changed documents, the first ones
+    skipped: list[str] = field(default_factory=list)  # each with the reason
+    redacted: list[str] = field(default_factory=list)  # the kinds of secrets that were removed
+    pending: int = 0  # passages that only words find, until the background has given them vectors
+
+    def shorten(self) -> "Ingested":
+        """Return the same for a model: of long lists the beginning."""
+        rest = len(self.skipped) - MAX_LISTED_SKIPS
+        more = [f"and {rest:,} more: athena ingest names them"] if rest > 0 else []
+        kinds = list(dict.fromkeys(self.redacted))
+        return replace(self, skipped=self.skipped[:MAX_LISTED_SKIPS] + more, redacted=kinds)
+
+
+class ReadDocument(NamedTuple):
+    """A document that has been read, and its pieces."""
+
+    source: str
+    drafts: list[Draft]
+    record: FileRecord
+
+
+def get_document_id(source: str) -> str:
+    return hash_text(source)[:ID_CHARS]
+
+
+async def ingest_path(
+    store: Store,
+    access: FileAccess,
+    path: str,
+    tags: inputs.Tags,
+    call: Call,
+    progress: CallProgress,
+    max_encode_s: float | None = None,
+    hide: HideValues | None = None,
+) -> Ingested:
+    """Store a file, or every file below a folder, and forget the documents whose files no longer exist.
+
+    After `max_encode_s` the background gives the rest its vectors; None waits for all. `hide` puts tokens in place of
+    personal values.
+    """
+    from athena.documents.parsing import DocumentParser
+
+    run = _Ingestion(store, call, list(inputs.clean_tags(tags)), hide)
+    try:
+        location = await run_in_thread(access.locate, path)
+    except NotFound:
+        if not await run.withdraw_missing(access.resolve_source(path)):
+            raise
+        return run.result
+    progress.enter_stage("reading", await run_in_thread(_count_files, location))
+    deadline = None if max_encode_s is None else time.monotonic() + max_encode_s
+    with DocumentParser() as parser:
+        files = location.iter_files()
+        while (item := await run_in_thread(next, files, None)) is not None:
+            check_stopped()
+            await run.take_file(parser, escape_path(item[0]), item[1])
+            progress.done += 1
+            if run.batch_size >= BATCH_PIECES:
+                await run.write_batch()
+                await run.start_encoding(deadline)
+        await run.write_batch()
+    await run.withdraw_missing(escape_path(location.full_path))
+    progress.enter_stage("embedding")
+    await run.start_encoding(deadline)
+    await run.wait_for_encoding()
+    return run.result
+
+
+def _count_files(location: Location) -> int:
+    count = 0
+    for count, _ in enumerate(location.iter_files(), 1):
+        if count > MAX_FOLDER_FILES:
+            raise InvalidInput(
+                f"{location.full_path} holds more than {MAX_FOLDER_FILES:,} files", hint="ingest a smaller folder"
+            )
+    return count
+
+
+class _Ingestion:
+    """One run: reads files, collects documents and writes several in one transaction."""
+
+    def __init__(self, store: Store, call: Call, tags: list[str], hide: HideValues | None) -> None:
+        self.result = Ingested()
+        self._store, self._call, self._tags, self._hide = store, call, tags, hide
+        self._batch: list[ReadDocument] = []
+        self._encoding: ThreadFuture[None] | None = None
+
+    async def _record_call(self) -> int:
+        """Record the call with its first change: one id for all transactions, so that undo takes back all together."""
+        if self._call.recorded_id is None:
+            call_id = await self._store.database.write(lambda tx: calls.record_call(tx, self._call, "done"))
+            self._call = self._call._replace(recorded_id=call_id)
+        return int(self._call.recorded_id or 0)
+
+    @property
+    def batch_size(self) -> int:
+        return sum(len(document.drafts) for document in self._batch)
+
+    async def take_file(self, parser: "DocumentParser", source: str, file: int | OSError) -> None:
+        """Read a file unless it is known as it is; note why it is left out."""
+        if isinstance(file, OSError):
+            self.result.skipped.append(f"{source}: {file.strerror}")
+            return
+        record = await self._fetch_record(source)
+        try:
+            read = await run_in_thread(self._read_file, parser, source, file, record)
+        except (Refused, InvalidInput) as error:
+            self.result.skipped.append(f"{source}: {error}")
+        except OSError as error:
+            self.result.skipped.append(f"{source}: {error.strerror}")
+        else:
+            if isinstance(read, FileRecord):
+                self.result.unchanged += 1
+                self.result.documents += 1
+                self.result.pieces += read.pieces
+            else:
+                self._batch.append(read)
+
+    async def _fetch_record(self, source: str) -> FileRecord | None:
+        async def read_record(tx: Transaction) -> FileRecord | None:
+            return await fetch_file_record(tx, await scopes.fetch_own_ids(tx, self._call.scope), source)
+
+        return await self._store.database.read(read_record)
+
+    def _read_file(
+        self, parser: "DocumentParser", source: str, file: int, known: FileRecord | None
+    ) -> ReadDocument | FileRecord:
+        """Return the pieces of a file, or its record if it has not changed."""
+        facts = os.fstat(file)
+        if facts.st_size > MAX_FILE_BYTES:
+            raise Refused(f"larger than {MAX_FILE_BYTES // 1_000_000} MB")
+        is_recent = time.time_ns() - facts.st_mtime_ns < RECENT_CHANGE_NS
+        modified = 0 if is_recent else facts.st_mtime_ns
+        if known is not None and (known.reader != READER_VERSION or not {*self._tags} <= {*known.tags}):
+            known = None
+        if known is not None and modified and (known.size, known.modified) == (facts.st_size, modified):
+            return known
+        sha256 = _hash_file(file)
+        if known is not None and known.sha256 == sha256:
+            return known
+        blocks = parser.read_file(os.path.basename(source), file)
+        drafts = self._create_drafts(source, blocks)
+        if not drafts:
+            raise Refused("it has no text")
+        tags = [*self._tags]
+        return ReadDocument(
+            source, drafts, FileRecord(sha256, facts.st_size, modified, len(drafts), tags, READER_VERSION)
+        )
+
+    def _create_drafts(self, source: str, blocks: list[Block]) -> list[Draft]:
+        blocks = blocks if self._hide is None else run_sync(self._hide(blocks))
+        safe_blocks, kinds = redact_blocks(blocks)  # before it is split: a secret may lie across two pieces
+        self.result.redacted += kinds
+        drafts = []
+        for piece in split_blocks(safe_blocks):
+            check_stopped()
+            metadata: dict[str, Any] = {"source": source, "session_id": source}
+            if piece.page is not None:
+                metadata[PAGE_KEY] = piece.page
+            if piece.heading:
+                metadata[HEADING_KEY] = piece.heading
+            draft = inputs.create_draft(piece.text, self._tags, DOCUMENT_TYPE, metadata)
+            self.result.redacted += draft.redacted
+            drafts.append(replace(draft, author="document"))
+        return drafts
+
+    async def write_batch(self) -> None:
+        """Write the documents that were read, in one transaction."""
+        batch, self._batch = self._batch, []
+        if not batch:
+            return
+        now = self._store.clock()
+        call_id = await self._record_call()
+        prepared = [(document, await run_in_thread(_prepare_pieces, document.drafts, now)) for document in batch]
+
+        async def write_documents(tx: Transaction) -> list[str]:
+            return [await self._write_document(tx, document, pieces, call_id, now) for document, pieces in prepared]
+
+        for (document, pieces), outcome in zip(
+            prepared, await self._store.database.write(write_documents), strict=True
+        ):
+            self.result.documents += 1
+            self.result.pieces += len(pieces)
+            self.result.new += outcome == "new"
+            self.result.changed += outcome == "changed"
+            if len(self.result.ids) < MAX_LISTED_IDS:
+                self.result.ids.append(get_document_id(document.source))
+
+    async def _write_document(
+        self, tx: Transaction, document: ReadDocument, pieces: list[PreparedMemory], call_id: int, now: float
+    ) -> str:
+        async def replace_pieces(call_id: int) -> str:
+            scope = await scopes.ensure_scope(tx, self._call.scope)
+            writer = _DocumentWriter(self._store, tx, WriteContext(scope, call_id, now))
+            return await writer.replace_document(document, pieces)
+
+        key = f"{self._call.key} {document.source}" if self._call.key else None
+        fingerprint = hash_text("".join(piece.digest for piece in pieces))
+        own_call = self._call._replace(key=key)
+        return str(await calls.run_once(tx, own_call, replace_pieces, fingerprint=fingerprint, call_id=call_id))
+
+    async def withdraw_missing(self, path: str) -> int:
+        """Forget the documents at or below a path whose files no longer exist; return how many."""
+
+        async def read_sources(tx: Transaction) -> list[str]:
+            return await list_sources(tx, await scopes.fetch_own_ids(tx, self._call.scope), path)
+
+        missing = await run_in_thread(_list_missing, await self._store.database.read(read_sources))
+        call_id = await self._record_call() if missing else 0
+
+        async def forget_document(tx: Transaction, source: str) -> None:
+            scope, now = await scopes.ensure_scope(tx, self._call.scope), self._store.clock()
+            pieces = await rows.list_session_memories(tx, [scope], source, DOCUMENT_TYPE)
+            await history_rows.insert_row_changes(tx, pieces, call_id, now, "forgotten")
+            await write.hide_memories(self._store, tx, pieces, now)
+
+        for source in missing:
+            await self._store.database.write(partial(forget_document, source=source))
+        self.result.withdrawn += len(missing)
+        return len(missing)
+
+    async def start_encoding(self, deadline: float | None) -> None:
+        """Give pieces their vectors on another thread, while this one reads on; first wait for those before."""
+        await self.wait_for_encoding()
+        self._encoding = start_in_thread(lambda: run_sync(self._encode(deadline)))
+
+    async def wait_for_encoding(self) -> None:
+        encoding, self._encoding = self._encoding, None
+        if encoding is not None:
+            await encoding
+
+    async def _encode(self, deadline: float | None) -> None:
+        """Give pieces their vectors until the deadline; the background does the rest."""
+        self.result.pending = 0
+        try:
+            while deadline is None or time.monotonic() < deadline:
+                check_stopped()
+                if not await index.encode_pending(self._store, ENCODE_BATCH_SIZE):
+                    return
+        except Unavailable:
+            pass  # full text finds them meanwhile, and health reports the reason
+        self.result.pending = await index.count_pending(self._store)
+        if self.result.pending:
+            index.encode_in_background(self._store)
+
+
+def _prepare_pieces(drafts: list[Draft], now: float) -> list[PreparedMemory]:
+    return [prepare_memory(replace(draft, metadata=draft.metadata | {PIECE_KEY: 0}), now) for draft in drafts]
+
+
+def _hash_file(file: int) -> str:
+    checksum = hashlib.sha256()
+    position = 0
+    while chunk := os.pread(file, HASH_CHUNK_BYTES, position):
+        check_stopped()
+        checksum.update(chunk)
+        position += len(chunk)
+    return checksum.hexdigest()
+
+
+def _list_missing(sources: list[str]) -> list[str]:
+    return [source for source in sources if not os.path.lexists(source)]
+
+
+class _DocumentWriter:
+    """Brings the pieces of one document up to date: what has not changed is not touched."""
+
+    def __init__(self, store: Store, tx: Transaction, context: WriteContext) -> None:
+        self._store, self._tx, self._context = store, tx, context
+
+    async def replace_document(self, document: ReadDocument, pieces: Sequence[PreparedMemory]) -> str:
+        """Store the pieces, forget those that the document no longer has, and say whether it is new."""
+        current = await rows.list_session_memories(self._tx, [self._context.scope], document.source, DOCUMENT_TYPE)
+        known = {row.digest: row for row in current}
+        outcome = "changed" if known else "new"
+        positions = assign_positions(
+            [known[piece.digest].memory.metadata.get(PIECE_KEY) if piece.digest in known else None for piece in pieces]
+        )
+        for number, (piece, position) in enumerate(zip(pieces, positions, strict=True)):
+            metadata = piece.draft.metadata | {PIECE_KEY: position}
+            if not number:
+                metadata[FILE_KEY] = document.record._asdict()
+            piece = piece._replace(draft=replace(piece.draft, metadata=metadata))
+            row = known.pop(piece.digest, None)
+            if row is None:
+                await upsert_memory(self._store, self._tx, self._context, piece)
+            else:
+                await self._update_piece(row, piece)
+        gone = list(known.values())
+        await history_rows.insert_row_changes(self._tx, gone, self._context.call, self._context.now, "forgotten")
+        await write.hide_memories(self._store, self._tx, gone, self._context.now)
+        return outcome
+
+    async def _update_piece(self, row: MemoryRow, piece: PreparedMemory) -> None:
+        """Bring the place and the tags of a piece up to date, whose text is the same."""
+        kept = {key: value for key, value in row.memory.metadata.items() if key not in PIECE_METADATA_KEYS}
+        metadata = kept | piece.draft.metadata
+        tags = _merge_tags(row.memory.tags, piece.draft.tags)
+        if (metadata, tags) == (row.memory.metadata, row.memory.tags):
+            return
+        _, call, now, _ = self._context
+        await history_rows.insert_row_change(self._tx, row, call, now, "merged")
+        if (piece.label, tags) == (row.label, row.memory.tags):  # the index stays as it is
+            columns = {"metadata": json.dumps(metadata, ensure_ascii=False)}
+            await rows.update_memory_row(self._tx, row, columns)
+        else:
+            draft = Draft.from_memory(row.memory, metadata=metadata, tags=tags)
+            await write.rewrite_memory(self._store, self._tx, row, prepare_memory(draft, row.memory.created), now)
+
+
+def _merge_tags(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    merged = {tag_key(tag): tag for tag in reversed((*old, *new))}
+    order = dict.fromkeys(tag_key(tag) for tag in (*old, *new))
+    return tuple(merged[key] for key in order)[:MAX_TAGS]
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+async def list_documents(store: Store, scope: Scope) -> list[Document]:
+    async def read_documents(tx: Transaction) -> list[Document]:
+        visible = await scopes.fetch_visible_ids(tx, scope)
+        sessions = await rows.count_session_memories(tx, visible, DOCUMENT_TYPE)
+        return [Document(get_document_id(source), source, count, updated) for source, count, updated in sessions]
+
+    return await store.database.read(read_documents)
+
+
+async def resolve_source(store: Store, access: FileAccess, source: str, scope: Scope) -> str:
+    """Return the path that a document is stored under, given that path, a shorter form of it, or its id."""
+    if len(source) == ID_CHARS and os.sep not in source:
+        for document in await list_documents(store, scope):
+            if document.id == source:
+                return document.source
+    return access.resolve_source(source)
+
+
+async def list_pieces(store: Store, source: str, scope: Scope) -> list[str]:
+    """Return a document's pieces in order; the project's own copy before the shared project's."""
+
+    async def read_pieces(tx: Transaction) -> list[MemoryRow]:
+        for scope_id in await scopes.fetch_visible_ids(tx, scope):
+            if pieces := await rows.list_session_memories(tx, [scope_id], source, DOCUMENT_TYPE):
+                return pieces
+        raise _create_not_found(source)
+
+    pieces = await store.database.read(read_pieces)
+    pieces.sort(key=lambda row: row.memory.metadata.get(PIECE_KEY, 0))
+    return [row.memory.content for row in pieces]
+
+
+async def forget_document(store: Store, source: str, call: Call) -> int:
+    async def find_pieces(tx: Transaction) -> list[MemoryRow]:
+        own = await scopes.fetch_own_ids(tx, call.scope)
+        pieces = await rows.list_session_memories(tx, own, source, DOCUMENT_TYPE)
+        if not pieces:
+            raise _create_not_found(source)
+        return pieces
+
+    return await edit.forget_rows(store, find_pieces, call)
+
+
+def _create_not_found(source: str) -> NotFound:
+    return NotFound(f"there is no document {source!r:.200}", hint="list_documents shows which there are")

@@ -1,0 +1,198 @@
+"""Back up a store while it is in use: a copy that is checked before it gets its name, encrypted if asked.
+
+A backup of either engine is a SQLite file that Athena opens. An encrypted one is a sequence of chunks, each sealed with
+its number and whether it is the last, so that no chunk can be changed, moved or left out.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from athena.core.files import create_private_folder
+from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
+from athena.storage import copying
+from athena.storage.database import Database
+from athena.storage.sqlite.restore import check_store, copy_store_file, remove_store_files, sync_folder
+from athena.storage.sqlite.store import Sqlite
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+MAGIC = b"athena backup 1\n"
+SALT_BYTES, NONCE_BYTES, TAG_BYTES = 16, 12, 16
+CHUNK_BYTES = 1 << 20
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 15, 8, 1
+SCRYPT_MAX_BYTES = 64 << 20
+PART_SUFFIX = ".part"
+NAME_PATTERN = re.compile(r"athena-\d{8}-\d{6}\.db(\.enc)?")  # of the backups that rotation may delete
+PART_PATTERN = re.compile(NAME_PATTERN.pattern + r"\.part(-wal|-shm)?")  # that a killed run left
+MAX_KEY_FILE_BYTES = 4_096
+
+
+class Backup(NamedTuple):
+    path: str
+    memories: int
+    size: int  # in bytes
+    removed: tuple[str, ...] = ()  # older backups that rotation deleted
+
+
+def create_backup(
+    database: Database, target: str, staging: str, secret: bytes | None = None, *, replace: bool = False
+) -> Backup:
+    """Copy a store into a file, check the copy whole, then give it its name; encrypt it if there is a secret.
+
+    One process at a time may do so. `staging` is where the copy is before it is encrypted: beside the store, since the
+    target may be another's disk.
+    """
+    if os.path.lexists(target) and not replace:
+        raise Conflict(f"{target} exists", hint="name another file, or add --force to replace it")
+    if not os.path.isdir(os.path.dirname(target)):
+        raise NotFound(f"there is no folder {os.path.dirname(target)}", hint="make it first")
+    part = target + PART_SUFFIX
+    plain = part if secret is None else staging
+    try:
+        remove_store_files(plain)
+        _copy_database(database, plain)
+        memories = check_store(plain, "the copy")
+        if secret is not None:
+            _encrypt_file(plain, part, secret)
+        _sync_file(part)
+        size = os.path.getsize(part)
+        os.replace(part, target)
+        sync_folder(target)
+    except OSError as error:
+        raise Misconfigured(f"{target} cannot be written: {error.strerror}", hint="name another place") from None
+    finally:
+        remove_store_files(part)
+        remove_store_files(plain)
+    return Backup(target, memories, size)
+
+
+def create_next_backup(database: Database, folder: str, keep: int, staging: str, secret: bytes | None = None) -> Backup:
+    """Add a backup to a folder, named after the time, and delete the oldest of more than `keep`."""
+    create_private_folder(folder)
+    name = f"athena-{time.strftime('%Y%m%d-%H%M%S')}.db{'.enc' if secret else ''}"
+    for left_over in (name for name in os.listdir(folder) if PART_PATTERN.fullmatch(name)):
+        os.unlink(os.path.join(folder, left_over))
+    backup = create_backup(database, os.path.join(folder, name), staging, secret, replace=True)
+    old = list_backups(folder)[:-keep]
+    for path in old:
+        os.unlink(path)
+    return backup._replace(removed=tuple(old))
+
+
+def list_backups(folder: str) -> list[str]:
+    """Return the backups in a folder that are named after their time, the oldest first."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if NAME_PATTERN.fullmatch(name))
+    except FileNotFoundError:
+        return []
+    return [os.path.join(folder, name) for name in names]
+
+
+def is_due(folder: str, interval_s: float, now: float) -> bool:
+    """Return whether the newest backup of a folder is older than an interval, or there is none."""
+    backups = list_backups(folder)
+    age_s = now - os.path.getmtime(backups[-1]) if backups else interval_s
+    return age_s >= interval_s or age_s < 0  # the clock was set back
+
+
+def read_secret(path: str) -> bytes:
+    """Return the content of a key file, without white space around it."""
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            secret = file.read(MAX_KEY_FILE_BYTES).strip()
+    except OSError as error:
+        raise NotFound(f"the key file {path} cannot be read: {error.strerror}") from None
+    if len(secret) < 16:
+        raise InvalidInput(f"the key file {path} has fewer than 16 bytes", hint="openssl rand -hex 32 > KEY_FILE")
+    return secret
+
+
+def _copy_database(database: Database, target: str) -> None:
+    if isinstance(database, Sqlite):
+        copy_store_file(database.path, target)
+        return
+    with closing(Sqlite(target, copying="to")) as copy:
+        copying.copy_store(database, copy)
+
+
+def _sync_file(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+# --- encryption -------------------------------------------------------------------------------------------------------
+
+
+def is_encrypted(path: str) -> bool:
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+    return False
+
+
+def decrypt_backup(path: str, target: str, secret: bytes) -> None:
+    """Write the plain store of an encrypted backup; raise an error for a wrong secret or a changed file."""
+    with open(path, "rb") as source, open(_create_private(target), "wb") as plain:
+        for chunk in _open_chunks(source, path, secret):
+            plain.write(chunk)
+
+
+def _encrypt_file(source_path: str, target: str, secret: bytes) -> None:
+    """Encrypt a file, then read it back and compare it with the source."""
+    salt, prefix = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES - 5)
+    checksum = hashlib.sha256()
+    with open(source_path, "rb") as source, open(_create_private(target), "wb") as sealed:
+        cipher = _create_cipher(secret, salt)
+        sealed.write(MAGIC + salt + prefix)
+        chunk, number = source.read(CHUNK_BYTES), 0
+        while chunk or not number:
+            following = source.read(CHUNK_BYTES)
+            checksum.update(chunk)
+            sealed.write(cipher.encrypt(_create_nonce(prefix, number, not following), chunk, MAGIC))
+            chunk, number = following, number + 1
+    copy_sum = hashlib.sha256()
+    with open(target, "rb") as sealed_again:
+        for chunk in _open_chunks(sealed_again, target, secret):
+            copy_sum.update(chunk)
+    if copy_sum.digest() != checksum.digest():
+        raise Misconfigured(f"{target} is not what was written", hint="is the disk sound? Name another place")
+
+
+def _open_chunks(source: IO[bytes], path: str, secret: bytes) -> Iterator[bytes]:
+    from cryptography.exceptions import InvalidTag  # only where a backup is encrypted
+
+    head = source.read(len(MAGIC) + SALT_BYTES + NONCE_BYTES - 5)
+    salt, prefix = head[len(MAGIC) : -(NONCE_BYTES - 5)], head[-(NONCE_BYTES - 5) :]
+    if not head.startswith(MAGIC) or len(salt) != SALT_BYTES:
+        raise InvalidInput(f"{path} is no encrypted backup", hint="name a file of athena backup --encrypt")
+    cipher = _create_cipher(secret, salt)
+    sealed, number = source.read(CHUNK_BYTES + TAG_BYTES), 0
+    while sealed or not number:
+        following = source.read(CHUNK_BYTES + TAG_BYTES)
+        try:
+            yield cipher.decrypt(_create_nonce(prefix, number, not following), sealed, MAGIC)
+        except InvalidTag:
+            problem = "the passphrase is wrong, or the file was changed" if not number else "the file was changed"
+            raise InvalidInput(f"{path} cannot be decrypted: {problem}", hint="try again, or name another") from None
+        sealed, number = following, number + 1
+
+
+def _create_cipher(secret: bytes, salt: bytes) -> "AESGCM":
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only where a backup is encrypted
+
+    key = hashlib.scrypt(secret, salt=salt, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P, maxmem=SCRYPT_MAX_BYTES, dklen=32)
+    return AESGCM(key)
+
+
+def _create_nonce(prefix: bytes, number: int, is_last: bool) -> bytes:
+    return prefix + number.to_bytes(4) + bytes([is_last])
+
+
+def _create_private(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,66 @@
+"""`athena ingest`: its summary, and following changes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from document_tools import write_files
+
+from wait_tools import wait_until
+
+pytestmark = pytest.mark.sqlite_only("processes of their own")
+
+
+def run_ingest(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = os.environ | {"ATHENA_HOME": str(home)}
+    command = [sys.executable, "-m", "athena", "ingest", *arguments]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_summary_says_what_was_done_and_left_out(tmp_path: Path) -> None:
+    files = {"a.md": "# One\n\nA fact.\n\n# Two\n\nMore.", "b.txt": "Another fact.", "bad.pdf": "no pdf"}
+    folder = write_files(tmp_path / "d", {**files, **{f"{i}.png": b"\0" for i in range(25)}})
+    done = run_ingest(tmp_path / "home", str(folder))
+    assert done.stdout.strip() == f"{folder}: 2 documents, 3 pieces (2 new, 26 left out)"
+    lines = done.stderr.splitlines()
+    assert f"left out {folder}/bad.pdf: not a PDF" in lines
+    assert "left out 5 more: not text (--json names them)" in lines
+    (folder / "b.txt").unlink()
+    (folder / "a.md").write_text("# One\n\nA new fact.\n\n# Two\n\nMore.")
+    report = json.loads(run_ingest(tmp_path / "home", str(folder), "--json").stdout)
+    assert (report["changed"], report["withdrawn"], len(report["skipped"])) == (1, 1, 26)
+
+
+def test_watch_follows_changes(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "d", {"a.md": "A fact."})
+    log = tmp_path / "out.txt"
+    environ = os.environ | {"ATHENA_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "athena", "ingest", str(folder), "--watch"]
+    with open(log, "wb") as stream:
+        process = subprocess.Popen(command, env=environ, stdout=stream, stderr=stream)
+    try:
+        wait_until(lambda: "watching" in log.read_text())
+
+        def change_until(name: str, line: str) -> None:
+            """Change a file, again if the watcher had not begun yet, until the summary says so."""
+
+            def was_seen() -> bool:
+                (folder / name).write_text(f"Fact {os.urandom(4).hex()}.")
+                with suppress(AssertionError):
+                    return bool(wait_until(lambda: line in log.read_text(), 10))
+                return False
+
+            wait_until(was_seen)
+
+        change_until("a.md", "1 changed")
+        change_until("b.md", "2 documents")
+        (folder / "b.md").unlink()
+        wait_until(lambda: "1 withdrawn" in log.read_text())
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0

@@ -1,0 +1,245 @@
+"""Ingesting documents and folders: what is kept, what is brought up to date, what is shown."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from document_tools import build_docx, build_pdf, write_files
+
+from athena import api
+from athena.app.compose import App
+from athena.core.catalog import invoke
+from athena.core.threads import run_sync
+from athena.documents.split import MAX_PIECE_CHARS, split_blocks
+from athena.errors import NotFound
+from athena.server.mcp.text import format_result
+from conftest import rounds
+
+
+def ingest(path: Path, **arguments: Any) -> dict[str, Any]:
+    result: dict[str, Any] = api.call("ingest_document", path=str(path), **arguments)
+    return result
+
+
+def list_rows(folder: Path) -> list[tuple[str, str, int, float]]:
+    """Return each piece of the documents: its document, text, id and time of change."""
+    memories = api.call("list_memories", k=1_000, memory_type="document")
+    rows = [(m["metadata"]["source"], m["content"], m["id"], m["updated"]) for m in memories]
+    return sorted(row for row in rows if row[0].startswith(str(folder)))
+
+
+def test_folder_is_ingested_and_updated(isolated: App, tmp_path: Path) -> None:
+    folder = write_files(
+        tmp_path / "notes",
+        {
+            "deploy.md": "# Deploying\n\nRun the blue script on Fridays.\n\n# Rollback\n\nUse the red lever.",
+            "team.txt": "Maria leads the infrastructure group.",
+            "image.png": b"\x89PNG\0\0",
+            "empty.txt": " \n",
+        },
+    )
+    result = api.ingest(folder, tags="docs")
+    assert (result.documents, result.pieces) == (2, 3)
+    assert sorted(reason.rpartition(": ")[2] for reason in result.skipped) == ["empty", "not text"]
+    assert "red lever" in api.search("how to roll back", limit=1).memories[0].preview
+    assert api.ingest(folder, tags="docs").pieces == 3
+    assert api.health().count == 3, "the same folder again adds nothing"
+    (folder / "deploy.md").write_text("# Deploying\n\nRun the green script on Mondays.")
+    api.ingest(folder / "deploy.md")
+    texts = [memory.preview for memory in api.search_iter("script")]
+    assert any("green script" in text for text in texts)
+    assert not any("blue script" in text or "red lever" in text for text in texts)
+
+
+@pytest.mark.both_engines
+def test_same_file_again_does_nothing(isolated: App, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "d", {"a.md": "# A\n\nFirst.\n\n# B\n\nSecond.", "b.csv": "x,y\n1,2\n"})
+    first = ingest(folder)
+    assert (first["new"], first["unchanged"], first["pieces"]) == (2, 0, 3)
+    before = list_rows(folder)
+    again = ingest(folder)
+    assert (again["new"], again["changed"], again["unchanged"], again["pieces"]) == (0, 0, 2, 3)
+    os.utime(folder / "a.md", (1, 1))
+    assert ingest(folder)["unchanged"] == 2, "only its time differs"
+    assert list_rows(folder) == before
+
+
+@pytest.mark.both_engines
+def test_changed_file_updates_only_what_changed(isolated: App, tmp_path: Path) -> None:
+    sections = [f"# Part {i}\n\nFact number {i} about the lamp factory." for i in range(6)]
+    folder = write_files(tmp_path / "d", {"a.md": "\n\n".join(sections)})
+    ingest(folder)
+    before = {text: (row_id, updated) for _, text, row_id, updated in list_rows(folder)}
+    changed = [sections[0], "# New\n\nA section that was put in.", *sections[1:3], *sections[4:]]
+    write_files(folder, {"a.md": "\n\n".join(changed)})
+    assert ingest(folder)["changed"] == 1
+    after = {text: (row_id, updated) for _, text, row_id, updated in list_rows(folder)}
+    kept = {*before} & {*after}
+    assert len(kept) == 5
+    same = [text for text in kept if before[text] == after[text]]
+    assert len(same) == len(kept), "what stays keeps its id and its time"
+    order = api.call("get_document", source=str(folder / "a.md"))
+    assert [text.split("\n")[0] for text in order] == [
+        "# Part 0",
+        "# New",
+        "# Part 1",
+        "# Part 2",
+        "# Part 4",
+        "# Part 5",
+    ]
+    api.call("undo")
+    assert len(api.call("get_document", source=str(folder / "a.md"))) == 6, "undo brings the earlier pieces back"
+    assert ingest(folder)["changed"] == 1, "and the file is read again"
+
+
+def test_gone_file_is_withdrawn(isolated: App, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "d", {"a.md": "One fact.", "b.md": "Two facts.", "sub/c.md": "Three facts."})
+    ingest(folder)
+    (folder / "a.md").unlink()
+    assert ingest(folder)["withdrawn"] == 1
+    (folder / "b.md").unlink()
+    assert ingest(folder / "b.md")["withdrawn"] == 1, "a file that is gone may be named"
+    assert [document["source"] for document in api.call("list_documents")] == [str(folder / "sub/c.md")]
+    with pytest.raises(NotFound, match="no file or folder"):
+        ingest(folder / "b.md")
+    api.call("undo")
+    assert len(api.call("list_documents")) == 2
+
+
+def test_document_is_named_by_path_or_id(isolated: App, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "d", {"a.md": "One fact."})
+    (document_id,) = ingest(folder)["ids"]
+    assert api.call("get_document", source=document_id) == ["One fact."]
+    assert api.call("delete_document", source=document_id) == 1
+    assert api.call("list_documents") == []
+
+
+def test_missing_path_is_error(isolated: App, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no file or folder"):
+        api.ingest(tmp_path / "missing")
+
+
+def test_gitignore_rules_hold(isolated: App, tmp_path: Path) -> None:
+    folder = write_files(
+        tmp_path / "repo",
+        {
+            ".git/HEAD": "ref",
+            ".gitignore": "*.log\n/build/\n!keep.log\nsecret-*\n",
+            "a.md": "Kept.",
+            "x.log": "Ignored.",
+            "keep.log": "Kept, too.",
+            "build/out.md": "Ignored.",
+            "docs/build/out.md": "Kept: the rule is for the root.",
+            "docs/.gitignore": "draft.md\n",
+            "docs/draft.md": "Ignored.",
+            "docs/final.md": "Kept.",
+            "docs/secret-plan.md": "Ignored.",
+        },
+    )
+    ingest(folder)
+    names = {os.path.relpath(d["source"], folder) for d in api.call("list_documents")} - {
+        ".gitignore",
+        "docs/.gitignore",
+    }
+    assert names == {"a.md", "keep.log", "docs/build/out.md", "docs/final.md"}
+    assert ingest(folder / "docs")["new"] == 0, "the rules above a folder hold in it"
+    assert ingest(folder / "build")["new"] == 1, "a folder that is named is read"
+    assert ingest(folder / "x.log")["new"] == 1
+
+
+def test_recall_shows_page_and_headings(isolated: App, tmp_path: Path) -> None:
+    filler = [(10, f"Line {i} about other things of no use.") for i in range(20)]
+    pages = [
+        [(20, "Preface"), *filler],
+        [(20, "Installing"), (14, "macOS"), (10, "Drag the app into the folder."), *filler],
+    ]
+    folder = write_files(tmp_path / "d", {"guide.pdf": build_pdf(pages)})
+    ingest(folder)
+    hit = api.call("recall", query="drag the app", k=1)[0]
+    assert (hit["metadata"]["page"], hit["metadata"]["heading"]) == (2, "Installing > macOS")
+    assert not any(key.startswith("athena:") for key in hit["metadata"])
+    assert "(guide.pdf p. 2, Installing > macOS)" in str(api.search("drag the app", limit=1))
+    context = isolated.create_context(hit["project"], "mcp")
+    hits = run_sync(invoke(isolated.catalog, "recall", {"query": "drag the app", "k": 1}, context))
+    shown = format_result(isolated.catalog.get_operation("recall"), {}, hits)
+    assert "(guide.pdf p. 2, Installing > macOS)" in shown
+
+
+def test_headings_find_a_piece(isolated: App, tmp_path: Path) -> None:
+    sections = {"Zeppelin": "It is filled every morning.", "Submarine": "It is filled every evening."}
+    text = "# Vehicles\n\n" + "\n\n".join(f"## {name}\n\n### Care\n\n{fact}" for name, fact in sections.items())
+    ingest(write_files(tmp_path / "d", {"a.md": text}))
+    for name, fact in sections.items():
+        assert fact in api.search(f"care of the {name.lower()}", limit=1)[0].content
+
+
+def test_secret_across_paragraphs_is_removed(isolated: App, tmp_path: Path) -> None:
+    key = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq8pLkXv2\n\nq9J3kT5wYzQ1nB7cV0mXsD4fG6hJ8kL"
+    key += "\n-----END RSA PRIVATE KEY-----"
+    result = ingest(write_files(tmp_path / "d", {"a.md": f"# Keys\n\nBefore.\n\n{key}\n\nAfter."}))
+    text = "\n".join(api.call("get_document", source=result["ids"][0]))
+    assert result["redacted"] == ["private-key"]
+    assert "MIIEp" not in text
+    assert "q9J3k" not in text
+    assert "Before." in text
+    assert "After." in text
+
+
+def test_model_gets_counts_and_ids_and_no_text(isolated: App, tmp_path: Path) -> None:
+    files = {f"{i}.md": f"The canary number {i} sings." for i in range(50)}
+    files |= {f"{i}.bin": "\0" for i in range(50)}
+    folder = write_files(tmp_path / "repo", {".git/HEAD": "x", **files})
+    context = isolated.create_context(str(folder), "mcp")
+    result = run_sync(invoke(isolated.catalog, "ingest_document", {"path": str(folder)}, context))
+    assert (result.documents, len(result.ids), len(result.skipped)) == (50, 10, 11)
+    assert "sings" not in format_result(isolated.catalog.get_operation("ingest_document"), {}, result)
+
+
+def test_pieces_begin_with_heading_and_have_limit() -> None:
+    blocks: list[list[str | int]] = [["heading", 1, "One"]]
+    blocks += [["text", f"Paragraph {i} of the first part. " * 10] for i in range(12)]
+    pieces = split_blocks([*blocks, ["heading", 1, "Two"], ["text", "Short."]])
+    assert all(piece.text.startswith("# One") for piece in pieces[:-1])
+    assert (pieces[-1].text, pieces[-1].heading) == ("# Two\nShort.", "Two")
+    assert len(pieces) > 2
+    assert all(len(piece.text) <= MAX_PIECE_CHARS for piece in pieces)
+
+
+def test_text_without_breaks_is_split() -> None:
+    pieces = split_blocks([["text", "".join(map(str, range(4_000)))]])
+    assert "".join(piece.text for piece in pieces) == "".join(map(str, range(4_000)))
+
+
+KILLED_RUN = """
+import sys
+from athena import api
+print(api.call("ingest_document", path=sys.argv[1]), flush=True)
+"""
+
+
+@pytest.mark.sqlite_only("processes of their own")
+def test_killed_ingestion_goes_on(isolated: App, tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {f"{i:02}.md": f"# Note {i}\n\nFact {i} of the set." for i in range(30)}
+    files |= {"a.docx": build_docx([("", "A docx fact.")]), "b.pdf": build_pdf([[(10, "A pdf fact.")]])}
+    folder = write_files(tmp_path / "d", files)
+    ingest(folder)
+    expected = [row[:2] for row in list_rows(folder)]
+    for number in range(rounds(3, 50)):
+        home = tmp_path / f"home{number}"
+        environ = os.environ | {"ATHENA_HOME": str(home), "ATHENA_DB_PATH": str(home / "athena.db")}
+        command = [sys.executable, "-c", KILLED_RUN, str(folder)]
+        process = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.5 + 0.35 * (number % 7))
+        process.kill()
+        process.wait()
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
+        assert "'documents': 32" in done.stdout
+        listed = "import json; from athena import api; print(json.dumps(api.call('list_memories', k=1000)))"
+        shown = subprocess.run([sys.executable, "-c", listed], env=environ, capture_output=True, check=True, timeout=60)
+        memories = json.loads(shown.stdout)
+        assert sorted((m["metadata"]["source"], m["content"]) for m in memories) == expected
