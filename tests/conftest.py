@@ -23,6 +23,7 @@ from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from person_tools import Person
 
+pytest_plugins = ["page_fixtures"]
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
 HERE = Path(__file__).parent
 # Tests that touch no store, or test one engine only.
@@ -99,6 +100,7 @@ ONE_ENGINE_WHEN_QUICK = (
         "programs/test_secrets_at_rest.py",
         "programs/test_skills.py",
         "programs/test_workspace.py",
+        "server/page",
         "server/test_long_arguments.py",
     )
 )

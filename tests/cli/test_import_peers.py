@@ -21,7 +21,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Terminal:
 
 
 def list_memories() -> dict[str, dict[str, Any]]:
-    return {memory["content"]: memory for memory in api.call("list_memories", k=1_000)}
+    return {memory["content"]: dict(memory) for memory in api.call("list_memories", k=1_000)}
 
 
 def import_twice(run: Terminal, *arguments: str) -> dict[str, Any]:
@@ -126,7 +126,8 @@ CREATE TABLE sdk_sessions (id INTEGER PRIMARY KEY AUTOINCREMENT, content_session
     memory_session_id TEXT UNIQUE, project TEXT NOT NULL, started_at TEXT NOT NULL, started_at_epoch INTEGER NOT NULL);
 CREATE TABLE observations (id INTEGER PRIMARY KEY AUTOINCREMENT, memory_session_id TEXT NOT NULL, project TEXT NOT NULL,
     text TEXT, type TEXT NOT NULL, title TEXT, subtitle TEXT, facts TEXT, narrative TEXT, concepts TEXT,
-    files_read TEXT, files_modified TEXT, prompt_number INTEGER, created_at TEXT NOT NULL, created_at_epoch INTEGER NOT NULL);
+    files_read TEXT, files_modified TEXT, prompt_number INTEGER, created_at TEXT NOT NULL,
+    created_at_epoch INTEGER NOT NULL);
 CREATE TABLE session_summaries (id INTEGER PRIMARY KEY AUTOINCREMENT, memory_session_id TEXT UNIQUE NOT NULL,
     project TEXT NOT NULL, request TEXT, investigated TEXT, learned TEXT, completed TEXT, next_steps TEXT,
     files_read TEXT, files_edited TEXT, notes TEXT, created_at TEXT NOT NULL, created_at_epoch INTEGER NOT NULL);

@@ -116,10 +116,18 @@ def _leave_one_unindexed(app: App) -> None:
     _make_entity(app, "Ann", "waits")
 
 
-@pytest.fixture(scope="module")
+FILLED_PATHS: list[Path] = []  # test_jsonl.py has this fixture, too, and shares the store
+
+
+@pytest.fixture(scope="session")
 def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store in which every operation has been used."""
-    path = tmp_path_factory.mktemp("filled") / "athena.db"
+    if not FILLED_PATHS:
+        FILLED_PATHS.append(_fill_store(tmp_path_factory.mktemp("filled") / "athena.db"))
+    return FILLED_PATHS[0]
+
+
+def _fill_store(path: Path) -> Path:
     app = App(Sqlite(path, defer_delay_s=DEFERRED_DELAY_S), MODEL)
     for text, tags in (
         ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from athena.app.settings import Settings, load_settings
+from athena.app.settings import Settings, describe_settings, load_settings
 from athena.core import clock
 from athena.core.approval import Approval, Approver
 from athena.core.catalog import invoke
@@ -119,6 +119,7 @@ class App:
             lambda: self.programs,
             self.finder,
             self.gateway,
+            describe_settings=describe_settings,
             document_roots=self.document_roots,
             idempotency_key=key,
             workspace=workspace,

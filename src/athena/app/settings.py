@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from athena.core.home.paths import find_home_problem, home_folder
-from athena.core.values import HOOK_EVENTS
+from athena.core.values import HOOK_EVENTS, SettingValue
 from athena.errors import Misconfigured
 
 PrivacyMode = Literal["off", "boundary", "strict"]
@@ -213,6 +213,34 @@ def _parse_patterns(text: str) -> dict[str, str]:
         except (re.error, TypeError) as error:
             raise Misconfigured(f"personal.patterns.{kind} is no regular expression: {error}") from None
     return patterns
+
+
+def describe_settings(environment: Mapping[str, str] = os.environ) -> list[SettingValue]:
+    """Return all settings in force, and where each value comes from; secrets are not shown."""
+    settings = load_settings(environment)
+    written = _read_config(os.path.join(settings.home, CONFIG_FILE))
+    home_source = "ATHENA_HOME" if environment.get("ATHENA_HOME") else "default"
+    values = [SettingValue("home", settings.home, home_source)]
+    for key in SETTING_KEYS:
+        variable = _name_variable(key)
+        source = variable if environment.get(variable) else CONFIG_FILE if key in written else "default"
+        value = getattr(settings, key.replace(".", "_"))
+        values.append(SettingValue(key, _format_value(key, value), source))
+    return values
+
+
+def _format_value(key: str, value: Any) -> str:
+    """Return a value as a person may see it: no key, and no password in a URL."""
+    if value is None or value in ((), {}, frozenset()):
+        return ""
+    if key.endswith(".key"):
+        return "set"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, frozenset | tuple):
+        return ", ".join(sorted(map(str, value)))
+    scheme, separator, rest = str(value).partition("://")
+    return f"{scheme}://…@{rest.rpartition('@')[2]}" if separator and "@" in rest else str(value)
 
 
 def list_unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:

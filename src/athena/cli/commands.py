@@ -149,6 +149,7 @@ SUBCOMMANDS = {
     "skills": LazyCommand("skills", "skills", "Save, look at and run skills."),
     "token": LazyCommand("serve", "token", "Print the token that the server asks for."),
     "tools": LazyCommand("tools", "tools", "Find out what can be done."),
+    "ui": LazyCommand("ui", "ui", "Open the page: see, search, correct and approve what agents know and do."),
     "undo": LazyCommand("memory", "undo", "Take back your last change in this project."),
     "vault": LazyCommand("privacy", "vault", "List tokens; put a secret in, forget a value, renew the key."),
 }

@@ -1,6 +1,5 @@
 """`athena servers`: add, approve, list and remove MCP servers, which only a person at a terminal may do."""
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -12,18 +11,16 @@ from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals, open_terminal
 from athena.cli.invoke import invoke_operation, json_option
 from athena.client import AthenaClient
-from athena.core import redaction
 from athena.core.home import lock
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput
 from athena.gateway import approvals, config, definitions, sanitize
 from athena.gateway.approvals import RegisteredServer
-from athena.gateway.config import VARIABLE_PATTERN, ServerEntry, reject_self, validate_entry
+from athena.gateway.config import ServerEntry, reject_self, validate_entry
 from athena.gateway.gateway import Gateway
+from athena.gateway.review import MAX_DIFFERENCES, describe_changes, describe_entry
 
 SERVER_STATUS_TIMEOUT_S = 5.0
-MAX_VALUE_CHARS = 300
-MAX_DIFFERENCES = 100  # of a tool
 STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask; a terminal is needed all the same.")
@@ -249,42 +246,6 @@ def _fetch_servers(url: str) -> list[dict[str, Any]]:
     except AthenaError:
         return []  # `athena daemon status` reports a daemon that does not answer
     return listed if isinstance(listed, list) else []
-
-
-def describe_entry(entry: ServerEntry) -> list[str]:
-    """Describe a server besides its command: working directory, environment, headers, variables of ours it gets."""
-    options = entry.options
-    lines = [f"folder: {options['cwd']}"] if options.get("cwd") else []
-    lines += [_format_pair("env", name, "=", value) for name, value in (options.get("env") or {}).items()]
-    lines += [_format_pair("header", name, ": ", value) for name, value in (options.get("headers") or {}).items()]
-    if names := list(dict.fromkeys(match[1] for match in VARIABLE_PATTERN.finditer(entry.fingerprint))):
-        lines.append(f"given from your environment: {', '.join(names)}")
-    return [sanitize.escape_hidden(line) for line in lines]
-
-
-def _format_pair(label: str, name: str, separator: str, value: str) -> str:
-    """Format a pair as the file has it, with variables unexpanded and secrets redacted."""
-    return f"{label} {redaction.redact(f'{name}{separator}{value}').text[:MAX_VALUE_CHARS]}"
-
-
-def describe_changes(fingerprint: str, entry: ServerEntry) -> list[str]:
-    """Return a diff between a server when it was approved, by its fingerprint of then, and now."""
-    try:
-        approved = {key: value for key, value in json.loads(fingerprint).items() if value is not None}
-    except (ValueError, AttributeError):
-        approved = {}
-    old, new = (
-        _describe_server(ServerEntry(entry.name, options)) if options else [] for options in (approved, entry.options)
-    )
-    lines = [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
-    return lines or ["a value that is not shown is another one"]
-
-
-def _describe_server(entry: ServerEntry) -> list[str]:
-    return [
-        sanitize.escape_hidden(f"{'address' if entry.transport == 'http' else 'command'}: {entry.target}"),
-        *describe_entry(entry),
-    ]
 
 
 def load_gateway() -> Gateway:

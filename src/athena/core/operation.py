@@ -22,7 +22,7 @@ class Effect(StrEnum):
 
 
 class CallerKind(StrEnum):
-    PERSON = "person"  # at a terminal
+    PERSON = "person"  # at a terminal, or at the page in a browser
     API = "api"  # an application: the Python API, HTTP
     PROGRAM = "program"  # in the sandbox
     MODEL = "model"  # over MCP
@@ -48,6 +48,7 @@ class Values(StrEnum):
     AS_GIVEN = "as given"  # nothing is replaced: it finds personal data itself
 
 
+ONLY_PERSONS = frozenset({CallerKind.PERSON})
 PEOPLE = frozenset({CallerKind.PERSON, CallerKind.API})
 EVERYONE = PEOPLE | {CallerKind.PROGRAM, CallerKind.MODEL}
 EVERYONE_AND_HOOKS = EVERYONE | {CallerKind.HOOK}

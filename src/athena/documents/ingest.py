@@ -27,7 +27,7 @@ from athena.memory.prepare import PreparedMemory, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, HEADING_KEY, MAX_TAGS, PAGE_KEY, PIECE_KEY, Draft
+from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, HEADING_KEY, MAX_TAGS, PAGE_KEY, PIECE_KEY, Draft, clean_tags
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
@@ -39,6 +39,7 @@ HideValues = Callable[[Any], Coroutine[Any, Any, Any]]  # returns a value as it 
 READER_VERSION = 1  # a higher one reads every file again
 MAX_FOLDER_FILES = 100_000
 BATCH_PIECES = 64  # that one transaction writes, if a document has no more
+MAX_TRANSACTION_PIECES = 256  # that are new, of a long document: others wait meanwhile
 ENCODE_BATCH_SIZE = 64
 RECENT_CHANGE_NS = 2_000_000_000  # a file that changed so shortly before may change again within its time stamp
 MAX_LISTED_IDS = 10
@@ -108,7 +109,7 @@ async def ingest_path(
     """
     from athena.documents.parsing import DocumentParser
 
-    run = _Ingestion(store, call, list(inputs.clean_tags(tags)), hide)
+    run = _Ingestion(store, call, list(clean_tags(tags)), hide)
     try:
         location = await run_in_thread(access.locate, path)
     except NotFound:
@@ -241,6 +242,10 @@ class _Ingestion:
         call_id = await self._record_call()
         prepared = [(document, await run_in_thread(_prepare_pieces, document.drafts, now)) for document in batch]
 
+        for _, pieces in prepared:
+            if len(pieces) > MAX_TRANSACTION_PIECES:
+                await self._write_ahead(pieces, call_id, now)
+
         async def write_documents(tx: Transaction) -> list[str]:
             return [await self._write_document(tx, document, pieces, call_id, now) for document, pieces in prepared]
 
@@ -253,6 +258,25 @@ class _Ingestion:
             self.result.changed += outcome == "changed"
             if len(self.result.ids) < MAX_LISTED_IDS:
                 self.result.ids.append(get_document_id(document.source))
+
+    async def _write_ahead(self, pieces: list[PreparedMemory], call_id: int, now: float) -> None:
+        """Write the new pieces of a long document in several transactions; the last one then finds them there.
+
+        Until then the document has no record of its file: a run that is killed in between is repeated.
+        """
+
+        async def write_part(tx: Transaction, start: int) -> None:
+            scope = await scopes.ensure_scope(tx, self._call.scope)
+            part = list(enumerate(pieces))[start : start + MAX_TRANSACTION_PIECES]
+            known = await rows.find_known_digests(tx, [scope], [piece.digest for _, piece in part])
+            for number, piece in part:
+                if piece.digest not in known:
+                    draft = replace(piece.draft, metadata=piece.draft.metadata | {PIECE_KEY: number})
+                    context = WriteContext(scope, call_id, now)
+                    await upsert_memory(self._store, tx, context, piece._replace(draft=draft))
+
+        for start in range(0, len(pieces), MAX_TRANSACTION_PIECES):
+            await self._store.database.write(partial(write_part, start=start))
 
     async def _write_document(
         self, tx: Transaction, document: ReadDocument, pieces: list[PreparedMemory], call_id: int, now: float

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -173,8 +173,10 @@ class AdaptedEncoder(Encoder):
     def is_working(self) -> bool:
         return super().is_working and self._base.is_working
 
-    def mark_call(self) -> AbstractContextManager[None]:
-        return self._base.mark_call()
+    @contextmanager
+    def mark_call(self) -> Iterator[None]:
+        with self._base.mark_call():
+            yield
 
     def wait_for_writers(self, timeout_s: float) -> None:
         self._base.wait_for_writers(timeout_s)

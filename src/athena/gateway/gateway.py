@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from athena.core.approval import (
@@ -286,8 +285,7 @@ class Gateway:
 
     def _format_set_hint(self, variable: str) -> str:
         """Say where to set a variable: servers get the environment of the process that starts them."""
-        holder = lock.read_holder(self.servers_file.home)
-        if holder is None or holder["pid"] != os.getpid():
+        if (holder := lock.read_holder(self.servers_file.home)) is None or holder["pid"] != os.getpid():
             return format_unset_hint(variable)
         stop = "athena daemon stop" if holder.get("daemon") else "stop it"
         return f"Athena's server is process {os.getpid()}: {stop}, then start it again where {variable} is set"
@@ -359,6 +357,11 @@ class Gateway:
         }
         return await self._pool.check_servers(usable) if usable else {}
 
+    def read_log(self, name: str) -> str:
+        """Return the end of what a server wrote to its standard error, or why it could not be listed."""
+        tail = b"" if self._connections is None else self._connections.get_log(name)
+        return tail.decode("utf-8", "replace") or self._approval_store.read_failure(name)
+
     # --- commands of a person -----------------------------------------------------------------------------------------
 
     async def fetch_tools(self, name: str) -> tuple[ToolDefinitions, int]:
@@ -396,8 +399,8 @@ class Gateway:
 
     def format_subject(self, name: str, offered: ToolDefinitions) -> str:
         """Return the subject of an approval of these tools, of the server as it is configured now."""
-        definitions = (text for tool in sorted(offered) for text in (tool, hash_definition(offered[tool])))
-        return f"server {digest_subject(name, self.get_server(name).config.fingerprint, *definitions)}"
+        parts = (text for tool in sorted(offered) for text in (tool, hash_definition(offered[tool])))
+        return f"server {digest_subject(name, self.get_server(name).config.fingerprint, *parts)}"
 
     def approve_tools(
         self, name: str, offered: ToolDefinitions, left_out: int, approval: Approval | None
@@ -483,7 +486,7 @@ def _format_unset_variables(variables: list[str]) -> str:
 
 def _format_refusals(refused: Mapping[str, Refusal]) -> list[str]:
     """Return a line for each of the first refused tools; these names have no approval, so they are cut short."""
-    lines = [f"{_format_tool_name(tool)}: {refusal}" for tool, refusal in islice(refused.items(), MAX_LISTED_REFUSALS)]
+    lines = [f"{_format_tool_name(tool)}: {refusal}" for tool, refusal in [*refused.items()][:MAX_LISTED_REFUSALS]]
     return [*lines, f"and {len(refused) - MAX_LISTED_REFUSALS} more"] if len(refused) > MAX_LISTED_REFUSALS else lines
 
 

@@ -13,7 +13,7 @@ from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.redaction.personal import find_personal
 from athena.core.types import to_json
-from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope
+from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
 from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from athena.programs.values import Skill
 
 PROGRAM_SURFACES = {"python", "http", "program"}  # a program reads their results, not a model
+PROGRAM_SURFACE = "program"
+PAGE_SURFACE = "page"  # a person looks around: that counts neither as a use nor as a call
 CALLERS_BY_SURFACE = {
     "cli": CallerKind.PERSON,
+    PAGE_SURFACE: CallerKind.PERSON,
     "python": CallerKind.API,
     "http": CallerKind.API,
     "evaluation": CallerKind.API,
@@ -43,7 +46,6 @@ CALLERS_BY_SURFACE = {
     "mcp": CallerKind.MODEL,
     HOOK_SURFACE: CallerKind.HOOK,
 }
-PROGRAM_SURFACE = "program"
 # Whose words a call stores, unless an operation that reaches people's voice says otherwise.
 AUTHORS: dict[CallerKind, Author] = {
     CallerKind.PERSON: "person",
@@ -72,6 +74,7 @@ class Context:
     get_programs: Callable[[], "ProgramRunner"]  # imports the sandbox at the first call
     finder: ToolFinder
     gateway: Gateway
+    describe_settings: Callable[[], list[SettingValue]] = list
     document_roots: tuple[str, ...] = ()  # folders below which programs and models may ingest files
     approval: Approval | None = None  # a person's leave for this call
     idempotency_key: str | None = None
@@ -88,6 +91,11 @@ class Context:
     @property
     def caller(self) -> CallerKind:
         return CALLERS_BY_SURFACE[self.surface]
+
+    @property
+    def is_browsing(self) -> bool:
+        """Whether a person looks around at the page, where every letter of a question is a search."""
+        return self.surface == PAGE_SURFACE
 
     def require_reach(self, reach: Reach) -> None:
         """Raise an error unless the operation in progress declares this reach."""
@@ -225,12 +233,15 @@ class Context:
             outcome = error.code
             raise
         finally:
-            if operation.effect is Effect.READ or outcome != "done":
+            is_read = operation.effect is Effect.READ
+            if (is_read or outcome != "done") and not (is_read and self.is_browsing):
                 elapsed = (self.store.clock() - began) * 1000
                 self.call_log.log_call(call, outcome, elapsed)
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         """Record in the background how many tokens the arguments and the result have."""
+        if self.is_browsing:
+            return
         if self.surface == HOOK_SURFACE:  # of what hooks do, a model reads only the text of a briefing
             if not isinstance(result, Briefing) or not result.text:
                 return
