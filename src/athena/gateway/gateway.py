@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from athena.core.approval import (
     OTHER_PASSPHRASE,
@@ -59,7 +59,7 @@ from athena.gateway.config import (
     assign_names,
     format_unset_hint,
 )
-from athena.gateway.values import ConnectedServer, Status, ToolResult
+from athena.gateway.values import ConnectedServer, RemoteTool, Status, ToolResult
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
 from athena.storage.privacy import SERVER_MARK_PREFIX
@@ -73,17 +73,6 @@ MAX_LISTED_REFUSALS = 10
 MAX_ATTACHMENTS = 20  # of one answer
 MAX_TOOL_NAME_CHARS = 60  # of a name without approval
 RUN_POLL_INTERVAL_S = 0.2
-
-
-class RemoteTool(NamedTuple):
-    """One tool of a server, as a call needs it."""
-
-    server: str
-    name: str  # on the server
-    path: str  # in programs
-    is_read_only: bool
-    needs_approval: bool
-    private_mark: str = ""
 
 
 class ToolCaller(Protocol):

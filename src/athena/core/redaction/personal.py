@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from athena.core.redaction import views
+from athena.core.redaction import redact, views
 from athena.core.redaction.numbers import NUMBER_FINDERS, find_ips, find_zones
 from athena.core.redaction.personal_values import (
     BIRTH_DATE,
@@ -49,6 +49,11 @@ def mask_personal(text: str) -> str:
     for match in reversed(find_personal(text)):
         text = f"{text[: match.start]}[{match.kind}]{text[match.end :]}"
     return text
+
+
+def mask_private(text: str) -> str:
+    """Return a text without secrets and personal values, for a log."""
+    return mask_personal(redact(text).text)
 
 
 def is_in_token(text: str, at: int) -> bool:
