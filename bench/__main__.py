@@ -25,6 +25,7 @@ from bench import (
     mcp,
     patterns,
     postgres,
+    privacy,
     processes,
     reembedding,
     report,
@@ -59,6 +60,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "briefing": briefing,
     "discovery": discovery,
     "patterns": patterns,
+    "privacy": privacy,
 }
 
 

@@ -269,6 +269,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ATHENA_PROJECT", "test")
+    monkeypatch.setenv("ATHENA_VAULT_KEY_FOLDER", str(tmp_path / "keys"))
     monkeypatch.setattr(compose, "MiniLM", lambda: MODEL)  # each app would load the same model anew
     if isinstance(engine, PostgresEngine):
         monkeypatch.setenv("ATHENA_DATABASE_URL", engine.url)

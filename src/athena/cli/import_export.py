@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import IO, Any
 
 import click
@@ -226,11 +227,17 @@ def _import_peer(file: str, source: str, project: str | None, dry_run: bool) -> 
 
 
 def _import_records(read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool) -> dict[str, Any]:
-    store = connect.shared_app().store
+    store, guard = (app := connect.shared_app()).store, app.guard
     now = store.clock()
     call = Call("import", "cli", Scope.from_name(project or current_project()), now, author="agent")
     with _show_progress("Importing") as update_bar:
-        run = RecordImport(store, call, dry_run=dry_run, on_stored=lambda count: update_bar(count, 0))
+        run = RecordImport(
+            store,
+            call,
+            dry_run=dry_run,
+            on_stored=lambda count: update_bar(count, 0),
+            hide=partial(guard.hide, secrets=False) if guard.is_on else None,
+        )
         records = read(now) if project is None else map(_drop_project, read(now))
         report: ImportReport = run_sync(run.store_records(records))
     return {name: getattr(report, name) for name in ImportReport.__slots__}

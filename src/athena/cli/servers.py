@@ -163,19 +163,31 @@ def approve_server(name: str, yes: bool, json_output: bool) -> None:
 @click.option("--accept", "accepted", multiple=True, metavar="KIND", help="files, server:NAME or all; again for each.")
 @click.option("--refuse", "refused", multiple=True, metavar="KIND", help="Take back what it accepts.")
 @click.option("--private/--public", "private", default=None, help="Whether other servers may get its results.")
+@click.option("--receives", metavar="KINDS", help="Personal data that it may get: EMAIL,PHONE or all or none.")
+@click.option("--tool", metavar="TOOL", help="With --receives: only this tool.")
 @json_option
 def set_server_privacy(
-    name: str, accepted: tuple[str, ...], refused: tuple[str, ...], private: bool | None, json_output: bool
+    name: str,
+    accepted: tuple[str, ...],
+    refused: tuple[str, ...],
+    private: bool | None,
+    receives: str | None,
+    tool: str | None,
+    json_output: bool,
 ) -> None:
     """Show or change which private data programs may send to a server, and whether its own results are private.
 
     A program that has read ingested files or a private server waits for a person before it calls a server that does
-    not accept them.
+    not accept them. Where privacy is on, --receives limits the kinds of personal data that its tools are given.
 
     Example: athena servers privacy github --accept files
     """
     gateway = load_gateway()
     entry = gateway.get_server(name).config
+    if receives is not None or tool is not None:
+        _set_received_kinds(entry, receives, tool)
+        gateway = load_gateway()
+        entry = gateway.get_server(name).config
     if accepted or refused or private is not None:
         change = entry.plan_privacy(accepted, refused, private)
         if change.lines:
@@ -187,10 +199,31 @@ def set_server_privacy(
             click.echo("nothing changes", err=True)
         entry = load_gateway().get_server(name).config
     if json_output:
-        return output.print_json({"accepts": sorted(entry.accepted_marks), "private": entry.is_private})
+        facts = {key: entry.options.get(key) for key in ("receives", "receivesByTool")}
+        return output.print_json({"accepts": sorted(entry.accepted_marks), "private": entry.is_private} | facts)
     click.echo(f"{name} accepts: {', '.join(sorted(entry.accepted_marks)) or 'nothing private'}")
     click.echo(f"its results are {'private' if entry.is_private else 'not private'}")
+    limits = {"it": entry.options.get("receives"), **entry.options.get("receivesByTool", {})}
+    for receiver, kinds in limits.items():
+        named = "all kinds" if kinds is None else ", ".join(kinds) or "nothing"
+        click.echo(f"{receiver} receives, of personal data: {named}")
     return None
+
+
+def _set_received_kinds(entry: ServerEntry, receives: str | None, tool: str | None) -> None:
+    """Let a server, or one tool of it, receive these kinds of personal data and no others."""
+    if receives is None:
+        raise InvalidInput("--tool goes with --receives", hint=f"athena servers privacy {entry.name} --receives KINDS")
+    kinds = None if receives == "all" else [] if receives == "none" else receives.upper().split(",")
+    with Terminal(f"servers privacy {entry.name}") as terminal:
+        question = f"Let {f'{tool} of ' if tool else ''}{entry.name} receive {receives} of personal data?"
+        ask_approvals(terminal, question, [f"privacy {entry.name}"])
+    by_tool = {name: given for name, given in entry.options.get("receivesByTool", {}).items() if name != tool}
+    if tool is None:
+        load_gateway().servers_file.update_entry(entry.name, {"receives": kinds})
+    else:
+        by_tool |= {} if kinds is None else {tool: kinds}
+        load_gateway().servers_file.update_entry(entry.name, {"receivesByTool": by_tool or None})
 
 
 def fetch_server_problems(home: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +35,7 @@ from athena.storage.filters import tag_key
 if TYPE_CHECKING:
     from athena.documents.parsing import DocumentParser
 
+HideValues = Callable[[Any], Coroutine[Any, Any, Any]]  # returns a value as it may be stored
 READER_VERSION = 1  # a higher one reads every file again
 MAX_FOLDER_FILES = 100_000
 BATCH_PIECES = 64  # that one transaction writes, if a document has no more
@@ -99,14 +100,16 @@ async def ingest_path(
     call: Call,
     progress: CallProgress,
     max_encode_s: float | None = None,
+    hide: HideValues | None = None,
 ) -> Ingested:
     """Store a file, or every file below a folder, and forget the documents whose files no longer exist.
 
-    After `max_encode_s` the background gives the rest its vectors; None waits for all.
+    After `max_encode_s` the background gives the rest its vectors; None waits for all. `hide` puts tokens in place of
+    personal values.
     """
     from athena.documents.parsing import DocumentParser
 
-    run = _Ingestion(store, call, list(clean_tags(tags)))
+    run = _Ingestion(store, call, list(clean_tags(tags)), hide)
     try:
         location = await run_in_thread(access.locate, path)
     except NotFound:
@@ -145,9 +148,9 @@ def _count_files(location: Location) -> int:
 class _Ingestion:
     """One run: reads files, collects documents and writes several in one transaction."""
 
-    def __init__(self, store: Store, call: Call, tags: list[str]) -> None:
+    def __init__(self, store: Store, call: Call, tags: list[str], hide: HideValues | None) -> None:
         self.result = Ingested()
-        self._store, self._call, self._tags = store, call, tags
+        self._store, self._call, self._tags, self._hide = store, call, tags, hide
         self._batch: list[ReadDocument] = []
         self._ids: list[str] = []
         self._skipped: list[str] = []
@@ -220,6 +223,7 @@ class _Ingestion:
         )
 
     def _create_drafts(self, source: str, blocks: list[Block]) -> list[Draft]:
+        blocks = blocks if self._hide is None else run_sync(self._hide(blocks))
         safe_blocks, kinds = redact_blocks(blocks)  # before it is split: a secret may lie across two pieces
         self._redacted += kinds
         drafts = []

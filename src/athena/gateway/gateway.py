@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from athena.core.approval import (
     OTHER_PASSPHRASE,
@@ -59,7 +59,7 @@ from athena.gateway.config import (
     assign_names,
     format_unset_hint,
 )
-from athena.gateway.values import ConnectedServer, Status, ToolResult
+from athena.gateway.values import ConnectedServer, RemoteTool, Status, ToolResult
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
 from athena.storage.privacy import SERVER_MARK_PREFIX
@@ -73,17 +73,6 @@ MAX_LISTED_REFUSALS = 10
 MAX_ATTACHMENTS = 20  # of one answer
 MAX_TOOL_NAME_CHARS = 60  # of a name without approval
 RUN_POLL_INTERVAL_S = 0.2
-
-
-class RemoteTool(NamedTuple):
-    """One tool of a server, as a call needs it."""
-
-    server: str
-    name: str  # on the server
-    path: str  # in programs
-    is_read_only: bool
-    needs_approval: bool
-    private_mark: str = ""
 
 
 class ToolCaller(Protocol):
@@ -109,6 +98,10 @@ class ToolCaller(Protocol):
     async def store_attachment(self, path: str, data: str, private: str) -> bool:
         """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
         ...
+
+    async def hide_values(self, value: Any) -> Any: ...
+
+    async def reveal_values(self, value: Any) -> Any: ...
 
 
 class Gateway:
@@ -215,6 +208,7 @@ class Gateway:
         definition = create_definition(server, approved, entry.approval)._replace(
             private_mark=f"{SERVER_MARK_PREFIX}{server}" if entry.is_private else "",
             accepted_marks=entry.accepted_marks,
+            received_kinds=entry.get_received_kinds(remote_name),
         )
         path = f"{server}.{approved.program_name}"
         is_read_only = definition.effect is Effect.READ
@@ -242,7 +236,7 @@ class Gateway:
         call, database = caller.call, caller.database
         receipt = await database.write(lambda tx: calls.begin_call(tx, call))
         if receipt is not None:
-            return json.loads(receipt)
+            return await caller.reveal_values(json.loads(receipt))
         pending: LoopTask[ToolResult] | None = None
         try:
             pending = self.start_call(tool, to_json(arguments))
@@ -252,7 +246,8 @@ class Gateway:
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
                 await database.write(lambda tx: calls.abandon_call(tx, call))
             raise
-        await database.write(lambda tx: calls.finish_call(tx, call, result))
+        stored = await caller.hide_values(result)
+        await database.write(lambda tx: calls.finish_call(tx, call, stored))
         return result
 
     def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[ToolResult]":

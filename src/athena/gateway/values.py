@@ -129,3 +129,14 @@ def _parse_text(text: str) -> Any:
     except ValueError:
         return text
     return text if is_too_deep(value) else value
+
+
+class RemoteTool(NamedTuple):
+    """One tool of a server, as a call needs it."""
+
+    server: str
+    name: str  # on the server
+    path: str  # in programs
+    is_read_only: bool
+    needs_approval: bool
+    private_mark: str = ""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from athena.core.operation import EVERYONE, ONLY_PERSONS, PEOPLE, CallerKind, Effect, Reach, operation
+from athena.core.operation import EVERYONE, ONLY_PERSONS, PEOPLE, CallerKind, Effect, Reach, Values, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
@@ -16,6 +16,7 @@ RunId = Annotated[str, Param("The run's id.", least=1, most=64)]
 @operation(
     Effect.EXECUTE,
     callers=PEOPLE | {CallerKind.MODEL},
+    values=Values.PROGRAM,
     asks="run this python code; compute it with a script; execute a program; calculate something in python; "
     "write a little program and run it; do the maths in code; process the data with a script; run a "
     "snippet",
@@ -91,6 +92,7 @@ async def review_run(ctx: Context, run_id: RunId) -> RunReview:
     Effect.APPROVE,
     callers=ONLY_PERSONS,
     reach=[Reach.VOICE],
+    values=Values.PROGRAM,
     asks="let the waiting program continue; give permission for the run; approve the execution; yes, the "
     "program may go on; I allow it; confirm the pending run",
 )

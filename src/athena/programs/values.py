@@ -53,6 +53,23 @@ class ProgramCaller(Caller, Protocol):
         """The skills that a person saw before the run went on: it may use no others. None: it uses the stored ones."""
         ...
 
+    @property
+    def hides_values(self) -> bool:
+        """Return whether texts in the store hold tokens in place of personal values."""
+        ...
+
+    async def hide_values(self, value: Any) -> Any:
+        """Return a value as it may be stored, or shown to a model."""
+        ...
+
+    async def reveal_values(self, value: Any) -> Any:
+        """Return a stored value as the caller may see it."""
+        ...
+
+    async def reveal_program(self, source: str) -> str:
+        """Return a program with the values that it may see."""
+        ...
+
     def pin_skills(self, skills: Mapping[str, "Skill"]) -> Self: ...
 
     def for_program(

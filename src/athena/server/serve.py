@@ -28,7 +28,7 @@ from athena.core import memory_limit
 from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
-from athena.core.redaction import redact
+from athena.core.redaction.personal import mask_private
 from athena.core.threads import start_in_thread
 from athena.core.values import Scope
 from athena.core.version import __version__
@@ -493,7 +493,7 @@ class _JsonLogHandler(logging.Handler):
         facts = {"event": record.name, "level": record.levelname.lower(), "message": record.getMessage()}
         if record.exc_info:
             facts["error"] = logging.Formatter().formatException(record.exc_info)
-        _write_log_line({name: redact(text).text for name, text in facts.items()})
+        _write_log_line({name: mask_private(text) for name, text in facts.items()})
 
 
 def _write_log_line(facts: dict[str, Any]) -> None:

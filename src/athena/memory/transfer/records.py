@@ -5,7 +5,7 @@ takes back together.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -95,6 +95,9 @@ class ImportReport:
             self.skipped.append(f"{where}: {reason}")
 
 
+HideValues = Callable[[Scope, Any], Awaitable[Any]]  # takes the project, and returns a value as it may be stored
+
+
 class PendingLink(NamedTuple):
     memory: int
     scope: Scope
@@ -105,10 +108,17 @@ class RecordImport:
     """One run that stores the records of a file."""
 
     def __init__(
-        self, store: Store, call: Call, *, dry_run: bool = False, on_stored: Callable[[int], None] = lambda _: None
+        self,
+        store: Store,
+        call: Call,
+        *,
+        dry_run: bool = False,
+        on_stored: Callable[[int], None] = lambda _: None,
+        hide: HideValues | None = None,
     ) -> None:
         self.report = ImportReport()
         self._store, self._call, self._dry_run, self._on_stored = store, call, dry_run, on_stored
+        self._hide = hide
         self._now = store.clock()
         self._links: list[PendingLink] = []
         self._dry_names: set[tuple[Scope, str]] = set()  # of the entities that a dry run has counted
@@ -117,6 +127,7 @@ class RecordImport:
     async def store_records(self, records: Iterable[Record]) -> ImportReport:
         """Store records in batches; return what was new, known or could not be taken."""
         for batch in _batch_records(records):
+            batch = [await self._hide_values(record) for record in batch]
             first = batch[0]
             if isinstance(first, ImportedMemory):
                 await self._store_memories(self._get_scope(first), [m for m in batch if isinstance(m, ImportedMemory)])
@@ -127,6 +138,13 @@ class RecordImport:
             self._on_stored(len(batch))
         await self._store_links()
         return self.report
+
+    async def _hide_values(self, record: Record) -> Record:
+        """Return a record with tokens in place of personal values, where texts in the store hold tokens."""
+        if self._hide is None or not isinstance(record, ImportedMemory | ImportedEntity):
+            return record
+        hidden: ImportedMemory | ImportedEntity = await self._hide(self._get_scope(record), record)
+        return replace(hidden, project=record.project)
 
     def _get_scope(self, record: ImportedMemory | ImportedEntity) -> Scope:
         return self._call.scope if record.project is None else Scope.from_name(record.project)
