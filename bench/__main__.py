@@ -13,6 +13,7 @@ from bench import (
     briefing,
     cold,
     discovery,
+    documents,
     footprint,
     gateway,
     graph,
@@ -24,6 +25,7 @@ from bench import (
     mcp,
     patterns,
     postgres,
+    privacy,
     processes,
     reembedding,
     report,
@@ -50,6 +52,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "hooks": hooks,
     "sandbox": sandbox,
     "batch": batch,
+    "documents": documents,
     "mcp": mcp,
     "gateway": gateway,
     "footprint": footprint,
@@ -57,6 +60,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "briefing": briefing,
     "discovery": discovery,
     "patterns": patterns,
+    "privacy": privacy,
 }
 
 

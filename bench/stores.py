@@ -6,8 +6,9 @@ behind them get the vector of one of the first with some noise: as long, as spre
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from athena import api
 from athena.app import connect
@@ -30,9 +31,11 @@ class ImitatingEmbedder(MiniLM):
         self._real = real
         self._made: list[PassageEncoding] = []
 
-    def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
+    def encode_passages(
+        self, excerpts: Sequence[Excerpt], adapter: Mapping[str, Any] | None = None
+    ) -> list[PassageEncoding]:
         if len(self._made) < self._real:
-            made = super().encode_passages(excerpts)
+            made = super().encode_passages(excerpts, adapter)
             self._made.extend(made)
             return made
         return [self._imitated(one.text) for one in excerpts]

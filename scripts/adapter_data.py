@@ -35,7 +35,7 @@ from athena.memory.sessions.wording import clean_statement
 
 CHANGES_FOLDER = Path(__file__).parents[1] / "data" / "changes"
 TOOLS_FOLDER = Path(__file__).parents[1] / "data" / "tools"
-TOOL_REQUESTS = ("train.tsv", "more.tsv", "situations.tsv")
+TOOL_REQUESTS = ("train.tsv", "more.tsv", "situations.tsv", "voices.tsv")
 CHANGE_PATTERN = re.compile(r"(\d+)(?: > ([\d, ]+))? \| (\S.*)")
 MAX_SIMILAR, MAX_LATEST = 6, 2  # older statements that a new one is compared with
 MAX_UNKEPT_SIMILAR, MAX_UNKEPT_LATEST = 3, 1  # the same for what is not worth keeping
@@ -59,6 +59,7 @@ class Statement(NamedTuple):
 class Project(NamedTuple):
     writer: str
     statements: list[Statement]
+    is_session: bool = False
 
 
 def create_turns(sessions: Sequence[Session], model: MiniLM) -> Iterator[dict[str, Any]]:
@@ -135,7 +136,7 @@ def find_changes(sessions: Sequence[Session], model: MiniLM) -> Iterator[Project
                     is_correction = is_kept and clause.kind == "correction"
                     statements.append(Statement(text, number, is_correction, replaced, is_kept, context))
                     vectors.append(model.embed([clause.statement])[0] if is_kept else NO_VECTOR)
-        yield Project(writer, statements)
+        yield Project(writer, statements, is_session=True)
 
 
 def create_pairs(projects: Sequence[Project], model: MiniLM) -> Iterator[dict[str, Any]]:
@@ -157,6 +158,7 @@ def create_pairs(projects: Sequence[Project], model: MiniLM) -> Iterator[dict[st
                     features = supersede.compute_features(old.text, form, similarities[j], new.is_correction, distance)
                     yield {
                         "writer": project.writer,
+                        "is_session": project.is_session,
                         "group": f"{group}.{i}.{form is new.text}",
                         "ids": tokenizer.encode(old.text, form).ids,
                         "features": [round(float(value), 4) for value in features],

@@ -53,7 +53,7 @@ TRAINED = ROOT / "data" / "model"
 LAYERS_FILE, PROJECTION_FILE = "layers.safetensors", "projection.npy"
 
 WIDTH, HEADS, LAYERS, LONGEST = 384, 12, 6, 256
-RANK = 8  # of the adapters that scripts/train_adapters.py trains
+RANK = "rank"  # of an adapter; each may have its own
 MICROSOFT = "com.microsoft"
 
 WEIGHTS = "weights.bin"
@@ -303,7 +303,7 @@ class AdaptedEncoder(Encoder):
         gain, bias = (self.input_of(f"{output}.{part}", WIDTH) for part in ("gain", "bias"))
         return self.graph.node("LayerNormalization", [value, gain, bias], output, axis=-1, epsilon=1e-12)
 
-    def input_of(self, name: str, *shape: int) -> str:
+    def input_of(self, name: str, *shape: int | str) -> str:
         self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
         return name
 

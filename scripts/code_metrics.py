@@ -104,8 +104,8 @@ def measure() -> list[Metric]:
     graph = grimp.build_graph("athena")
     single = [path for path in trees if is_small_with_one_importer(graph, path)]
     return [
-        Metric("modules", len(trees), 345),
-        Metric("lines", sum(path.read_text("utf-8").count("\n") for path in trees), 63_500),
+        Metric("modules", len(trees), 390),
+        Metric("lines", sum(path.read_text("utf-8").count("\n") for path in trees), 72_500),
         Metric("packages at the root", len([path for path in SOURCE.iterdir() if (path / "__init__.py").exists()]), 13),
         Metric("modules at the root", len(list(SOURCE.glob("*.py"))), 8),
         Metric("longest module", max(path.read_text("utf-8").count("\n") for path in trees), 500, "lines"),
@@ -113,7 +113,7 @@ def measure() -> list[Metric]:
         Metric("import layers", len(contract["layers"]), 13),
         Metric("ignored imports", len(contract.get("ignore_imports", ())), 0),
         Metric("import cycles", len(find_cycles(graph)), 0),
-        Metric("imports of our own code inside functions", len(find_lazy_imports(trees)), 25),
+        Metric("imports of our own code inside functions", len(find_lazy_imports(trees)), 26),
         Metric("function names of one word", round(100 * len(one_word) / len(functions)), 50, "%"),
         Metric("parameters `tx: Any`", sum(count_untyped_transactions(tree) for tree in trees.values()), 0),
     ]

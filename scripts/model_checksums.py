@@ -8,8 +8,9 @@ writes those of the adapters, after scripts/train_adapters.py; scripts/build_mod
 import hashlib
 from pathlib import Path
 
+from athena.discovery.vectors import ADAPTER_FILE
 from athena.embedding.minilm import CHECKSUMS_FILE
-from athena.memory.sessions.classifier import WEIGHTS_FILE
+from athena.memory.sessions.supersede import CHANGES_FILE
 
 
 def write_checksums(folder: Path, pattern: str = "*") -> str:
@@ -21,4 +22,5 @@ def write_checksums(folder: Path, pattern: str = "*") -> str:
 
 
 if __name__ == "__main__":
-    print(write_checksums(WEIGHTS_FILE.parent, "*.npz"), end="")
+    for file in (CHANGES_FILE, ADAPTER_FILE):
+        print(write_checksums(file.parent, "*.npz"), end="")

@@ -18,7 +18,7 @@ import gzip
 import json
 import math
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,6 @@ from safetensors.numpy import load_file
 from torch import nn
 from training_network import HEADS, NAMES, WIDTH, MiniLM
 
-RANK = 8  # as in scripts/build_model.py
 PARTS = ("query", "key", "value", "answer", "up", "down")
 GRAPH_NAMES = {
     "up": "wide",
@@ -63,23 +62,26 @@ class Settings:
     dropout: float = 0.3
     masked: float = 0.1  # share of the words that the model does not see
     seed: int = 1
+    rank: int = 8
     fixed_layers: int = 0  # the first ones, which are not trained further
+    unchanged_share: float = 1.0  # of the statements that replace nothing
+    session_changes: int = 1  # how often changes of mind in sessions are read, which are fewer than in timelines
 
 
 class LowRank(nn.Module):  # type: ignore[misc]  # torch is not installed here
     """A linear map that stays, and a product of two thin matrices that is trained."""
 
-    def __init__(self, fixed: nn.Linear) -> None:
+    def __init__(self, fixed: nn.Linear, rank: int) -> None:
         super().__init__()
         self.fixed = fixed
-        self.down = nn.Parameter(torch.randn(RANK, fixed.in_features) / math.sqrt(fixed.in_features))
-        self.up = nn.Parameter(torch.zeros(fixed.out_features, RANK))
+        self.down = nn.Parameter(torch.randn(rank, fixed.in_features) / math.sqrt(fixed.in_features))
+        self.up = nn.Parameter(torch.zeros(fixed.out_features, rank))
 
     def forward(self, values: Any) -> Any:
         return self.fixed(values) + functional.linear(functional.linear(values, self.down), self.up)
 
 
-def load_adapted(words_file: Path, dropout: float) -> MiniLM:
+def load_adapted(words_file: Path, dropout: float, rank: int) -> MiniLM:
     """Return the bundled model with untrained adapters."""
     network = MiniLM(dropout)
     state = network.state_dict()
@@ -95,7 +97,7 @@ def load_adapted(words_file: Path, dropout: float) -> MiniLM:
         parameter.requires_grad = False
     for layer in network.layers:
         for part in PARTS:
-            setattr(layer, part, LowRank(getattr(layer, part)))
+            setattr(layer, part, LowRank(getattr(layer, part), rank))
         for norm in (layer.middle_norm, layer.end_norm):
             norm.requires_grad_(True)
     return network
@@ -305,7 +307,7 @@ def train(tagger: Any, rows: Sequence[Row], settings: Settings) -> Any:
     groups: dict[str, list[Row]] = {}
     for i, row in enumerate(rows):
         groups.setdefault(row.get("group", str(i)), []).append(row)
-    order = list(groups.values())  # the pairs of a statement stay together
+    order = list(repeat_groups(groups.values(), settings))  # the pairs of a statement stay together
     steps = len(order) // settings.batch * settings.epochs
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1, step / (0.1 * steps)) * max(0, 1 - step / steps)
@@ -318,6 +320,14 @@ def train(tagger: Any, rows: Sequence[Row], settings: Settings) -> Any:
             optimizer.step()
             schedule.step()
     return tagger.eval()
+
+
+def repeat_groups(groups: Iterable[list[Row]], settings: Settings) -> Iterator[list[Row]]:
+    for group in groups:
+        is_change = any(row.get("label") for row in group)
+        if "label" in group[0] and not is_change and random.random() > settings.unchanged_share:
+            continue
+        yield from [group] * (settings.session_changes if is_change and group[0].get("is_session") else 1)
 
 
 def list_batches(groups: list[list[Row]], size: int) -> list[list[Row]]:
@@ -340,13 +350,13 @@ def predict(tagger: Any, rows: Sequence[Row]) -> Any:
 
 def train_statements(rows: Sequence[Row], words: Path, settings: Settings, resumed: Path | None = None) -> Any:
     torch.manual_seed(settings.seed)
-    tagger = StatementTagger(load_adapted(words, settings.dropout))
+    tagger = StatementTagger(load_adapted(words, settings.dropout, settings.rank))
     return train(restore(tagger, resumed, settings.fixed_layers) if resumed else tagger, rows, settings)
 
 
 def train_changes(rows: Sequence[Row], words: Path, settings: Settings, resumed: Path | None = None) -> Any:
     torch.manual_seed(settings.seed)
-    tagger = ChangeTagger(load_adapted(words, settings.dropout), rows)
+    tagger = ChangeTagger(load_adapted(words, settings.dropout, settings.rank), rows)
     return train(restore(tagger, resumed, settings.fixed_layers) if resumed else tagger, rows, settings)
 
 
@@ -452,7 +462,10 @@ def main() -> None:
     content = json.loads(gzip.decompress(options.rows.read_bytes()))
     words = options.rows.with_name("words.npz")
     without, new = ([name for name in text.split(",") if name] for text in (options.without, options.new))
-    first = (Settings(), replace(Settings(), rate=3e-3, epochs=5, batch=32, dropout=0.2, seed=0))
+    first = (
+        Settings(),
+        Settings(5, 32, rate=6e-4, dropout=0.2, seed=0, unchanged_share=0.6, session_changes=2),
+    )
     more = replace(Settings(), rate=8e-4, head_rate=8e-4, epochs=2, dropout=0.1, masked=0.05, fixed_layers=2)
     for_statements, for_changes = (more, replace(more, epochs=1, batch=24)) if options.resume else first
     tasks = (

@@ -23,6 +23,7 @@ from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from person_tools import Person
 
+pytest_plugins = ["page_fixtures"]
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
 HERE = Path(__file__).parent
 # Tests that touch no store, or test one engine only.
@@ -99,6 +100,7 @@ ONE_ENGINE_WHEN_QUICK = (
         "programs/test_secrets_at_rest.py",
         "programs/test_skills.py",
         "programs/test_workspace.py",
+        "server/page",
         "server/test_long_arguments.py",
     )
 )
@@ -267,6 +269,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ATHENA_PROJECT", "test")
+    monkeypatch.setenv("ATHENA_VAULT_KEY_FOLDER", str(tmp_path / "keys"))
     monkeypatch.setattr(compose, "MiniLM", lambda: MODEL)  # each app would load the same model anew
     if isinstance(engine, PostgresEngine):
         monkeypatch.setenv("ATHENA_DATABASE_URL", engine.url)

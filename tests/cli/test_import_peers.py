@@ -21,7 +21,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Terminal:
 
 
 def list_memories() -> dict[str, dict[str, Any]]:
-    return {memory["content"]: memory for memory in api.call("list_memories", k=1_000)}
+    return {memory["content"]: dict(memory) for memory in api.call("list_memories", k=1_000)}
 
 
 def import_twice(run: Terminal, *arguments: str) -> dict[str, Any]:

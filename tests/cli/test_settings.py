@@ -24,24 +24,24 @@ def run_athena(home: Path, *argv: str, **environ: str) -> subprocess.CompletedPr
 
 
 def test_unknown_variables_are_named_with_the_nearest_setting() -> None:
-    environ = {"ATHENA_HOSTT": "x", "ATHENA_PRIVACY": "strict", "ATHENA_HOOK_OFF": "*", "ATHENA_HOST": "::1", "A": "b"}
+    environ = {"ATHENA_HOSTT": "x", "ATHENA_SECRECY": "strict", "ATHENA_HOOK_OFF": "*", "ATHENA_HOST": "::1", "A": "b"}
     first, second, third = configuration.list_unknown_variables(environ)
     assert "ATHENA_HOOK_OFF sets nothing" in first
     assert "did you mean ATHENA_HOOKS_OFF?" in first
     assert "did you mean ATHENA_HOST?" in second
-    assert "ATHENA_PRIVACY sets nothing: there is no such setting" in third
+    assert "ATHENA_SECRECY sets nothing: there is no such setting" in third
     assert "did you mean" not in third
     documented = {f"ATHENA_{key.upper().replace('.', '_')}": "1" for key in configuration.SETTING_KEYS}
     assert configuration.list_unknown_variables(documented | {"ATHENA_HOME": "x", "ATHENA_TOKEN": "x"}) == []
 
 
 def test_unknown_variable_is_reported_once_on_stderr_and_never_to_programs(tmp_path: Path) -> None:
-    done = run_athena(tmp_path, "list", "--json", ATHENA_PRIVACY="strict", **{"ATHENA_\x1b[2J": "x"})
+    done = run_athena(tmp_path, "list", "--json", ATHENA_SECRECY="strict", **{"ATHENA_\x1b[2J": "x"})
     assert done.returncode == 0
-    assert done.stderr.count("ATHENA_PRIVACY") == 1
+    assert done.stderr.count("ATHENA_SECRECY") == 1
     assert "\x1b" not in done.stderr
-    assert "PRIVACY" not in done.stdout
-    hook = run_athena(tmp_path, "hook", "no-such-event", ATHENA_PRIVACY="strict")
+    assert "SECRECY" not in done.stdout
+    hook = run_athena(tmp_path, "hook", "no-such-event", ATHENA_SECRECY="strict")
     assert (hook.stdout, hook.stderr) == ("", "")
 
 
@@ -105,7 +105,7 @@ def test_home_of_another_user_is_refused_except_for_root() -> None:
 
 def test_doctor_says_what_is_wrong_with_the_home(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    done = run_athena(tmp_path, "doctor", ATHENA_PRIVACY="strict")
+    done = run_athena(tmp_path, "doctor", ATHENA_SECRECY="strict")
     assert done.returncode != 0
     assert (
         f"FAIL home       others can write to the data folder {tmp_path} (its mode is 0777): chmod go-w" in done.stdout
@@ -113,11 +113,32 @@ def test_doctor_says_what_is_wrong_with_the_home(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "config.toml").write_text("")
     (tmp_path / "config.toml").chmod(0o644)
-    done = run_athena(tmp_path, "doctor", ATHENA_PRIVACY="strict")
+    done = run_athena(tmp_path, "doctor", ATHENA_SECRECY="strict")
     assert f"FAIL home       others can read {tmp_path}/config.toml: chmod -R go= {tmp_path}" in done.stdout
-    assert "FAIL config     the variable ATHENA_PRIVACY sets nothing" in done.stdout
+    assert "FAIL config     the variable ATHENA_SECRECY sets nothing" in done.stdout
     assert done.stderr == ""
     assert stat.S_IMODE((tmp_path / "athena.db").stat().st_mode) == 0o600
     tmp_path.chmod(0o700)
     done = run_athena(tmp_path, "doctor")
     assert f"ok   home       {tmp_path}" in done.stdout
+
+
+def test_privacy_settings_are_checked(tmp_path: Path) -> None:
+    home = {"ATHENA_HOME": str(tmp_path)}
+    for mode in ("off", "boundary", "strict"):
+        assert configuration.load_settings(home | {"ATHENA_PRIVACY": mode}).privacy == mode
+    for wrong in ("Strict", "on", "1", " strict"):
+        with pytest.raises(Misconfigured, match="privacy must be one of off, boundary, strict"):
+            configuration.load_settings(home | {"ATHENA_PRIVACY": wrong})
+    done = run_athena(tmp_path, "list", ATHENA_PRIVACY="everything")
+    assert done.returncode == Misconfigured.exit
+    assert "privacy must be one of" in done.stderr
+    (tmp_path / "config.toml").write_text(
+        'privacy = "strict"\n[personal]\nnames = ["Ada Lovelace"]\n[personal.patterns]\nCUSTOMER = "C-[0-9]{6}"\n'
+    )
+    settings = configuration.load_settings(home)
+    assert (settings.privacy, settings.personal_names) == ("strict", ("Ada Lovelace",))
+    assert settings.personal_patterns == {"CUSTOMER": "C-[0-9]{6}"}
+    for patterns in ('{"customer": "x"}', '{"A_1": "x"}', '{"OK": "("}', "[1]"):
+        with pytest.raises(Misconfigured, match=r"personal\.patterns"):
+            configuration.load_settings(home | {"ATHENA_PERSONAL_PATTERNS": patterns})

@@ -15,6 +15,16 @@ from athena.errors import Denied, InvalidInput, NotFound
 from athena.operations import CATALOG
 
 
+class OpenCall:
+    """A call whose values nobody changes."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.arguments = arguments
+
+    async def release(self, result: Any) -> Any:
+        return result
+
+
 class FakeContext:
     surface = "test"
 
@@ -28,6 +38,12 @@ class FakeContext:
     ) -> AsyncGenerator["FakeContext"]:
         self.calls.append(operation.name)
         yield self
+
+    @asynccontextmanager
+    async def guard_values(
+        self, operation: Operation[Any, ..., Any], arguments: dict[str, Any]
+    ) -> AsyncGenerator["OpenCall"]:
+        yield OpenCall(arguments)
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         self.spent = (operation, dict(arguments), result)

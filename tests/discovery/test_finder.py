@@ -16,8 +16,9 @@ from athena.core.foreign_operation import ForeignOperation
 from athena.core.threads import run_sync
 from athena.discovery import entry
 from athena.discovery.finder import ToolFinder
-from athena.discovery.vectors import ToolVectors, collect_texts
-from athena.embedding.encoder import Encoder
+from athena.discovery.vectors import ADAPTER_FILE, ToolVectors, collect_texts
+from athena.embedding.encoder import Encoder, adapt_encoder
+from athena.embedding.minilm import MiniLM
 from athena.errors import Unavailable
 from athena.operations import CATALOG
 from conftest import FULL, MODEL
@@ -252,3 +253,37 @@ def test_catalog_reports_its_changes() -> None:
     assert entry.list_catalog_entries(catalog) is before
     catalog.replace_category("pets", "Animals.", [CAT])
     assert [one.path for one in entry.list_catalog_entries(catalog)[len(before) :]] == ["pets.feed_cat"]
+
+
+# --- the adapter ----------------------------------------------------------------------------------------------------
+
+
+def test_broken_adapter_breaks_tool_search_by_meaning_alone(tmp_path: Path) -> None:
+    file = tmp_path / ADAPTER_FILE.name
+    encoder = Encoder(MODEL)
+    file.write_bytes(ADAPTER_FILE.read_bytes()[:-1])
+    for has_checksums in (True, False):
+        checksums = tmp_path / "SHA256SUMS"
+        checksums.write_bytes(ADAPTER_FILE.with_name(checksums.name).read_bytes())
+        if not has_checksums:
+            checksums.unlink()
+        adapted = adapt_encoder(encoder, file)
+        assert run_sync(adapted.encode_question("hungry kitten")) is None
+        assert not adapted.is_working
+        assert "cannot be loaded" in str(adapted.last_error)
+    assert encoder.is_working
+    assert run_sync(encoder.encode_question("hungry kitten")) is not None
+
+
+def test_vectors_belong_to_the_adapter(tmp_path: Path) -> None:
+    (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  {ADAPTER_FILE.name}\n")
+    encoder = Encoder(MODEL)
+    adapted, other = (adapt_encoder(encoder, file) for file in (ADAPTER_FILE, tmp_path / ADAPTER_FILE.name))
+    keys = {ToolVectors(one).compute_key("a text") for one in (encoder, adapted, other)}
+    assert len(keys) == 3
+
+
+def test_adapter_is_for_the_bundled_model_alone(tmp_path: Path) -> None:
+    for embedder in (Letters(), MiniLM(folder=tmp_path)):
+        encoder = Encoder(embedder)
+        assert adapt_encoder(encoder, ADAPTER_FILE) is encoder

@@ -89,7 +89,8 @@ def build_docx(paragraphs: Iterable[tuple[str, str]]) -> bytes:
 def build_xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
     """Return an XLSX; floats are dates."""
     entries: dict[str, str] = {}
-    names, links, shared = "", "", []
+    names = links = ""
+    shared: list[str] = []
     for number, (name, rows) in enumerate(sheets.items(), 1):
         names += f'<sheet name="{escape(name)}" sheetId="{number}" r:id="rId{number}"/>'
         links += f'<Relationship Id="rId{number}" Target="worksheets/sheet{number}.xml"/>'

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from athena import api
 from athena.app.compose import App
 from athena.core.catalog import invoke
 from athena.core.threads import run_sync
+from athena.core.tokens import count_tokens
+from athena.documents import ingest as ingestion
 from athena.documents.split import MAX_PIECE_CHARS, split_blocks
 from athena.errors import NotFound
 from athena.server.mcp.text import format_result
@@ -29,7 +32,7 @@ def ingest(path: Path, **arguments: Any) -> dict[str, Any]:
 def list_rows(folder: Path) -> list[tuple[str, str, int, float]]:
     """Return each piece of the documents: its document, text, id and time of change."""
     memories = api.call("list_memories", k=1_000, memory_type="document")
-    rows = [(m["metadata"]["source"], m["content"], m["id"], m["updated"]) for m in memories]
+    rows = [(str(m["metadata"]["source"]), m["content"], m["id"], m["updated"]) for m in memories]
     return sorted(row for row in rows if row[0].startswith(str(folder)))
 
 
@@ -95,6 +98,23 @@ def test_changed_file_updates_only_what_changed(isolated: App, tmp_path: Path) -
     api.call("undo")
     assert len(api.call("get_document", source=str(folder / "a.md"))) == 6, "undo brings the earlier pieces back"
     assert ingest(folder)["changed"] == 1, "and the file is read again"
+
+
+def test_long_document_is_written_in_parts(isolated: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingestion, "MAX_TRANSACTION_PIECES", 10)
+    sections = [f"# Part {i}\n\nFact {i}." for i in range(45)]
+    folder = write_files(tmp_path / "d", {"a.md": "\n\n".join(sections)})
+    assert ingest(folder)["pieces"] == 45
+    expected = [section.replace("\n\n", "\n") for section in sections]
+    assert api.call("get_document", source=str(folder / "a.md")) == expected
+    history = api.call("memory_history", memory_id=list_rows(folder)[7][2])
+    assert [change["action"] for change in history] == ["remembered"]
+    assert ingest(folder)["unchanged"] == 1
+    write_files(folder, {"a.md": "\n\n".join([*sections[20:], *sections[:10]])})
+    assert ingest(folder)["changed"] == 1
+    assert api.call("get_document", source=str(folder / "a.md")) == [*expected[20:], *expected[:10]]
+    api.call("undo")
+    assert api.call("get_document", source=str(folder / "a.md")) == expected
 
 
 def test_gone_file_is_withdrawn(isolated: App, tmp_path: Path) -> None:
@@ -200,6 +220,28 @@ def test_model_gets_counts_and_ids_and_no_text(isolated: App, tmp_path: Path) ->
     assert "sings" not in format_result(isolated.catalog.get_operation("ingest_document"), {}, result)
 
 
+@pytest.mark.sqlite_only("counts tokens")
+def test_ingestion_costs_an_agent_few_tokens(isolated: App, tmp_path: Path) -> None:
+    """PDFs of known length: what the agent sends and gets, against the text that it would read and hand over."""
+    rng = random.Random(22)
+    words = Path(__file__).read_text().split()
+    texts = []
+    folder = tmp_path / "repo"
+    (folder / ".git").mkdir(parents=True)
+    for number in range(count := rounds(12, 50)):
+        lines = [" ".join(rng.choices(words, k=12))[:90] for _ in range(30)]
+        texts.append("\n".join(lines))
+        (folder / f"{number}.pdf").write_bytes(build_pdf([[(10, line) for line in lines]]))
+    arguments = {"path": str(folder)}
+    context = isolated.create_context(str(folder), "mcp")
+    result = run_sync(invoke(isolated.catalog, "ingest_document", arguments, context))
+    shown = format_result(isolated.catalog.get_operation("ingest_document"), arguments, result)
+    assert result.documents == count
+    spent = count_tokens(json.dumps({"name": "ingest_document", "arguments": arguments})) + count_tokens(shown)
+    assert spent < 300
+    assert sum(map(count_tokens, texts)) > 20 * spent
+
+
 def test_pieces_begin_with_heading_and_have_limit() -> None:
     blocks: list[list[str | int]] = [["heading", 1, "One"]]
     blocks += [["text", f"Paragraph {i} of the first part. " * 10] for i in range(12)]
@@ -229,7 +271,7 @@ def test_killed_ingestion_goes_on(isolated: App, tmp_path: Path) -> None:
     folder = write_files(tmp_path / "d", files)
     ingest(folder)
     expected = [row[:2] for row in list_rows(folder)]
-    for number in range(rounds(3, 50)):
+    for number in range(rounds(2, 50)):
         home = tmp_path / f"home{number}"
         environ = os.environ | {"ATHENA_HOME": str(home), "ATHENA_DB_PATH": str(home / "athena.db")}
         command = [sys.executable, "-c", KILLED_RUN, str(folder)]
@@ -242,4 +284,4 @@ def test_killed_ingestion_goes_on(isolated: App, tmp_path: Path) -> None:
         listed = "import json; from athena import api; print(json.dumps(api.call('list_memories', k=1000)))"
         shown = subprocess.run([sys.executable, "-c", listed], env=environ, capture_output=True, check=True, timeout=60)
         memories = json.loads(shown.stdout)
-        assert sorted((m["metadata"]["source"], m["content"]) for m in memories) == expected
+        assert sorted((str(m["metadata"]["source"]), m["content"]) for m in memories) == expected

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from document_tools import build_docx, build_epub, build_pdf, build_pptx, build_
 
 from athena.documents.formats.blocks import Refused
 from athena.documents.parsing import DocumentParser
+from athena.programs.sandbox import jail
 
 LONG_LINE = "This line of the text is so long that the paragraph goes on in the line that follows it"
 
@@ -215,3 +217,44 @@ def test_office_files(parser: DocumentParser, tmp_path: Path) -> None:
 def test_refusal_says_why(parser: DocumentParser, tmp_path: Path, name: str, content: bytes, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         read(parser, tmp_path, name, content)
+
+
+def test_without_a_jail_only_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jail, "list_layer_choices", lambda: ())
+    with DocumentParser() as unprotected:
+        assert read(unprotected, tmp_path, "a.md", "# One\n\ntext") == [["heading", 1, "One"], ["text", "text"]]
+        with pytest.raises(Refused, match="no jail"):
+            read(unprotected, tmp_path, "a.pdf", build_pdf([[(10, "text")]]))
+        with pytest.raises(Refused, match="no jail"):
+            read(unprotected, tmp_path, "a.docx", build_docx([("", "text")]))
+
+
+def test_worker_sees_no_other_file(tmp_path: Path) -> None:
+    """A reader that was taken over finds neither files nor the network."""
+    (tmp_path / "secret.txt").write_text("canary")
+    attack = f"""
+import os, socket, json, sys
+seen = []
+for path in ({str(tmp_path / "secret.txt")!r}, "/etc/passwd", {str(Path.home())!r}):
+    try:
+        os.listdir(path) if os.path.isdir(path) else open(path).read()
+        seen.append(path)
+    except OSError:
+        pass
+for attempt in (lambda: socket.socket(), lambda: os.fork(), lambda: open("/tmp/escaped", "w")):
+    try:
+        attempt()
+        seen.append("allowed")
+    except OSError:
+        pass
+print(json.dumps(seen))
+"""
+    with DocumentParser() as reader:
+        worker = reader._get_worker()
+        command = [*worker.process.args]  # type: ignore[misc]
+    start = command.index(next(part for part in command if part.endswith("worker.py")))
+    script = tmp_path / "attack.py"
+    script.write_text(attack)
+    command = [*command[: command.index("--")], "--ro", str(script), *command[command.index("--") : start], str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={})
+    assert json.loads(done.stdout) == [], done.stderr

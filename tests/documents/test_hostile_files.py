@@ -196,7 +196,7 @@ def test_hostile_files_are_named_and_the_rest_is_read(isolated: App, tmp_path: P
     cases = list_cases()
     every = [next(cases) for _ in range(FULL_COUNT - 5)]
     heavy = every[: len(SINGLE)]
-    chosen = [*sample(heavy, 12), *sample(every[len(SINGLE) :], 24)]
+    chosen = [*sample(heavy, 12), *sample(every[len(SINGLE) :], 16)]
     names = write_special_files(folder, tmp_path / "outside")
     for number, (name, build) in enumerate(chosen):
         (folder / name).write_bytes(build(random.Random(number)))

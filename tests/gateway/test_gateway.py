@@ -31,7 +31,7 @@ from athena.gateway import config as gateway_config
 from athena.gateway import server_connection
 from athena.gateway.approvals import ApprovalStore, Refusal
 from athena.gateway.config import ServersFile, read_foreign_entries, validate_entry
-from athena.gateway.gateway import RemoteTool
+from athena.gateway.values import RemoteTool
 from athena.operations import CATALOG
 from athena.storage import calls
 from conftest import rounds

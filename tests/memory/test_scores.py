@@ -184,10 +184,12 @@ class Forgetful(CachedMiniLM):
 
     fails = False
 
-    def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
+    def encode_passages(
+        self, excerpts: Sequence[Excerpt], adapter: Mapping[str, Any] | None = None
+    ) -> list[PassageEncoding]:
         if self.fails:
             raise Unavailable("no memory left")
-        return super().encode_passages(excerpts)
+        return super().encode_passages(excerpts, adapter)
 
 
 def test_memory_without_vector_is_found_by_its_words(engine: Engine) -> None:

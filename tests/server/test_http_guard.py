@@ -204,7 +204,7 @@ def test_discovery_accepts_only_get(served: RunningServer, path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
+        "/nothing",
         "/tools",
         "/tools/",
         "/tools/no_such_tool",

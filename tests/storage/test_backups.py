@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,14 @@ def test_backup_while_others_write(app: App, tmp_path: Path) -> None:
             acknowledged.append(f"written meanwhile, number {number}")
             number += 1
 
+    def has_written(least: int) -> bool:
+        return len(acknowledged) >= least
+
     writer = threading.Thread(target=write)
     writer.start()
     try:
         for number in range(3):
-            wait_until(lambda least=5 * number + 5: len(acknowledged) >= least)
+            wait_until(partial(has_written, 5 * number + 5))
             before = list(acknowledged)
             backup = backups.create_backup(app.store.database, str(tmp_path / f"{number}.db"), str(tmp_path / "part"))
             texts = list_texts(backup.path)

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from athena.app.compose import App, open_database_at
 from athena.core.threads import run_sync
+from athena.core.values import Scope
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage import copying
 from athena.storage.copying import COPIED_TABLES
 from athena.storage.database import CopiedTable, CopyRole, Database, Row
 from athena.storage.sqlite.store import Sqlite
+from athena.storage.vault_rows import add_disclosures
 from conftest import DEFERRED_DELAY_S, MODEL, rounds
 from wait_tools import wait_until
 
@@ -114,10 +116,18 @@ def _leave_one_unindexed(app: App) -> None:
     _make_entity(app, "Ann", "waits")
 
 
-@pytest.fixture(scope="module")
+FILLED_PATHS: list[Path] = []  # test_jsonl.py has this fixture, too, and shares the store
+
+
+@pytest.fixture(scope="session")
 def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store in which every operation has been used."""
-    path = tmp_path_factory.mktemp("filled") / "athena.db"
+    if not FILLED_PATHS:
+        FILLED_PATHS.append(_fill_store(tmp_path_factory.mktemp("filled") / "athena.db"))
+    return FILLED_PATHS[0]
+
+
+def _fill_store(path: Path) -> Path:
     app = App(Sqlite(path, defer_delay_s=DEFERRED_DELAY_S), MODEL)
     for text, tags in (
         ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),
@@ -132,6 +142,9 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         talk = {"session_id": "s", "role": "tool"}
         call(app, "remember", content=f"turn {i}: the ferry leaves at {i}", metadata=talk)
     call(app, "remember", "user", content="Everybody speaks English")
+    call(app, "tokenize", text="write to ada@example.com")
+    received = {"EMAIL": 1}
+    run_sync(app.store.database.write(lambda tx: add_disclosures(tx, Scope("p"), 0.0, "crm.send", received)))
     call(app, "remember", "q", content="Deploys run on Mondays", key="once")
     call(app, "consolidate", "q")
     first, second, *_ = sorted(call(app, "list_memories", k=100), key=lambda memory: memory.id)

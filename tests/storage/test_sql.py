@@ -44,7 +44,11 @@ UNSCOPED = {
     "storage/counts:forget_empty": "a purge leaves no trace in any project",
     "storage/counts:recount_all": "a copied store is counted whole",
     "storage/counts:list_all": "verify looks at the whole store",
+    "storage/vault_rows:list_readable_rows": "a new key encrypts the values of all projects",
+    "storage/vault_rows:allocate_numbers": "one sequence of numbers for the whole store: no two projects share a token",
     "storage/usage:sum_usage": "token_savings reports on the whole store",
+    "storage/usage:list_usage": "report_use does so, too, and says so by its reach",
+    "storage/calls:list_durations": "the same",
     "storage/calls:count_calls": "metrics report on the whole store",
     "memory/transfer/peer_rows:iter_table_rows": "reads the file of another program, not a store",
 }

@@ -5,14 +5,15 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from athena.app.settings import Settings, load_settings
+from athena.app.settings import Settings, describe_settings, load_settings
 from athena.core import clock
 from athena.core.approval import Approval, Approver
 from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
+from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.core.values import Scope
 from athena.discovery.finder import ToolFinder
@@ -31,13 +32,26 @@ from athena.operations.context import Context
 from athena.programs.edit_hooks import ProgramEditHooks
 from athena.storage.call_log import CallLog
 from athena.storage.database import CopyRole, Database
+from athena.storage.privacy_guard import PrivacyGuard, PrivacyMode
 from athena.storage.sqlite.store import Sqlite
+from athena.storage.vault import KeyFolder, Vault
 
 if TYPE_CHECKING:
     from athena.embedding.remote import Chat
     from athena.programs.runner import ProgramRunner
 
+SHARED_STORE_VARIABLES = ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "ATHENA_PRIVACY")
 TOOL_VECTORS_FILE = "tool-vectors.npy"  # a cache in the data folder
+
+
+class PrivacyRules(NamedTuple):
+    """The settings of privacy. Without a folder for its key, a vault lasts as long as the process."""
+
+    mode: PrivacyMode = "off"
+    names: tuple[str, ...] = ()
+    patterns: Mapping[str, str] = {}
+    key_folder: str | None = None
+    database_folder: str | None = None
 
 
 class App:
@@ -55,6 +69,7 @@ class App:
         vectors: str | None = None,
         servers: str | None = None,
         document_roots: tuple[str, ...] = (),
+        privacy: PrivacyRules = PrivacyRules(),  # noqa: B008  # a tuple, never changed
     ) -> None:
         edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), LearningEditHooks(), ProgramEditHooks())
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
@@ -65,6 +80,8 @@ class App:
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # connected servers add their operations
         self.document_roots = document_roots
+        vault = Vault(database, time, KeyFolder(privacy.key_folder, privacy.database_folder))
+        self.guard = PrivacyGuard(vault, privacy.mode, privacy.names, privacy.patterns)
         self.approver = Approver(servers)
         self.gateway = Gateway(servers, self.approver, CATALOG.categories)
         if servers is not None:
@@ -76,8 +93,13 @@ class App:
             if self._programs is None:
                 from athena.programs.runner import ProgramRunner  # imports the sandbox
 
-                self._programs = ProgramRunner(self._create_key, self.approver, allow_bare=self._allow_bare)
+                self._programs = ProgramRunner(self._create_program_key, self.approver, allow_bare=self._allow_bare)
             return self._programs
+
+    def _create_program_key(self) -> bytes:
+        """Return the key that seals variables and paused programs, and where privacy is on encrypts them, too."""
+        key = self._create_key()
+        return key + run_sync(self.guard.vault.derive_program_key()) if self.guard.is_on else key
 
     def create_context(
         self,
@@ -97,10 +119,12 @@ class App:
             lambda: self.programs,
             self.finder,
             self.gateway,
+            describe_settings=describe_settings,
             document_roots=self.document_roots,
             idempotency_key=key,
             workspace=workspace,
             approval=approval,
+            guard=self.guard,
         )
 
     async def call_operation(
@@ -136,15 +160,24 @@ def open_app(settings: Settings | None = None) -> App:
         vectors=os.path.join(settings.home, TOOL_VECTORS_FILE),
         servers=settings.home,
         document_roots=settings.documents_roots,
+        privacy=PrivacyRules(
+            settings.privacy,
+            settings.personal_names,
+            settings.personal_patterns,
+            None if settings.db_path == ":memory:" and not settings.database_url else settings.vault_key_folder,
+            None if settings.database_url or settings.db_path == ":memory:" else os.path.dirname(settings.db_path),
+        ),
     )
 
 
 def is_same_store(settings: Settings, environ: Mapping[str, str]) -> bool:
     """Return whether a caller with this environment and the same data folder would open the same database."""
-    relevant = {name: environ[name] for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL") if environ.get(name)}
+    relevant = {name: environ[name] for name in SHARED_STORE_VARIABLES if environ.get(name)}
     try:
         other = load_settings(relevant | {"ATHENA_HOME": settings.home})
     except Misconfigured:
+        return False
+    if environ.get("ATHENA_PRIVACY") and settings.privacy != other.privacy:  # it would see what its settings hide
         return False
     if settings.database_url or other.database_url:
         return settings.database_url == other.database_url

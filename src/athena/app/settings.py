@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from athena.core.home.paths import find_home_problem, home_folder
-from athena.core.values import HOOK_EVENTS
+from athena.core.values import HOOK_EVENTS, SettingValue
 from athena.errors import Misconfigured
+
+PrivacyMode = Literal["off", "boundary", "strict"]
 
 CONFIG_FILE = "config.toml"
 VARIABLE_PREFIX = "ATHENA_"
@@ -15,6 +17,7 @@ PASSPHRASE_KEY = "approve.passphrase"  # no setting: only its hash is stored, in
 PASSPHRASE_VARIABLE = "ATHENA_APPROVE_PASSPHRASE"
 PASSPHRASE_HINT = "remove it and choose another at a terminal: athena passphrase set"
 Strategy = Literal["off", "minimal", "speed", "balanced", "quality"]
+PRIVACY_MODES = ("off", "boundary", "strict")
 
 
 class Settings(NamedTuple):
@@ -49,6 +52,10 @@ class Settings(NamedTuple):
     backup_folder: str | None = None  # ATHENA_BACKUP_FOLDER, backup.folder: where; by default in the data folder
     backup_key_file: str | None = None  # ATHENA_BACKUP_KEY_FILE, backup.key_file: has the secret that encrypts them
     daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
+    privacy: PrivacyMode = "off"  # ATHENA_PRIVACY, privacy: off, boundary or strict: where personal data becomes tokens
+    personal_names: tuple[str, ...] = ()  # ATHENA_PERSONAL_NAMES, personal.names: people whose names are personal data
+    personal_patterns: Mapping[str, str] = {}  # ATHENA_PERSONAL_PATTERNS, personal.patterns: kinds of your own
+    vault_key_folder: str = ""  # ATHENA_VAULT_KEY_FOLDER, vault.key_folder: where the key of the vault is
 
 
 SETTING_KEYS = (
@@ -82,6 +89,10 @@ SETTING_KEYS = (
     "backup.folder",
     "backup.key_file",
     "daemon.idle_minutes",
+    "privacy",
+    "personal.names",
+    "personal.patterns",
+    "vault.key_folder",
 )
 NON_TEXT_KEYS = (
     "ranking.role",
@@ -164,7 +175,72 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_absolute_path("backup.folder", values.get("backup.folder")),
         _parse_absolute_path("backup.key_file", values.get("backup.key_file")),
         _parse_number("daemon.idle_minutes", values.get("daemon.idle_minutes", "720"), 1_000_000),
+        _parse_privacy(values.get("privacy", "off")),
+        tuple(filter(None, (name.strip() for name in values.get("personal.names", "").split(",")))),
+        _parse_patterns(values.get("personal.patterns", "")),
+        _parse_absolute_path("vault.key_folder", values.get("vault.key_folder")) or _find_key_folder(environment),
     )
+
+
+def _find_key_folder(environment: Mapping[str, str]) -> str:
+    """Return where keys of vaults are: in the user's configuration, since the data folder holds the database."""
+    config = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(os.path.abspath(config), "athena", "vault")
+
+
+def _parse_privacy(text: str) -> PrivacyMode:
+    if text not in PRIVACY_MODES:
+        raise Misconfigured(f"privacy must be one of {', '.join(PRIVACY_MODES)}, not {text!r:.40}")
+    return text  # type: ignore[return-value]  # checked above
+
+
+def _parse_patterns(text: str) -> dict[str, str]:
+    """Parse a JSON object of regular expressions, each with the kind of what it finds."""
+    if not text:
+        return {}
+    import json  # few have this setting
+    import re
+
+    try:
+        patterns = dict(json.loads(text).items())
+    except (ValueError, AttributeError):
+        raise Misconfigured("personal.patterns must be a table", hint='as in CUSTOMER = "C-[0-9]{6}"') from None
+    for kind, pattern in patterns.items():
+        if not re.fullmatch(r"[A-Z][A-Z0-9_]{0,38}[A-Z0-9]", kind, re.ASCII) or re.search(r"_[0-9]+$", kind):
+            raise Misconfigured(f"personal.patterns: {kind!r:.40} is no kind", hint="capital letters, as in CUSTOMER")
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as error:
+            raise Misconfigured(f"personal.patterns.{kind} is no regular expression: {error}") from None
+    return patterns
+
+
+def describe_settings(environment: Mapping[str, str] = os.environ) -> list[SettingValue]:
+    """Return all settings in force, and where each value comes from; secrets are not shown."""
+    settings = load_settings(environment)
+    written = _read_config(os.path.join(settings.home, CONFIG_FILE))
+    home_source = "ATHENA_HOME" if environment.get("ATHENA_HOME") else "default"
+    values = [SettingValue("home", settings.home, home_source)]
+    for key in SETTING_KEYS:
+        variable = _name_variable(key)
+        source = variable if environment.get(variable) else CONFIG_FILE if key in written else "default"
+        value = getattr(settings, key.replace(".", "_"))
+        values.append(SettingValue(key, _format_value(key, value), source))
+    return values
+
+
+def _format_value(key: str, value: Any) -> str:
+    """Return a value as a person may see it: no key, and no password in a URL."""
+    if value is None or value in ((), {}, frozenset()):
+        return ""
+    if key.endswith(".key"):
+        return "set"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, frozenset | tuple):
+        return ", ".join(sorted(map(str, value)))
+    scheme, separator, rest = str(value).partition("://")
+    return f"{scheme}://…@{rest.rpartition('@')[2]}" if separator and "@" in rest else str(value)
 
 
 def list_unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -350,6 +426,14 @@ def _encode_lists(tables: dict[str, Any]) -> dict[str, Any]:
     documents = tables.get("documents")
     if isinstance(documents, dict) and isinstance(documents.get("roots"), list):
         documents["roots"] = os.pathsep.join(map(str, documents["roots"]))
+    personal = tables.get("personal")
+    if isinstance(personal, dict):
+        if isinstance(personal.get("names"), list):
+            personal["names"] = _join_list(personal["names"])
+        if isinstance(personal.get("patterns"), dict):
+            import json  # few have this setting
+
+            personal["patterns"] = json.dumps(personal["patterns"])
     hooks = tables.get("hooks")
     if isinstance(hooks, dict):
         if isinstance(hooks.get("off"), list):

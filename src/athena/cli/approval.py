@@ -1,7 +1,6 @@
 """Ask the person at the controlling terminal: show what is to be approved, read the answer and the passphrase."""
 
 import os
-import re
 import termios
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +12,7 @@ from athena.cli import output
 from athena.cli.invoke import json_option
 from athena.core.approval import Approval, WrongPassphrase
 from athena.errors import ApprovalNeeded, InvalidInput
-from athena.gateway.sanitize import escape_hidden
+from athena.gateway.sanitize import escape_hidden, format_line
 
 UNATTENDED_VARIABLE = "ATHENA_UNATTENDED"  # "1": somebody has decided beforehand, and nobody is at a terminal
 TERMINAL_PATH = "/dev/tty"  # the controlling terminal, wherever standard input and output lead
@@ -22,7 +21,6 @@ MAX_ANSWER_BYTES = 8_192
 WRAP_MARK = "   ... "  # before a row that goes on with the line before
 MIN_WRAPPED_COLUMNS = 2 * len(WRAP_MARK)
 RUN_AGAIN = "programs that wait for an approval have to run again"
-LONG_GAP_PATTERN = re.compile(r"(?<=\S) {40,}")  # code to the right of a gap would be overlooked
 
 
 class Terminal:
@@ -133,12 +131,6 @@ def open_terminal(command: str, *, assume_yes: bool = False) -> Terminal:
     """Return the terminal for a command that adds or approves servers, which a build may also do by itself."""
     is_unattended = os.environ.get(UNATTENDED_VARIABLE) == "1"
     return Unattended() if is_unattended else Terminal(command, assume_yes=assume_yes)
-
-
-def format_line(line: str) -> str:
-    """Return a line as it can be printed: hidden characters as escapes, long gaps as their length."""
-    visible = escape_hidden(line.expandtabs(8))
-    return LONG_GAP_PATTERN.sub(lambda gap: f" <{len(gap[0])} spaces> ", visible)
 
 
 def wrap_line(line: str, columns: int) -> Iterator[str]:

@@ -125,6 +125,7 @@ SUBCOMMANDS = {
     "passphrase": LazyCommand(
         "approval", "passphrase", "Say whether approvals need a passphrase; set, change or remove it."
     ),
+    "privacy": LazyCommand("privacy", "privacy", "Report what privacy does, and which tools received personal data."),
     "projects": LazyCommand("memory", "projects", "List the projects of the store."),
     "purge": LazyCommand(
         "memory", "purge", "Remove memories for good: those named, else all forgotten ones of this project."
@@ -148,7 +149,9 @@ SUBCOMMANDS = {
     "skills": LazyCommand("skills", "skills", "Save, look at and run skills."),
     "token": LazyCommand("serve", "token", "Print the token that the server asks for."),
     "tools": LazyCommand("tools", "tools", "Find out what can be done."),
+    "ui": LazyCommand("ui", "ui", "Open the page: see, search, correct and approve what agents know and do."),
     "undo": LazyCommand("memory", "undo", "Take back your last change in this project."),
+    "vault": LazyCommand("privacy", "vault", "List tokens; put a secret in, forget a value, renew the key."),
 }
 
 

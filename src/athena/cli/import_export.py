@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import IO, Any
 
 import click
@@ -268,12 +269,17 @@ def _confirm_trust(file: str, records: Iterator[Record]) -> bool:
 def _import_records(
     read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool, *, is_trusted: bool = False
 ) -> dict[str, Any]:
-    store = connect.shared_app().store
+    store, guard = (app := connect.shared_app()).store, app.guard
     now = store.clock()
     call = Call("import", "cli", Scope.from_name(project or current_project()), now, author="agent")
     with _show_progress("Importing") as update_bar:
         run = RecordImport(
-            store, call, dry_run=dry_run, is_trusted=is_trusted, on_stored=lambda count: update_bar(count, 0)
+            store,
+            call,
+            dry_run=dry_run,
+            is_trusted=is_trusted,
+            on_stored=lambda count: update_bar(count, 0),
+            hide=partial(guard.hide, secrets=False) if guard.is_on else None,
         )
         records = read(now) if project is None else map(_drop_project, read(now))
         report: ImportReport = run_sync(run.store_records(records))

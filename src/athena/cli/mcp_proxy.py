@@ -361,7 +361,7 @@ def _peer_uid(peer: socket) -> int:
 
 def _store_environ() -> dict[str, str]:
     """Return the environment variables that name the store, with an absolute path."""
-    variables = {name: os.environ.get(name, "") for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL")}
+    variables = {name: os.environ.get(name, "") for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "ATHENA_PRIVACY")}
     if path := variables["ATHENA_DB_PATH"]:
         variables["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))
     return {name: value for name, value in variables.items() if value}

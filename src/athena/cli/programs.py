@@ -7,7 +7,7 @@ import sys
 from codeop import compile_command
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,9 +20,7 @@ from athena.core.home.paths import current_project, home_folder
 from athena.core.operation import CallerKind
 from athena.core.threads import run_sync
 from athena.errors import ApprovalNeeded, InvalidInput
-
-if TYPE_CHECKING:
-    from athena.programs.review import RunReview
+from athena.programs.values import RunReview
 
 HISTORY_FILE = "shell_history"
 MAX_HISTORY_LINES = 2_000
@@ -150,7 +148,7 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
     return None
 
 
-def format_review(review: "RunReview") -> Iterator[str]:
+def format_review(review: RunReview) -> Iterator[str]:
     """Yield the lines that a person must see before the program goes on."""
     yield f"run {review.run_id} waits in the workspace {review.workspace!r} with this call:"
     yield f"  {format_call(review.operation, review.arguments)}"
@@ -191,7 +189,7 @@ def _format_source(title: str, lines: list[str], marked: Sequence[int] = ()) -> 
         yield f"{'>' if number in marked else ' '} {number:>4} | {line}"
 
 
-def _describe_rest(review: "RunReview") -> str:
+def _describe_rest(review: RunReview) -> str:
     """Say which lines follow the call."""
     name, last = review.operation, len(review.lines)
     if not review.call_lines:

@@ -28,15 +28,18 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
     server = open_server(
         settings, settings.home, current_project(), host or settings.host, port, auth=auth, hosts=allow_host
     )
-    click.echo(_format_greeting(server.url, server.location))
+    link = f"{server.page_url}{server.site.create_link_path(current_project())}" if sys.stdout.isatty() else ""
+    click.echo(_format_greeting(server.url, server.location, link))
     if not auth:
         click.echo("WARNING: no token is asked for: every program on this machine can read and change all", err=True)
     server.run()
 
 
-def _format_greeting(url: str, location: str) -> str:
+def _format_greeting(url: str, location: str, link: str) -> str:
     command = "athena" if shutil.which("athena") else os.path.relpath(sys.argv[0])
+    page = f"Open the page, once and within 10 minutes: {link}" if link else f"Open the page: {command} ui"
     return f"""Athena answers at {url}; its data is in {location}
+{page}
 Try in another terminal:
   {command} remember "Deploys run on Fridays at 15:00" --tags deploy
   {command} recall "when do we ship?"

@@ -1,6 +1,5 @@
 """`athena servers`: add, approve, list and remove MCP servers, which only a person at a terminal may do."""
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -12,18 +11,16 @@ from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals, open_terminal
 from athena.cli.invoke import invoke_operation, json_option
 from athena.client import AthenaClient
-from athena.core import redaction
 from athena.core.home import lock
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput
 from athena.gateway import approvals, config, definitions, sanitize
 from athena.gateway.approvals import RegisteredServer
-from athena.gateway.config import VARIABLE_PATTERN, ServerEntry, reject_self, validate_entry
+from athena.gateway.config import ServerEntry, reject_self, validate_entry
 from athena.gateway.gateway import Gateway
+from athena.gateway.review import MAX_DIFFERENCES, describe_changes, describe_entry
 
 SERVER_STATUS_TIMEOUT_S = 5.0
-MAX_VALUE_CHARS = 300
-MAX_DIFFERENCES = 100  # of a tool
 STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask; a terminal is needed all the same.")
@@ -166,19 +163,31 @@ def approve_server(name: str, yes: bool, json_output: bool) -> None:
 @click.option("--accept", "accepted", multiple=True, metavar="KIND", help="files, server:NAME or all; again for each.")
 @click.option("--refuse", "refused", multiple=True, metavar="KIND", help="Take back what it accepts.")
 @click.option("--private/--public", "private", default=None, help="Whether other servers may get its results.")
+@click.option("--receives", metavar="KINDS", help="Personal data that it may get: EMAIL,PHONE or all or none.")
+@click.option("--tool", metavar="TOOL", help="With --receives: only this tool.")
 @json_option
 def set_server_privacy(
-    name: str, accepted: tuple[str, ...], refused: tuple[str, ...], private: bool | None, json_output: bool
+    name: str,
+    accepted: tuple[str, ...],
+    refused: tuple[str, ...],
+    private: bool | None,
+    receives: str | None,
+    tool: str | None,
+    json_output: bool,
 ) -> None:
     """Show or change which private data programs may send to a server, and whether its own results are private.
 
     A program that has read ingested files or a private server waits for a person before it calls a server that does
-    not accept them.
+    not accept them. Where privacy is on, --receives limits the kinds of personal data that its tools are given.
 
     Example: athena servers privacy github --accept files
     """
     gateway = load_gateway()
     entry = gateway.get_server(name).config
+    if receives is not None or tool is not None:
+        _set_received_kinds(entry, receives, tool)
+        gateway = load_gateway()
+        entry = gateway.get_server(name).config
     if accepted or refused or private is not None:
         change = entry.plan_privacy(accepted, refused, private)
         if change.lines:
@@ -190,10 +199,31 @@ def set_server_privacy(
             click.echo("nothing changes", err=True)
         entry = load_gateway().get_server(name).config
     if json_output:
-        return output.print_json({"accepts": sorted(entry.accepted_marks), "private": entry.is_private})
+        facts = {key: entry.options.get(key) for key in ("receives", "receivesByTool")}
+        return output.print_json({"accepts": sorted(entry.accepted_marks), "private": entry.is_private} | facts)
     click.echo(f"{name} accepts: {', '.join(sorted(entry.accepted_marks)) or 'nothing private'}")
     click.echo(f"its results are {'private' if entry.is_private else 'not private'}")
+    limits = {"it": entry.options.get("receives"), **entry.options.get("receivesByTool", {})}
+    for receiver, kinds in limits.items():
+        named = "all kinds" if kinds is None else ", ".join(kinds) or "nothing"
+        click.echo(f"{receiver} receives, of personal data: {named}")
     return None
+
+
+def _set_received_kinds(entry: ServerEntry, receives: str | None, tool: str | None) -> None:
+    """Let a server, or one tool of it, receive these kinds of personal data and no others."""
+    if receives is None:
+        raise InvalidInput("--tool goes with --receives", hint=f"athena servers privacy {entry.name} --receives KINDS")
+    kinds = None if receives == "all" else [] if receives == "none" else receives.upper().split(",")
+    with Terminal(f"servers privacy {entry.name}") as terminal:
+        question = f"Let {f'{tool} of ' if tool else ''}{entry.name} receive {receives} of personal data?"
+        ask_approvals(terminal, question, [f"privacy {entry.name}"])
+    by_tool = {name: given for name, given in entry.options.get("receivesByTool", {}).items() if name != tool}
+    if tool is None:
+        load_gateway().servers_file.update_entry(entry.name, {"receives": kinds})
+    else:
+        by_tool |= {} if kinds is None else {tool: kinds}
+        load_gateway().servers_file.update_entry(entry.name, {"receivesByTool": by_tool or None})
 
 
 def fetch_server_problems(home: str) -> dict[str, str]:
@@ -216,42 +246,6 @@ def _fetch_servers(url: str) -> list[dict[str, Any]]:
     except AthenaError:
         return []  # `athena daemon status` reports a daemon that does not answer
     return listed if isinstance(listed, list) else []
-
-
-def describe_entry(entry: ServerEntry) -> list[str]:
-    """Describe a server besides its command: working directory, environment, headers, variables of ours it gets."""
-    options = entry.options
-    lines = [f"folder: {options['cwd']}"] if options.get("cwd") else []
-    lines += [_format_pair("env", name, "=", value) for name, value in (options.get("env") or {}).items()]
-    lines += [_format_pair("header", name, ": ", value) for name, value in (options.get("headers") or {}).items()]
-    if names := list(dict.fromkeys(match[1] for match in VARIABLE_PATTERN.finditer(entry.fingerprint))):
-        lines.append(f"given from your environment: {', '.join(names)}")
-    return [sanitize.escape_hidden(line) for line in lines]
-
-
-def _format_pair(label: str, name: str, separator: str, value: str) -> str:
-    """Format a pair as the file has it, with variables unexpanded and secrets redacted."""
-    return f"{label} {redaction.redact(f'{name}{separator}{value}').text[:MAX_VALUE_CHARS]}"
-
-
-def describe_changes(fingerprint: str, entry: ServerEntry) -> list[str]:
-    """Return a diff between a server when it was approved, by its fingerprint of then, and now."""
-    try:
-        approved = {key: value for key, value in json.loads(fingerprint).items() if value is not None}
-    except (ValueError, AttributeError):
-        approved = {}
-    old, new = (
-        _describe_server(ServerEntry(entry.name, options)) if options else [] for options in (approved, entry.options)
-    )
-    lines = [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
-    return lines or ["a value that is not shown is another one"]
-
-
-def _describe_server(entry: ServerEntry) -> list[str]:
-    return [
-        sanitize.escape_hidden(f"{'address' if entry.transport == 'http' else 'command'}: {entry.target}"),
-        *describe_entry(entry),
-    ]
 
 
 def load_gateway() -> Gateway:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from athena.core.operation import Caller, Effect, Operation
+from athena.core.operation import ONLY_PERSONS, Caller, Effect, Operation
 from athena.errors import InvalidInput, NotFound
 
 AnyOperation = Operation[Any, ..., Any]
@@ -117,9 +117,11 @@ class Catalog:
         copy._by_name = {name: operation for name, operation in self._by_name.items() if operation.effect in wanted}
         return copy
 
-    def exclude_effect(self, effect: Effect) -> "Catalog":
-        """Return a catalog without the operations of one effect."""
-        return self.copy(frozenset(Effect) - {effect})
+    def exclude_personal(self) -> "Catalog":
+        """Return a catalog without the operations that are for a person alone."""
+        copy = self.copy()
+        copy._by_name = {name: op for name, op in copy._by_name.items() if op.callers != ONLY_PERSONS}
+        return copy
 
     def get_operation(self, name: str) -> AnyOperation:
         """Return the operation called `name`, bare or as `category.name`; if there is none, suggest similar names."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from athena.core.json_schema import JsonSchemaType, StepBudget, get_properties, get_required_names
-from athena.core.operation import EVERYONE, Docstring, Effect, Operation, Parameter, Reach
+from athena.core.operation import EVERYONE, Docstring, Effect, Operation, Parameter, Reach, Values
 from athena.core.words import suggest_name
 from athena.errors import InvalidInput
 
@@ -27,17 +27,20 @@ class ToolDefinition(NamedTuple):
     approval: bool = False
     private_mark: str = ""
     accepted_marks: frozenset[str] = frozenset()
+    received_kinds: frozenset[str] | None = None  # of personal data; None: all
 
 
 class ForeignOperation(Operation[Any, ..., Any]):
     """An operation made of a tool definition; its name in the catalog is `category.name`."""
 
     is_foreign = True
+    values = Values.REAL
 
     def __init__(self, definition: ToolDefinition, run: SendCall) -> None:
         self.definition = definition
         self.effect, self.approval = definition.effect, definition.approval
         self.private_mark, self.accepted_marks = definition.private_mark, definition.accepted_marks
+        self.received_kinds = definition.received_kinds
         self.callers, self.reach = EVERYONE, frozenset({Reach.NETWORK})
         self.category, self.bare_name, self.short_name = definition.category, definition.name, ""
         self.name = f"{definition.category}.{definition.name}"

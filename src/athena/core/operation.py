@@ -22,7 +22,7 @@ class Effect(StrEnum):
 
 
 class CallerKind(StrEnum):
-    PERSON = "person"  # at a terminal
+    PERSON = "person"  # at a terminal, or at the page in a browser
     API = "api"  # an application: the Python API, HTTP
     PROGRAM = "program"  # in the sandbox
     MODEL = "model"  # over MCP
@@ -39,6 +39,16 @@ class Reach(StrEnum):
     NETWORK = "network"  # sends data to another machine or program
 
 
+class Values(StrEnum):
+    """Which values an operation works with where privacy is on; see docs/privacy.md."""
+
+    STORED = "stored"  # tokens: it stores or reads texts
+    PROGRAM = "program"  # those of programs: it runs one, and its result is a model's
+    REAL = "real"  # the values themselves: a tool of a server
+    AS_GIVEN = "as given"  # nothing is replaced: it finds personal data itself
+
+
+ONLY_PERSONS = frozenset({CallerKind.PERSON})
 PEOPLE = frozenset({CallerKind.PERSON, CallerKind.API})
 EVERYONE = PEOPLE | {CallerKind.PROGRAM, CallerKind.MODEL}
 EVERYONE_AND_HOOKS = EVERYONE | {CallerKind.HOOK}
@@ -59,6 +69,22 @@ class Caller(Protocol):
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         """Log how many tokens the arguments and the result have."""
+        ...
+
+    def guard_values(
+        self, operation: "Operation[Any, ..., Any]", arguments: dict[str, Any]
+    ) -> AbstractAsyncContextManager["GuardedCall"]:
+        """Turn arguments into the values that the operation works with, and its result and errors into the caller's."""
+        ...
+
+
+class GuardedCall(Protocol):
+    """The values of one call on their way in and out."""
+
+    arguments: dict[str, Any]
+
+    async def release(self, result: Any) -> Any:
+        """Return a result as the caller may see it."""
         ...
 
 
@@ -101,6 +127,7 @@ class Operation(Generic[C, P, R]):
     private_mark = ""  # marks the run that calls it: its results are private
     aliases: tuple[str, ...] = ()  # other names, which every surface accepts
     accepted_marks: frozenset[str] = frozenset()  # of a server's tool: what a run may have read before it calls it
+    received_kinds: frozenset[str] | None = None  # of a server's tool: the personal data that it may get; None: all
 
     def __init__(
         self,
@@ -113,8 +140,10 @@ class Operation(Generic[C, P, R]):
         approval: bool = False,
         asks: str = "",
         aliases: tuple[str, ...] = (),
+        values: Values = Values.STORED,
     ) -> None:
         self.run = run
+        self.values = values
         self.effect = effect
         self.callers = callers
         self.reach = reach
@@ -144,9 +173,10 @@ class Operation(Generic[C, P, R]):
         if ctx.caller not in self.callers:
             hint = "a person runs: athena approve ID" if self.effect is Effect.APPROVE else self.format_callers_hint()
             raise Denied(f"a {ctx.caller} may not call {self.path}", hint=hint)
-        arguments = self.check_arguments(dict(zip(self.parameter_names, args, strict=False)) | kwargs)
-        async with ctx.record_call(self, arguments) as recorded:
-            result = await self.run(recorded, **arguments)  # type: ignore[call-arg]  # checked above
+        async with ctx.guard_values(self, dict(zip(self.parameter_names, args, strict=False)) | kwargs) as guarded:
+            arguments = self.check_arguments(guarded.arguments)
+            async with ctx.record_call(self, arguments) as recorded:
+                result: R = await guarded.release(await self.run(recorded, **arguments))  # type: ignore[call-arg]
         ctx.record_usage(self.name, arguments, result)
         return result
 
@@ -296,13 +326,15 @@ def operation(
     approval: bool = False,
     asks: str = "",
     aliases: tuple[str, ...] = (),
+    values: Values = Values.STORED,
 ) -> Callable[[Callable[Concatenate[C, P], Awaitable[R]]], Operation[C, P, R]]:
     """Declare an operation; `short` is a second name in its category, `aliases` are other names everywhere.
 
     Nobody but `callers` may call it, and it touches nothing beyond its project except what `reach` says. With
     `approval` a program that calls it waits until a person approves.
     `asks` are two to five short requests between semicolons, as people would type them; tool search compares with them.
+    `values` says whether it works with personal values or with their tokens.
     """
     touched = frozenset(reach)
-    more: dict[str, Any] = {"approval": approval, "asks": asks, "aliases": aliases}
+    more: dict[str, Any] = {"approval": approval, "asks": asks, "aliases": aliases, "values": values}
     return lambda run: Operation(run, effect, short, callers=callers, reach=touched, **more)

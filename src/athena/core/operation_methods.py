@@ -54,6 +54,8 @@ if TYPE_CHECKING:
         OpenQuestion,
         Past,
         Path,
+        PersonalData,
+        PrivacyReport,
         Progress,
         Project,
         Recorded,
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
         Summary,
         TagCount,
         Task,
+        TokenEntry,
+        Tokenized,
         Verdict,
         WithEvidence,
         WithRelated,
@@ -170,6 +174,10 @@ class OperationMethods:
     def execute_code(self, code: str, timeout_s: float = 30.0, workspace: str | None = None, engine: Literal["auto", "monty", "python"] = "auto") -> Result: 'Run a Python program that calls operations; only its answer comes back.\n\nEvery category is a name, every operation a function: `memory.recall(query="x")`. The value of the last\nexpression or of a top-level `return` is the result. Variables stay for the next run in the same workspace.\n\ncode: A Python program; operations are functions of their category, without await.\ntimeout_s: Seconds until it is stopped. (0.05 to 600)\nworkspace: Which workspace; by default the program\'s own, else \'default\'. (1 to 100 characters)\nengine: auto chooses; python runs all of the standard library.'; return self.call_operation("execute_code", locals())
     def list_runs(self, limit: int = 20, status: Literal["running", "done", "failed", "needs_approval", "unknown"] | None = None, *, k: int | None = None, max_results: int | None = None) -> list[Past]: 'List runs of programs, the latest first.\n\nlimit: How many to return. (1 to 10,000)\nstatus: Only runs with this status.\nk: Another name of limit.\nmax_results: Another name of limit.'; return self.call_operation("list_runs", locals())
     def get_run(self, run_id: str) -> Past: "Show the status of a run, and its answer while that is stored.\n\nAnswers are stored for a day: of runs that waited for a person, and of calls with an idempotency key.\n\nrun_id: The run's id. (1 to 64 characters)"; return self.call_operation("get_run", locals())
+    def detect_pii(self, text: str) -> list[PersonalData]: 'Find personal data and secrets in a text: kind, start and end of each.\n\nNames are found only where you listed them or the graph knows a person of that name.\n\ntext: The text to search. (at most 1,000,000 characters)'; return self.call_operation("detect_pii", locals())
+    def tokenize(self, text: str) -> Tokenized: 'Replace personal values in a text by tokens of this project, and secrets by placeholders.\n\nThe same value gets the same token every time; the vault keeps the values, encrypted.\n\ntext: The text to search. (at most 1,000,000 characters)'; return self.call_operation("tokenize", locals())
+    def list_tokens(self) -> list[TokenEntry]: 'List the tokens of this project, without their values, and the secrets that tools can receive by name.'; return self.call_operation("list_tokens", locals())
+    def privacy_report(self) -> PrivacyReport: 'Report the mode of privacy, the tokens by kind, and which tools received how many values of each kind.'; return self.call_operation("privacy_report", locals())
     def health(self) -> Health: 'Say whether everything works, and if not, what and why.'; return self.call_operation("health", locals())
     def stats(self) -> dict[str, JsonValue]: 'Count what this project can see: memories, events, tasks; by kind, type, age, tag and use.\n\n`by_kind` counts all kinds; `by_type`, `memories_by_age` (none counts twice), `tags`, `most_used_tags`,\n`most_recalled`, `characters`, `oldest` and `newest` are about memories. `occurrences` counts how often memories\nwere stored, repeats too; `forgotten` what this project has forgotten, of any kind, and can bring back; `projects`\nthose of the whole store, and `bytes` its size. `workspaces` have variables of programs, and `waiting_programs` wait\nfor a person; a purge removes both. `strength` grows towards 1 with each recall and halves in 30 days.'; return self.call_operation("stats", locals())
     def expertise(self, topic: str | None = None, limit: int = 10, *, k: int | None = None, max_results: int | None = None) -> Expertise: 'Say what is well covered, what is thin and what is stale, with the evidence.\n\nA topic with three memories or fewer is thin; one of which nothing was kept or recalled for 90 days is stale.\n\ntopic: One topic, as a tag or in plain words; else all tags. (not empty)\nlimit: How many to return. (1 to 10,000)\nk: Another name of limit.\nmax_results: Another name of limit.'; return self.call_operation("expertise", locals())
@@ -271,6 +279,10 @@ class AsyncOperationMethods:
     async def execute_code(self, code: str, timeout_s: float = 30.0, workspace: str | None = None, engine: Literal["auto", "monty", "python"] = "auto") -> Result: return await self.call_operation("execute_code", locals())
     async def list_runs(self, limit: int = 20, status: Literal["running", "done", "failed", "needs_approval", "unknown"] | None = None, *, k: int | None = None, max_results: int | None = None) -> list[Past]: return await self.call_operation("list_runs", locals())
     async def get_run(self, run_id: str) -> Past: return await self.call_operation("get_run", locals())
+    async def detect_pii(self, text: str) -> list[PersonalData]: return await self.call_operation("detect_pii", locals())
+    async def tokenize(self, text: str) -> Tokenized: return await self.call_operation("tokenize", locals())
+    async def list_tokens(self) -> list[TokenEntry]: return await self.call_operation("list_tokens", locals())
+    async def privacy_report(self) -> PrivacyReport: return await self.call_operation("privacy_report", locals())
     async def health(self) -> Health: return await self.call_operation("health", locals())
     async def stats(self) -> dict[str, JsonValue]: return await self.call_operation("stats", locals())
     async def expertise(self, topic: str | None = None, limit: int = 10, *, k: int | None = None, max_results: int | None = None) -> Expertise: return await self.call_operation("expertise", locals())

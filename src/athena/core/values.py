@@ -75,6 +75,14 @@ class Call(NamedTuple):
         return self._replace(scope=self.scope.with_kind(kind))
 
 
+class SettingValue(NamedTuple):
+    """A setting in force."""
+
+    key: str
+    value: str
+    source: str  # default, config.toml or the name of a variable
+
+
 class CallProgress:
     """How far a long call is; whoever waits for it may look."""
 

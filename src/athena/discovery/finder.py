@@ -10,14 +10,15 @@ from athena.discovery.entry import ToolEntry
 from athena.discovery.lexical import LexicalIndex
 from athena.discovery.query import weigh_stems
 from athena.discovery.vectors import (
+    ADAPTER_FILE,
     TOKEN_WEIGHT,
-    TextEncoder,
     ToolTexts,
     ToolVectors,
     collect_texts,
     score_similarities,
 )
 from athena.embedding.embedder import QuestionEncoding
+from athena.embedding.encoder import Encoder, adapt_encoder
 
 NAME_MATCH_WEIGHT = 0.6
 USAGE_WEIGHT = 0.06  # small: it only decides between equals
@@ -34,8 +35,8 @@ class _ToolIndex(NamedTuple):
 class ToolFinder:
     """Rank any set of tools. The first answers use words alone, while vectors are built in the background."""
 
-    def __init__(self, encoder: TextEncoder, file: str | None = None) -> None:
-        self.vectors = ToolVectors(encoder, file)
+    def __init__(self, encoder: Encoder, file: str | None = None) -> None:
+        self.vectors = ToolVectors(adapt_encoder(encoder, ADAPTER_FILE), file)
         self._indexes: OrderedDict[tuple[ToolEntry, ...], _ToolIndex] = OrderedDict()
 
     async def rank(

@@ -5,6 +5,7 @@ import io
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from athena.core.files import write_file_atomically
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+ADAPTER_FILE = Path(__file__).with_name("tools.npz")  # of the bundled model, by scripts/train_tool_adapter.py
 # Scores of one standard deviation of similarity; a tool that has all words of the request has nearly 1.
-SIMILARITY_WEIGHT = 0.1  # of the tool's definition and phrases
-OWN_SIMILARITY_WEIGHT = 0.12  # the same for an operation that declares its phrases: they are certainly for it
-TOKEN_WEIGHT = 0.04  # of the definition, token by token, for all other tools
-PHRASE_SHARE = 0.67  # of phrases from phrases.txt, beside the definition
+SIMILARITY_WEIGHT = 0.25  # of the tool's definition and phrases
+OWN_SIMILARITY_WEIGHT = 0.3  # the same for an operation that declares its phrases: they are certainly for it
+TOKEN_WEIGHT = 0.07  # of the definition, token by token, for all other tools
+PHRASE_SHARE = 0.33  # of phrases from phrases.txt, beside the definition
 BUILD_DELAY_S = 1.0  # a process that exits sooner need not build vectors
 VECTOR_BATCH_SIZE = 16  # small, since closing the store waits for the batch in progress
 MAX_WRITER_WAIT_S = 10.0  # how long writers may hold up a batch

@@ -8,8 +8,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,7 @@ from athena.memory.prepare import PreparedMemory, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, HEADING_KEY, MAX_TAGS, PAGE_KEY, PIECE_KEY, Draft
+from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, HEADING_KEY, MAX_TAGS, PAGE_KEY, PIECE_KEY, Draft, clean_tags
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
@@ -35,9 +35,11 @@ from athena.storage.filters import tag_key
 if TYPE_CHECKING:
     from athena.documents.parsing import DocumentParser
 
+HideValues = Callable[[Any], Coroutine[Any, Any, Any]]  # returns a value as it may be stored
 READER_VERSION = 1  # a higher one reads every file again
 MAX_FOLDER_FILES = 100_000
 BATCH_PIECES = 64  # that one transaction writes, if a document has no more
+MAX_TRANSACTION_PIECES = 256  # that are new, of a long document: others wait meanwhile
 ENCODE_BATCH_SIZE = 64
 RECENT_CHANGE_NS = 2_000_000_000  # a file that changed so shortly before may change again within its time stamp
 MAX_LISTED_IDS = 10
@@ -65,16 +67,16 @@ class Ingested:
     changed: int = 0
     unchanged: int = 0
     withdrawn: int = 0  # documents whose files are gone
-    ids: list[str] = field(default_factory=list)  # of new and changed documents, the first ones
-    skipped: list[str] = field(default_factory=list)  # each with the reason
-    redacted: list[str] = field(default_factory=list)  # the kinds of secrets that were removed
+    ids: tuple[str, ...] = ()  # of new and changed documents, the first ones
+    skipped: tuple[str, ...] = ()  # each with the reason
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were removed
     pending: int = 0  # passages that only words find, until the background has given them vectors
 
     def shorten(self) -> "Ingested":
         """Return the same for a model: of long lists the beginning."""
         rest = len(self.skipped) - MAX_LISTED_SKIPS
-        more = [f"and {rest:,} more: athena ingest names them"] if rest > 0 else []
-        kinds = list(dict.fromkeys(self.redacted))
+        more = (f"and {rest:,} more: athena ingest names them",) if rest > 0 else ()
+        kinds = tuple(dict.fromkeys(self.redacted))
         return replace(self, skipped=self.skipped[:MAX_LISTED_SKIPS] + more, redacted=kinds)
 
 
@@ -98,20 +100,22 @@ async def ingest_path(
     call: Call,
     progress: CallProgress,
     max_encode_s: float | None = None,
+    hide: HideValues | None = None,
 ) -> Ingested:
     """Store a file, or every file below a folder, and forget the documents whose files no longer exist.
 
-    After `max_encode_s` the background gives the rest its vectors; None waits for all.
+    After `max_encode_s` the background gives the rest its vectors; None waits for all. `hide` puts tokens in place of
+    personal values.
     """
     from athena.documents.parsing import DocumentParser
 
-    run = _Ingestion(store, call, list(inputs.clean_tags(tags)))
+    run = _Ingestion(store, call, list(clean_tags(tags)), hide)
     try:
         location = await run_in_thread(access.locate, path)
     except NotFound:
         if not await run.withdraw_missing(access.resolve_source(path)):
             raise
-        return run.result
+        return run.get_result()
     progress.enter_stage("reading", await run_in_thread(_count_files, location))
     deadline = None if max_encode_s is None else time.monotonic() + max_encode_s
     with DocumentParser() as parser:
@@ -128,7 +132,7 @@ async def ingest_path(
     progress.enter_stage("embedding")
     await run.start_encoding(deadline)
     await run.wait_for_encoding()
-    return run.result
+    return run.get_result()
 
 
 def _count_files(location: Location) -> int:
@@ -144,10 +148,13 @@ def _count_files(location: Location) -> int:
 class _Ingestion:
     """One run: reads files, collects documents and writes several in one transaction."""
 
-    def __init__(self, store: Store, call: Call, tags: list[str]) -> None:
+    def __init__(self, store: Store, call: Call, tags: list[str], hide: HideValues | None) -> None:
         self.result = Ingested()
-        self._store, self._call, self._tags = store, call, tags
+        self._store, self._call, self._tags, self._hide = store, call, tags, hide
         self._batch: list[ReadDocument] = []
+        self._ids: list[str] = []
+        self._skipped: list[str] = []
+        self._redacted: list[str] = []
         self._encoding: ThreadFuture[None] | None = None
 
     async def _record_call(self) -> int:
@@ -157,6 +164,9 @@ class _Ingestion:
             self._call = self._call._replace(recorded_id=call_id)
         return int(self._call.recorded_id or 0)
 
+    def get_result(self) -> Ingested:
+        return replace(self.result, ids=tuple(self._ids), skipped=tuple(self._skipped), redacted=tuple(self._redacted))
+
     @property
     def batch_size(self) -> int:
         return sum(len(document.drafts) for document in self._batch)
@@ -164,15 +174,15 @@ class _Ingestion:
     async def take_file(self, parser: "DocumentParser", source: str, file: int | OSError) -> None:
         """Read a file unless it is known as it is; note why it is left out."""
         if isinstance(file, OSError):
-            self.result.skipped.append(f"{source}: {file.strerror}")
+            self._skipped.append(f"{source}: {file.strerror}")
             return
         record = await self._fetch_record(source)
         try:
             read = await run_in_thread(self._read_file, parser, source, file, record)
         except (Refused, InvalidInput) as error:
-            self.result.skipped.append(f"{source}: {error}")
+            self._skipped.append(f"{source}: {error}")
         except OSError as error:
-            self.result.skipped.append(f"{source}: {error.strerror}")
+            self._skipped.append(f"{source}: {error.strerror}")
         else:
             if isinstance(read, FileRecord):
                 self.result.unchanged += 1
@@ -213,8 +223,9 @@ class _Ingestion:
         )
 
     def _create_drafts(self, source: str, blocks: list[Block]) -> list[Draft]:
+        blocks = blocks if self._hide is None else run_sync(self._hide(blocks))
         safe_blocks, kinds = redact_blocks(blocks)  # before it is split: a secret may lie across two pieces
-        self.result.redacted += kinds
+        self._redacted += kinds
         drafts = []
         for piece in split_blocks(safe_blocks):
             check_stopped()
@@ -224,7 +235,7 @@ class _Ingestion:
             if piece.heading:
                 metadata[HEADING_KEY] = piece.heading
             draft = inputs.create_draft(piece.text, self._tags, DOCUMENT_TYPE, metadata)
-            self.result.redacted += draft.redacted
+            self._redacted += draft.redacted
             drafts.append(replace(draft, author="document"))
         return drafts
 
@@ -237,6 +248,10 @@ class _Ingestion:
         call_id = await self._record_call()
         prepared = [(document, await run_in_thread(_prepare_pieces, document.drafts, now)) for document in batch]
 
+        for _, pieces in prepared:
+            if len(pieces) > MAX_TRANSACTION_PIECES:
+                await self._write_ahead(pieces, call_id, now)
+
         async def write_documents(tx: Transaction) -> list[str]:
             return [await self._write_document(tx, document, pieces, call_id, now) for document, pieces in prepared]
 
@@ -247,8 +262,27 @@ class _Ingestion:
             self.result.pieces += len(pieces)
             self.result.new += outcome == "new"
             self.result.changed += outcome == "changed"
-            if len(self.result.ids) < MAX_LISTED_IDS:
-                self.result.ids.append(get_document_id(document.source))
+            if len(self._ids) < MAX_LISTED_IDS:
+                self._ids.append(get_document_id(document.source))
+
+    async def _write_ahead(self, pieces: list[PreparedMemory], call_id: int, now: float) -> None:
+        """Write the new pieces of a long document in several transactions; the last one then finds them there.
+
+        Until then the document has no record of its file: a run that is killed in between is repeated.
+        """
+
+        async def write_part(tx: Transaction, start: int) -> None:
+            scope = await scopes.ensure_scope(tx, self._call.scope)
+            part = list(enumerate(pieces))[start : start + MAX_TRANSACTION_PIECES]
+            known = await rows.find_known_digests(tx, [scope], [piece.digest for _, piece in part])
+            for number, piece in part:
+                if piece.digest not in known:
+                    draft = replace(piece.draft, metadata=piece.draft.metadata | {PIECE_KEY: number})
+                    context = WriteContext(scope, call_id, now)
+                    await upsert_memory(self._store, tx, context, piece._replace(draft=draft))
+
+        for start in range(0, len(pieces), MAX_TRANSACTION_PIECES):
+            await self._store.database.write(partial(write_part, start=start))
 
     async def _write_document(
         self, tx: Transaction, document: ReadDocument, pieces: list[PreparedMemory], call_id: int, now: float

@@ -42,8 +42,8 @@ def _find_longest_rise(values: Sequence[float | None]) -> set[int]:
         tails[at : at + 1] = [value]
         tail_places[at : at + 1] = [place]
     kept: set[int] = set()
-    place: int | None = tail_places[-1] if tail_places else None
-    while place is not None:
-        kept.add(place)
-        place = before[place]
+    last: int | None = tail_places[-1] if tail_places else None
+    while last is not None:
+        kept.add(last)
+        last = before[last]
     return kept

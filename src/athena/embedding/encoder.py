@@ -4,10 +4,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from athena.core.threads import run_in_thread
 from athena.core.values import ModelNames
+from athena.embedding.adapters import load_adapter, read_digest
 from athena.embedding.embedder import Embedder, Excerpt, PassageEncoding, QuestionEncoding
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError, Unavailable
@@ -19,6 +21,7 @@ MAX_SLICE_CHARS = 400  # that the model reads at once in the background: some 10
 MAX_PAUSE_S = 2.0  # between two slices
 QUIET_S = 0.02  # without a call, before patient work goes on
 POLL_INTERVAL_S = 0.01
+DIGEST_CHARS = 16  # of an adapter, in the name of a model
 MAX_CALLER_WAIT_S = 0.25  # that a slice waits for callers who never pause
 
 
@@ -151,6 +154,49 @@ class Encoder:
             return None
         self.last_error = None
         return encoding
+
+
+class AdaptedEncoder(Encoder):
+    """Encode with an adapter of the bundled model; if the adapter fails, only this encoder does."""
+
+    def __init__(self, base: Encoder, model: MiniLM, adapter_file: Path) -> None:
+        super().__init__(model)
+        self._base, self._model, self._adapter_file = base, model, adapter_file
+        digest = read_digest(adapter_file)
+        self._name = f"{model.name}+{digest[:DIGEST_CHARS]}"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def is_working(self) -> bool:
+        return super().is_working and self._base.is_working
+
+    @contextmanager
+    def mark_call(self) -> Iterator[None]:
+        with self._base.mark_call():
+            yield
+
+    def wait_for_writers(self, timeout_s: float) -> None:
+        self._base.wait_for_writers(timeout_s)
+
+    def _encode_now(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
+        return self._model.encode_passages(excerpts, load_adapter(self._adapter_file).layers)
+
+    async def encode_question(self, question: str) -> QuestionEncoding | None:
+        return await self._run_model(self._encode_question_now, question)
+
+    def _encode_question_now(self, question: str) -> QuestionEncoding:
+        return self._model.encode_question(question, load_adapter(self._adapter_file).layers)
+
+
+def adapt_encoder(encoder: Encoder, adapter_file: Path) -> Encoder:
+    """Return an encoder that reads with an adapter; the same one if its model is not the bundled one."""
+    model = encoder.embedder
+    if not isinstance(model, MiniLM) or not model.is_bundled:
+        return encoder
+    return AdaptedEncoder(encoder, model, adapter_file)
 
 
 def _count_slice(lengths: Sequence[int]) -> int:

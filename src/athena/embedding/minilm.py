@@ -65,6 +65,11 @@ class MiniLM:
         self._abandoned: list[LoadedModel] = []
         self._projection_matrix: NDArray[np.float32] | None = None
 
+    @property
+    def is_bundled(self) -> bool:
+        """Return whether this is the model of the package, which the adapters were trained for."""
+        return self._folder == BUNDLED_MODEL_DIR
+
     def load(self) -> None:
         """Load the model now."""
         self._ensure_loaded()
@@ -86,18 +91,24 @@ class MiniLM:
         """Return the tokens of texts or of pairs of texts, with the states that an adapter of the layers gives."""
         return self._run_texts(texts, "states", _to_token_states, adapter)
 
-    def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
-        """Encode passages, each in the context of its neighbours."""
+    def encode_passages(
+        self, excerpts: Sequence[Excerpt], adapter: Mapping[str, NDArray[np.float32]] | None = None
+    ) -> list[PassageEncoding]:
+        """Encode passages, each in the context of its neighbours; with an adapter of the layers, if given."""
         texts = [excerpt.header + excerpt.before + excerpt.text + excerpt.after for excerpt in excerpts]
-        states = self.embed_tokens(texts)  # checks the memory limit before numpy is loaded
+        # Either checks the memory limit before numpy is loaded.
+        states = self.embed_tokens(texts) if adapter is None else self.embed_adapted(texts, adapter)
         projection = self._load_projection()
         return [
             _to_passage_encoding(tokens, excerpt, projection) for tokens, excerpt in zip(states, excerpts, strict=True)
         ]
 
-    def encode_question(self, question: str) -> QuestionEncoding:
-        """Encode a question."""
-        (tokens,) = self.embed_tokens([question])  # checks the memory limit before numpy is loaded
+    def encode_question(
+        self, question: str, adapter: Mapping[str, NDArray[np.float32]] | None = None
+    ) -> QuestionEncoding:
+        """Encode a question; with an adapter of the layers, if given."""
+        # Either checks the memory limit before numpy is loaded.
+        (tokens,) = self.embed_tokens([question]) if adapter is None else self.embed_adapted([question], adapter)
         import numpy as np
 
         mean = tokens.states.mean(axis=0)
@@ -166,6 +177,10 @@ class ModelFiles:
             self._digests = {name: digest for digest, name in (line.split("  ") for line in lines)}
         except (OSError, ValueError) as error:
             raise _create_unavailable(error) from error
+
+    def get_digest(self, name: str) -> str:
+        """Return the checksum that a file must have; empty if there is none."""
+        return self._digests.get(name, "")
 
     def read_file(self, name: str) -> bytes:
         """Read a file and check it."""

@@ -83,6 +83,11 @@ class ServerEntry(NamedTuple):
         """The private sources that a program may have read before it calls this server."""
         return frozenset(self.options.get("accepts", ()))
 
+    def get_received_kinds(self, tool: str) -> frozenset[str] | None:
+        """The kinds of personal data that a tool may receive; None: all."""
+        kinds = self.options.get("receivesByTool", {}).get(tool, self.options.get("receives"))
+        return None if kinds is None else frozenset(kinds)
+
     def plan_privacy(
         self, accepted: Collection[str] = (), refused: Collection[str] = (), private: bool | None = None
     ) -> "PrivacyChange":
@@ -285,9 +290,17 @@ def _check_own_options(options: Mapping[str, Any], create_error: Callable[[str],
     for key in ("disabled", "private"):
         if not isinstance(options.get(key, False), bool):
             raise create_error(f"{key} must be true or false")
+    by_tool = options.get("receivesByTool", {})
+    if not isinstance(by_tool, dict) or not all(map(_is_kind_list, [options.get("receives", []), *by_tool.values()])):
+        message = "receives must be a list of kinds such as EMAIL, receivesByTool an object of such lists"
+        raise create_error(message)
     accepts = options.get("accepts", [])
     if not (isinstance(accepts, list) and all(isinstance(mark, str) and _is_mark(mark) for mark in accepts)):
         raise create_error(f"accepts must be a list of {FILES_MARK}, {SERVER_MARK_PREFIX}NAME or {ALL_MARKS}")
+
+
+def _is_kind_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(kind, str) and kind.isupper() for kind in value)
 
 
 def _is_mark(text: str) -> bool:

@@ -206,6 +206,11 @@ class ConnectionPool:
         retry = f"; retrying in {delay_s:.0f} s" if delay_s else ""
         return connection.is_connected, f"{connection.error}{retry}" if connection.error else ""
 
+    def get_log(self, server: str) -> bytes:
+        """Return the end of what a server wrote to its standard error."""
+        connection = self._connections.get(server)
+        return b"" if connection is None else connection.stderr_tail
+
     def close_stale(self, current: Mapping[str, ServerEntry]) -> None:
         """Close the connections of servers that were removed, disabled or changed."""
 

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from athena.core.approval import (
     OTHER_PASSPHRASE,
@@ -60,7 +59,7 @@ from athena.gateway.config import (
     assign_names,
     format_unset_hint,
 )
-from athena.gateway.values import ConnectedServer, Status, ToolResult
+from athena.gateway.values import ConnectedServer, RemoteTool, Status, ToolResult
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
 from athena.storage.privacy import SERVER_MARK_PREFIX
@@ -74,17 +73,6 @@ MAX_LISTED_REFUSALS = 10
 MAX_ATTACHMENTS = 20  # of one answer
 MAX_TOOL_NAME_CHARS = 60  # of a name without approval
 RUN_POLL_INTERVAL_S = 0.2
-
-
-class RemoteTool(NamedTuple):
-    """One tool of a server, as a call needs it."""
-
-    server: str
-    name: str  # on the server
-    path: str  # in programs
-    is_read_only: bool
-    needs_approval: bool
-    private_mark: str = ""
 
 
 class ToolCaller(Protocol):
@@ -110,6 +98,10 @@ class ToolCaller(Protocol):
     async def store_attachment(self, path: str, data: str, private: str) -> bool:
         """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
         ...
+
+    async def hide_values(self, value: Any) -> Any: ...
+
+    async def reveal_values(self, value: Any) -> Any: ...
 
 
 class Gateway:
@@ -216,6 +208,7 @@ class Gateway:
         definition = create_definition(server, approved, entry.approval)._replace(
             private_mark=f"{SERVER_MARK_PREFIX}{server}" if entry.is_private else "",
             accepted_marks=entry.accepted_marks,
+            received_kinds=entry.get_received_kinds(remote_name),
         )
         path = f"{server}.{approved.program_name}"
         is_read_only = definition.effect is Effect.READ
@@ -243,7 +236,7 @@ class Gateway:
         call, database = caller.call, caller.database
         receipt = await database.write(lambda tx: calls.begin_call(tx, call))
         if receipt is not None:
-            return json.loads(receipt)
+            return await caller.reveal_values(json.loads(receipt))
         pending: LoopTask[ToolResult] | None = None
         try:
             pending = self.start_call(tool, to_json(arguments))
@@ -253,7 +246,8 @@ class Gateway:
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
                 await database.write(lambda tx: calls.abandon_call(tx, call))
             raise
-        await database.write(lambda tx: calls.finish_call(tx, call, result))
+        stored = await caller.hide_values(result)
+        await database.write(lambda tx: calls.finish_call(tx, call, stored))
         return result
 
     def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[ToolResult]":
@@ -280,8 +274,7 @@ class Gateway:
 
     def _format_set_hint(self, variable: str) -> str:
         """Say where to set a variable: servers get the environment of the process that starts them."""
-        holder = lock.read_holder(self.servers_file.home)
-        if holder is None or holder["pid"] != os.getpid():
+        if (holder := lock.read_holder(self.servers_file.home)) is None or holder["pid"] != os.getpid():
             return format_unset_hint(variable)
         stop = "athena daemon stop" if holder.get("daemon") else "stop it"
         return f"Athena's server is process {os.getpid()}: {stop}, then start it again where {variable} is set"
@@ -353,6 +346,11 @@ class Gateway:
         }
         return await self._pool.check_servers(usable) if usable else {}
 
+    def read_log(self, name: str) -> str:
+        """Return the end of what a server wrote to its standard error, or why it could not be listed."""
+        tail = b"" if self._connections is None else self._connections.get_log(name)
+        return tail.decode("utf-8", "replace") or self._approval_store.read_failure(name)
+
     # --- commands of a person -----------------------------------------------------------------------------------------
 
     async def fetch_tools(self, name: str) -> tuple[ToolDefinitions, int]:
@@ -390,8 +388,8 @@ class Gateway:
 
     def format_subject(self, name: str, offered: ToolDefinitions) -> str:
         """Return the subject of an approval of these tools, of the server as it is configured now."""
-        definitions = (text for tool in sorted(offered) for text in (tool, hash_definition(offered[tool])))
-        return f"server {digest_subject(name, self.get_server(name).config.fingerprint, *definitions)}"
+        parts = (text for tool in sorted(offered) for text in (tool, hash_definition(offered[tool])))
+        return f"server {digest_subject(name, self.get_server(name).config.fingerprint, *parts)}"
 
     def approve_tools(
         self, name: str, offered: ToolDefinitions, left_out: int, approval: Approval | None
@@ -477,7 +475,7 @@ def _format_unset_variables(variables: list[str]) -> str:
 
 def _format_refusals(refused: Mapping[str, Refusal]) -> list[str]:
     """Return a line for each of the first refused tools; these names have no approval, so they are cut short."""
-    lines = [f"{_format_tool_name(tool)}: {refusal}" for tool, refusal in islice(refused.items(), MAX_LISTED_REFUSALS)]
+    lines = [f"{_format_tool_name(tool)}: {refusal}" for tool, refusal in [*refused.items()][:MAX_LISTED_REFUSALS]]
     return [*lines, f"and {len(refused) - MAX_LISTED_REFUSALS} more"] if len(refused) > MAX_LISTED_REFUSALS else lines
 
 

@@ -23,6 +23,7 @@ SCHEMA_KEYWORDS = frozenset((
     "maxLength", "minItems", "maxItems",
 ))
 # fmt: on
+LONG_GAP_PATTERN = re.compile(r"(?<=\S) {40,}")  # code to the right of a gap would be overlooked
 LINE_SEPARATORS = "\n\t\u2028\u2029"  # invisible, but allowed in texts
 _SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions")
 _INVALID = object()
@@ -64,6 +65,12 @@ def split_description(description: Any) -> tuple[str, str]:
 def escape_hidden(text: str) -> str:
     """Replace invisible characters and line breaks by their code points, so that a text cannot imitate our output."""
     return texts.escape_invisible(text)
+
+
+def format_line(line: str) -> str:
+    """Return a line of code as a person sees all of it: hidden characters as escapes, long gaps as their length."""
+    visible = escape_hidden(line.expandtabs(8))
+    return LONG_GAP_PATTERN.sub(lambda gap: f" <{len(gap[0])} spaces> ", visible)
 
 
 def has_hidden_text(value: Any) -> bool:

@@ -90,6 +90,10 @@ class ServerConnection:
         return self._client is not None and not self._monitor.ended.is_set()
 
     @property
+    def stderr_tail(self) -> bytes:
+        return self._monitor.stderr_tail
+
+    @property
     def retry_delay_s(self) -> float:
         """Seconds until the next attempt to connect is allowed."""
         return max(0.0, self._retry_at - time.monotonic())

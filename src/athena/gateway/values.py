@@ -32,6 +32,41 @@ class ServerTool:
     signature: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToolReview:
+    """A tool of a server as a person decides on it."""
+
+    name: str  # on the server
+    state: str  # new, changed, gone, same; approved, or why it is refused
+    effect: str  # what the server says that it does: reads, destroys
+    definition: str  # the whole definition as JSON, hidden characters escaped
+    differences: list[str]  # from the approved definition
+    has_hidden_text: bool
+    as_read: list[str] = field(default_factory=list)  # lines of it as a model will read it
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDetails:
+    """A server as it is configured and approved."""
+
+    server: ConnectedServer
+    about: list[str]  # command or address, folder, environment
+    changes: list[str]  # in that since the approval
+    approved_at: float | None
+    tools: list[ToolReview]
+    log: list[str]  # the end of what it wrote to its standard error
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReview:
+    """What a server offers now; `subject` names exactly this, for the approval."""
+
+    name: str
+    tools: list[ToolReview]
+    left_out: int
+    subject: str
+
+
 class ToolResult(NamedTuple):
     """The value of a call, and the binary data whose handles it contains."""
 
@@ -94,3 +129,14 @@ def _parse_text(text: str) -> Any:
     except ValueError:
         return text
     return text if is_too_deep(value) else value
+
+
+class RemoteTool(NamedTuple):
+    """One tool of a server, as a call needs it."""
+
+    server: str
+    name: str  # on the server
+    path: str  # in programs
+    is_read_only: bool
+    needs_approval: bool
+    private_mark: str = ""

@@ -18,6 +18,7 @@ from athena.app.settings import Settings, create_hook_rules
 from athena.core import redaction
 from athena.core.home.paths import current_project
 from athena.core.private import remove_private_clauses
+from athena.core.redaction.personal import mask_personal
 from athena.core.text import make_storable
 from athena.core.version import __version__
 from athena.errors import Unavailable
@@ -52,7 +53,11 @@ def answer_event(event: str, payload: bytes, settings: Settings, timeout_s: floa
         return b""
     if isinstance(prompt := fields.get("prompt"), str):
         fields["prompt"] = remove_private_clauses(redaction.redact(prompt[:MAX_PROMPT_CHARS]).text)
+        if settings.privacy != "off":
+            fields["prompt"] = mask_personal(fields["prompt"])
     texts = search_other_server(settings.hooks_mcp_url, event, fields, timeout_s)
+    if settings.privacy != "off":
+        texts = [mask_personal(text) for text in texts]
     return format_memories(CLIENT_EVENT_NAMES[event], texts, rules.budget_tokens) if texts else b""
 
 

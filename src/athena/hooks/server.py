@@ -111,6 +111,8 @@ class HookServer:
         settings = self._settings_cache.load_settings(environ)
         if (settings.db_path, settings.database_url) != self._settings_cache.served_database:
             raise HookRefused("the daemon serves another database")
+        if environ.get("ATHENA_PRIVACY") and settings.privacy != self._app.guard.mode:
+            raise HookRefused("the daemon has another privacy mode")
         if not settings.hooks_enabled:
             if settings.hooks_mcp_url:
                 raise HookRefused("hooks are off")

@@ -17,10 +17,10 @@ from athena.memory.lookup import Ref, locate, locate_any
 from athena.memory.prepare import add_vectors, prepare_memory
 from athena.memory.rows import RELATED_ACTION, MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import Change, Draft, Memory, Stored, extend_memory, format_preview
+from athena.memory.values import Change, Draft, Memory, Stored, clean_tags, extend_memory, format_preview
 from athena.storage import calls, counts, passages, scopes
 from athena.storage.database import Transaction
-from athena.storage.filters import Filter
+from athena.storage.filters import Filter, tag_key
 
 PURGED = "purged"
 SUPERSEDED_MESSAGE = "this was created again since; undo again takes back the change before it"
@@ -124,6 +124,58 @@ async def forget_rows(store: Store, find_rows: Callable[[Transaction], Awaitable
         return int(await calls.run_once(tx, call, hide_rows))
 
     return await store.database.write(write_forgotten)
+
+
+async def tag_memories(
+    store: Store, refs: Sequence[Ref], added: Sequence[str], removed: Sequence[str], call: Call
+) -> int:
+    """Add tags to memories and take others away; return how many changed."""
+    now, gone = store.clock(), {tag_key(tag) for tag in removed}
+
+    async def write_tags(tx: Transaction) -> int:
+        async def change_tags(call_id: int) -> int:
+            count = 0
+            for ref in refs:
+                row = await locate(tx, call.scope, ref)
+                kept = tuple(tag for tag in row.memory.tags if tag_key(tag) not in gone)
+                count += await _set_tags(store, tx, row, clean_tags([*kept, *added]), call_id, now)
+            return count
+
+        return int(await calls.run_once(tx, call, change_tags))
+
+    return await store.database.write(write_tags)
+
+
+async def merge_memories(store: Store, ref: Ref, others: Sequence[Ref], call: Call) -> int:
+    """Give a memory the tags of others and forget those; return its id."""
+    now = store.clock()
+
+    async def write_merged(tx: Transaction) -> int:
+        async def merge_rows(call_id: int) -> int:
+            row = await locate(tx, call.scope, ref)
+            found = {other.memory.id: other for other in [await locate(tx, call.scope, each) for each in others]}
+            found.pop(row.memory.id, None)
+            tags = clean_tags([tag for each in (row, *found.values()) for tag in each.memory.tags])
+            await _set_tags(store, tx, row, tags, call_id, now)
+            await history_rows.insert_row_changes(tx, list(found.values()), call_id, now, "forgotten")
+            await write.hide_memories(store, tx, list(found.values()), now)
+            return row.memory.id
+
+        return int(await calls.run_once(tx, call, merge_rows))
+
+    return await store.database.write(write_merged)
+
+
+async def _set_tags(
+    store: Store, tx: Transaction, row: MemoryRow, tags: tuple[str, ...], call_id: int, now: float
+) -> bool:
+    """Give a memory these tags; return whether that changed it."""
+    if tags == row.memory.tags:
+        return False
+    await history_rows.insert_row_change(tx, row, call_id, now, "updated")
+    prepared = prepare_memory(Draft.from_memory(row.memory, tags=tags), row.memory.created)
+    await write.rewrite_memory(store, tx, row, prepared, now)
+    return True
 
 
 async def restore_memory(

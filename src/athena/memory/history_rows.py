@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena.memory.rows import MemoryRow
-from athena.memory.values import Change, strip_reserved_keys
+from athena.memory.values import Change, RecentChange, format_preview, strip_reserved_keys
 from athena.storage.database import Row, Transaction
 from athena.storage.filters import bind_list
 
@@ -84,6 +84,26 @@ async def list_changes(tx: Transaction, scope: int, memory: int) -> list[Change]
     return [
         Change(at, action, operation or "", _parse_before(before), surface or "")
         for at, action, operation, before, surface in rows
+    ]
+
+
+async def list_recent_changes(
+    tx: Transaction, scope_ids: Sequence[int], after: int | None, limit: int
+) -> list[RecentChange]:
+    """Return the latest changes of all kinds, the newest first; with `after`, only those with a higher number."""
+    names, bound = bind_list("scope", scope_ids)
+    rows = await tx.fetch(
+        f"""SELECT h.id, h.at, h.action, c.surface, s.kind, h.memory, m.content
+           FROM history h JOIN scopes s ON s.id = h.scope LEFT JOIN calls c ON c.id = h.call
+           LEFT JOIN memories m ON m.scope = h.scope AND m.id = h.memory
+           WHERE h.scope IN ({names}) AND h.id > :after ORDER BY h.id DESC LIMIT :limit""",
+        after=-1 if after is None else after,
+        limit=limit,
+        **bound,
+    )
+    return [
+        RecentChange(number, at, action, surface or "", kind, memory, format_preview(content or ""))
+        for number, at, action, surface, kind, memory, content in rows
     ]
 
 

@@ -10,7 +10,7 @@ from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import history_rows, link_rows, list_rows, rows
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import Change, Memory, extend_memory, format_preview
+from athena.memory.values import Change, Memory, RecentChange, extend_memory, format_preview
 from athena.storage import scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
@@ -152,6 +152,14 @@ async def list_tags(store: Store, scope: Scope) -> list[TagCount]:
         return await list_rows.count_tags(tx, await scopes.fetch_visible_ids(tx, scope))
 
     return [TagCount(tag, count) for tag, count in await store.database.read(read_tags)]
+
+
+async def list_recent_changes(store: Store, scope: Scope, after: int | None, limit: int) -> list[RecentChange]:
+    async def read_changes(tx: Transaction) -> list[RecentChange]:
+        scope_ids = await scopes.fetch_all_visible_ids(tx, scope)
+        return await history_rows.list_recent_changes(tx, scope_ids, after, limit)
+
+    return await store.database.read(read_changes)
 
 
 async def list_changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:

@@ -70,12 +70,12 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
     return hits
 
 
-async def recall_kinds(store: Store, query: Query, kinds: Sequence[Kind]) -> Page[Hit]:
+async def recall_kinds(store: Store, query: Query, kinds: Sequence[Kind], *, used: bool = True) -> Page[Hit]:
     """Search several kinds of rows, each separately, and return the best of all."""
     if list(kinds) == ["memory"]:
-        return await recall(store, query)
+        return await recall(store, query, used=used)
     first_pages = query._replace(limit=query.limit + query.offset, offset=0)
-    pages = [await recall(store, _set_kind(first_pages, kind)) for kind in dict.fromkeys(kinds)]
+    pages = [await recall(store, _set_kind(first_pages, kind), used=used) for kind in dict.fromkeys(kinds)]
     best = sorted((hit for page in pages for hit in page), key=lambda hit: -hit.score)
     hits = [
         replace(hit, metadata=strip_reserved_keys(hit.metadata))

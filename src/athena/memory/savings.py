@@ -19,6 +19,7 @@ from athena.storage.database import Transaction
 from athena.storage.usage import UsageRow
 
 CLI_SURFACE = "cli"  # a person reads its results, not a model
+MAX_TIMED_CALLS = 20_000  # the newest, that a report of the use covers
 MAX_HOOK_EVENTS = 10_000  # the newest, that the summary covers
 
 
@@ -91,10 +92,66 @@ async def compute_savings(store: Store, catalog: Catalog) -> Savings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class UseShare:
+    """The use of one day (in days since 1970), operation, project or client."""
+
+    name: str
+    calls: int
+    tokens: int  # that callers sent and got
+    read: int  # of these, by a model
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSpeed:
+    operation: str
+    calls: int
+    median_ms: float
+    slow_ms: float  # one call of twenty takes longer
+
+
+@dataclass(frozen=True, slots=True)
+class UseReport:
+    """How agents and applications used Athena in the last days, in all projects."""
+
+    days: tuple[UseShare, ...]
+    operations: tuple[UseShare, ...]
+    projects: tuple[UseShare, ...]
+    clients: tuple[UseShare, ...]
+    speeds: tuple[OperationSpeed, ...]
+
+
+async def report_use(store: Store, days: int) -> UseReport:
+    now = store.clock()
+
+    async def read_report(tx: Transaction) -> UseReport:
+        first = int(now // usage.DAY_S) - days + 1
+        shares = [
+            tuple(UseShare(*share) for share in await usage.list_usage(tx, column, first, CLI_SURFACE))
+            for column in ("day", "operation", "scope", "surface")
+        ]
+        durations = await calls.list_durations(tx, now - days * usage.DAY_S, MAX_TIMED_CALLS)
+        return UseReport(shares[0], shares[1], shares[2], shares[3], _summarize_durations(durations))
+
+    return await store.database.read(read_report)
+
+
+def _summarize_durations(durations: list[tuple[str, float]]) -> tuple[OperationSpeed, ...]:
+    by_operation: dict[str, list[float]] = {}
+    for operation, ms in durations:
+        by_operation.setdefault(operation, []).append(ms)
+    speeds = []
+    for operation, all_ms in by_operation.items():
+        ordered = sorted(all_ms)
+        median, slow = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+        speeds.append(OperationSpeed(operation, len(ordered), round(median, 2), round(slow, 2)))
+    return tuple(sorted(speeds, key=lambda speed: -speed.calls))
+
+
 def _count_definition_tokens(catalog: Catalog) -> int:
     """Count the tokens of all definitions exactly, since a person reads the result."""
     count = tokens.load_exact_counter()
-    return sum(count(format_definition(catalog, operation.name)) for operation in catalog)
+    return sum(count(format_definition(catalog, operation.name)) for operation in catalog.exclude_personal())
 
 
 def format_definition(catalog: Catalog, name: str) -> str:

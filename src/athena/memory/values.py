@@ -112,6 +112,19 @@ class Change:
     by: str = ""  # the surface of the call that made it: cli, mcp, http, python, program, hook
 
 
+@dataclass(frozen=True, slots=True)
+class RecentChange:
+    """A change in a project, as the list of the latest shows it."""
+
+    number: int  # grows with every change
+    at: float
+    action: str
+    by: str  # the surface of the call that made it
+    kind: Kind
+    id: int
+    preview: str
+
+
 def clean_text(text: str, name: str = "content") -> str:
     """Return a text that can be stored, is not empty and not too long."""
     text = make_storable(text)

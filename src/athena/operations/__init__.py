@@ -9,6 +9,7 @@ from athena.operations import (
     graph,
     memory,
     meta,
+    privacy,
     servers,
     skills,
     tasks,
@@ -16,4 +17,6 @@ from athena.operations import (
     workspace,
 )
 
-CATALOG = Catalog(memory, events, graph, tasks, consolidation, documents, skills, workspace, servers, tools, code, meta)
+CATALOG = Catalog(
+    memory, events, graph, tasks, consolidation, documents, skills, workspace, servers, tools, code, privacy, meta
+)

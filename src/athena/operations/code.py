@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from athena.core.operation import EVERYONE, PEOPLE, CallerKind, Effect, Reach, operation
+from athena.core.operation import EVERYONE, ONLY_PERSONS, PEOPLE, CallerKind, Effect, Reach, Values, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.programs.values import EngineName, Past, Result
+from athena.programs.values import EngineName, Past, Result, RunReview
 from athena.programs.workspace import clean_name
 
 MAX_PROGRAM_S = 600  # as long as a tool of a server may take; computing has a limit of its own
@@ -16,6 +16,7 @@ RunId = Annotated[str, Param("The run's id.", least=1, most=64)]
 @operation(
     Effect.EXECUTE,
     callers=PEOPLE | {CallerKind.MODEL},
+    values=Values.PROGRAM,
     asks="run this python code; compute it with a script; execute a program; calculate something in python; "
     "write a little program and run it; do the maths in code; process the data with a script; run a "
     "snippet",
@@ -75,9 +76,23 @@ async def get_run(ctx: Context, run_id: RunId) -> Past:
 
 
 @operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    asks="what would the waiting program do; show all that a paused run may run",
+)
+async def review_run(ctx: Context, run_id: RunId) -> RunReview:
+    """Show what a person must see before a waiting program goes on; for people.
+
+    >>> code.review_run(run_id="0123456789abcdef")
+    """
+    return await ctx.programs.review_run(ctx, run_id)
+
+
+@operation(
     Effect.APPROVE,
-    callers=frozenset({CallerKind.PERSON}),
+    callers=ONLY_PERSONS,
     reach=[Reach.VOICE],
+    values=Values.PROGRAM,
     asks="let the waiting program continue; give permission for the run; approve the execution; yes, the "
     "program may go on; I allow it; confirm the pending run",
 )

@@ -11,8 +11,9 @@ from athena.core.approval import Approval
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
+from athena.core.redaction.personal import find_personal
 from athena.core.types import to_json
-from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope
+from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
 from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError
@@ -20,19 +21,24 @@ from athena.gateway.gateway import Gateway
 from athena.memory.history_rows import CallOrigin
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
+from athena.operations.value_guard import CallValues
 from athena.programs.workspace import clean_name, put_text
 from athena.storage import usage
 from athena.storage.call_log import CallLog
 from athena.storage.database import Database
 from athena.storage.privacy import PrivateReads, WatchedDatabase
+from athena.storage.privacy_guard import PrivacyGuard
 
 if TYPE_CHECKING:
     from athena.programs.runner import ProgramRunner
     from athena.programs.values import Skill
 
 PROGRAM_SURFACES = {"python", "http", "program"}  # a program reads their results, not a model
+PROGRAM_SURFACE = "program"
+PAGE_SURFACE = "page"  # a person looks around: that counts neither as a use nor as a call
 CALLERS_BY_SURFACE = {
     "cli": CallerKind.PERSON,
+    PAGE_SURFACE: CallerKind.PERSON,
     "python": CallerKind.API,
     "http": CallerKind.API,
     "evaluation": CallerKind.API,
@@ -40,7 +46,6 @@ CALLERS_BY_SURFACE = {
     "mcp": CallerKind.MODEL,
     HOOK_SURFACE: CallerKind.HOOK,
 }
-PROGRAM_SURFACE = "program"
 # Whose words a call stores, unless an operation that reaches people's voice says otherwise.
 AUTHORS: dict[CallerKind, Author] = {
     CallerKind.PERSON: "person",
@@ -69,6 +74,7 @@ class Context:
     get_programs: Callable[[], "ProgramRunner"]  # imports the sandbox at the first call
     finder: ToolFinder
     gateway: Gateway
+    describe_settings: Callable[[], list[SettingValue]] = list
     document_roots: tuple[str, ...] = ()  # folders below which programs and models may ingest files
     approval: Approval | None = None  # a person's leave for this call
     idempotency_key: str | None = None
@@ -80,10 +86,16 @@ class Context:
     private_reads: PrivateReads = field(default_factory=PrivateReads)  # what that run has read
     pinned_skills: Mapping[str, "Skill"] | None = None  # that a person saw before that run went on
     progress: CallProgress = field(default_factory=CallProgress)
+    guard: PrivacyGuard | None = None  # None: there is no vault
 
     @property
     def caller(self) -> CallerKind:
         return CALLERS_BY_SURFACE[self.surface]
+
+    @property
+    def is_browsing(self) -> bool:
+        """Whether a person looks around at the page, where every letter of a question is a search."""
+        return self.surface == PAGE_SURFACE
 
     def require_reach(self, reach: Reach) -> None:
         """Raise an error unless the operation in progress declares this reach."""
@@ -108,8 +120,9 @@ class Context:
 
     def __post_init__(self) -> None:
         # the key is stored, and must match again; of one that holds a secret a hash is used throughout
-        if self.idempotency_key is not None and redaction.redact(self.idempotency_key).kinds:
-            object.__setattr__(self, "idempotency_key", f"sha256:{hash_text(self.idempotency_key)}")
+        key = self.idempotency_key
+        if key is not None and (redaction.redact(key).kinds or (self.hides_values and find_personal(key))):
+            object.__setattr__(self, "idempotency_key", f"sha256:{hash_text(key)}")
 
     @property
     def call(self) -> Call:
@@ -133,6 +146,7 @@ class Context:
     async def store_attachment(self, path: str, data: str, private: str) -> bool:
         """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
         name, now = clean_name(self.workspace), self.store.clock()
+        data = await self.hide_values(data)
         return await self.database.write(lambda tx: put_text(tx, self.scope, name, path, data, now, private))
 
     def pin_skills(self, skills: Mapping[str, "Skill"]) -> "Context":
@@ -158,6 +172,43 @@ class Context:
             progress=CallProgress(),
         )
 
+    # --- privacy ------------------------------------------------------------------------------------------------------
+
+    @property
+    def hides_values(self) -> bool:
+        """Return whether texts in the store hold tokens in place of personal values."""
+        return self.guard is not None and self.guard.is_on
+
+    @property
+    def required_guard(self) -> PrivacyGuard:
+        if self.guard is None:
+            raise RuntimeError("this app has no vault")
+        return self.guard
+
+    def guard_values(self, operation: AnyOperation, arguments: dict[str, Any]) -> CallValues:
+        """Turn arguments into the values that the operation works with, and its result and errors into the caller's."""
+        return CallValues(self, self.required_guard, operation, arguments)
+
+    async def hide_values(self, value: Any) -> Any:
+        """Return a value as it may be stored, or shown to a model."""
+        return await self.required_guard.hide(self.scope, value) if self.hides_values else value
+
+    async def hide_personal(self, value: Any) -> Any:
+        """Return a value with tokens in place of personal values; secrets stay, for the caller looks for them."""
+        return await self.required_guard.hide(self.scope, value, secrets=False) if self.hides_values else value
+
+    async def reveal_values(self, value: Any) -> Any:
+        """Return a stored value as the caller may see it: programs of the mode `strict` see tokens."""
+        if self.guard is None or self.guard.mode != "boundary":
+            return value
+        return (await self.guard.reveal(self.scope, value))[0]
+
+    async def reveal_program(self, source: str) -> str:
+        """Return a program with the values that it may see."""
+        if self.guard is None or self.guard.mode != "boundary":
+            return source
+        return await self.guard.reveal_source(self.scope, source)
+
     @asynccontextmanager
     async def record_call(self, operation: AnyOperation, arguments: Mapping[str, Any]) -> AsyncGenerator["Context"]:
         """Record a call: a write does so in its own transaction; reads and failures go to the call log."""
@@ -182,12 +233,15 @@ class Context:
             outcome = error.code
             raise
         finally:
-            if operation.effect is Effect.READ or outcome != "done":
+            is_read = operation.effect is Effect.READ
+            if (is_read or outcome != "done") and not (is_read and self.is_browsing):
                 elapsed = (self.store.clock() - began) * 1000
                 self.call_log.log_call(call, outcome, elapsed)
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         """Record in the background how many tokens the arguments and the result have."""
+        if self.is_browsing:
+            return
         if self.surface == HOOK_SURFACE:  # of what hooks do, a model reads only the text of a briefing
             if not isinstance(result, Briefing) or not result.text:
                 return

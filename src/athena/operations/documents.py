@@ -37,7 +37,14 @@ async def ingest_document(
     """
     is_waiting = ctx.surface in ENDING_SURFACES
     result = await ingest.ingest_path(
-        ctx.store, ctx.create_file_access(), path, tags, ctx.call, ctx.progress, None if is_waiting else MAX_ENCODE_S
+        ctx.store,
+        ctx.create_file_access(),
+        path,
+        tags,
+        ctx.call,
+        ctx.progress,
+        None if is_waiting else MAX_ENCODE_S,
+        ctx.hide_personal if ctx.hides_values else None,
     )
     return result.shorten() if ctx.caller is CallerKind.MODEL else result
 

@@ -2,16 +2,17 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import EVERYONE, Effect, operation
+from athena.core.operation import EVERYONE, ONLY_PERSONS, Effect, operation
 from athena.core.types import Param
 from athena.core.values import Kind
+from athena.errors import InvalidInput
 from athena.memory import duplicates, edit, inputs, lookup
 from athena.memory import recall as recalling
 from athena.memory import remember as remembering
 from athena.memory.duplicates import Group
 from athena.memory.lookup import TagCount, WithRelated
 from athena.memory.recall import Query
-from athena.memory.values import Change, Hit, Memory, Stored
+from athena.memory.values import Change, Hit, Memory, RecentChange, Stored, clean_tags
 from athena.operations import params
 from athena.operations.context import Context, list_own_surfaces
 
@@ -94,8 +95,8 @@ async def recall(
         inputs.clean_query(query), criteria, k, offset, min_score, understand_time, explain, as_probability=True
     )
     if kinds is None:
-        return await recalling.recall(ctx.store, parsed)
-    return await recalling.recall_kinds(ctx.store, parsed, kinds)
+        return await recalling.recall(ctx.store, parsed, used=not ctx.is_browsing)
+    return await recalling.recall_kinds(ctx.store, parsed, kinds, used=not ctx.is_browsing)
 
 
 @operation(
@@ -251,6 +252,40 @@ async def forget_by_tag(
 
 @operation(
     Effect.WRITE,
+    callers=ONLY_PERSONS,
+    asks="add a tag to several memories at once; take a label off these notes",
+)
+async def tag_memories(
+    ctx: Context,
+    memory_ids: params.Refs,
+    add: params.Tags = None,
+    remove: params.Tags = None,
+) -> int:
+    """Add tags to memories, or take tags away; returns how many changed; for people.
+
+    >>> memory.tag_memories(memory_ids=[1, 2], add=["deploy"])
+    """
+    if not (add or remove):
+        raise InvalidInput("no tag is given", hint="write one, or several between commas")
+    added = inputs.clean_changes(None, add, None, None, None)[0]["tags"] if add else ()
+    return await edit.tag_memories(ctx.store, memory_ids, added, clean_tags(remove), ctx.call)
+
+
+@operation(
+    Effect.WRITE,
+    callers=ONLY_PERSONS,
+    asks="keep one of these duplicates and forget the others",
+)
+async def merge_memories(ctx: Context, memory_id: params.Ref, other_ids: params.Refs) -> int:
+    """Keep one of several memories, with the tags of all, and forget the others; for people.
+
+    >>> memory.merge_memories(memory_id=1, other_ids=[2])
+    """
+    return await edit.merge_memories(ctx.store, memory_id, other_ids, ctx.call)
+
+
+@operation(
+    Effect.WRITE,
     callers=EVERYONE,
     asks="bring back the note I deleted; recover a forgotten memory; I removed a memory by mistake; get back "
     "what was forgotten; undelete a memory; I still need the note that I threw away",
@@ -297,6 +332,23 @@ async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKin
     >>> memory.memory_history(memory_id=1)
     """
     return await lookup.list_changes(ctx.store, memory_id, kind, ctx.scope)
+
+
+@operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    asks="what has changed in this project lately; who changed something just now",
+)
+async def recent_changes(
+    ctx: Context,
+    after: Annotated[int | None, Param("Only changes with a higher number.", least=0)] = None,
+    limit: params.Limit = 50,
+) -> list[RecentChange]:
+    """List the latest changes of this project, whoever made them, the newest first; for people.
+
+    >>> memory.recent_changes(limit=10)
+    """
+    return await lookup.list_recent_changes(ctx.store, ctx.scope, after, limit)
 
 
 @operation(

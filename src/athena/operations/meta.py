@@ -2,14 +2,15 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import EVERYONE, PEOPLE, CallerKind, Effect, Reach, operation
+from athena.core.operation import EVERYONE, ONLY_PERSONS, PEOPLE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
+from athena.core.values import SettingValue
 from athena.memory import expertise as knowing
 from athena.memory import index, projects, savings, upkeep
 from athena.memory.expertise import Expertise
 from athena.memory.index import Progress
 from athena.memory.projects import Project
-from athena.memory.savings import Savings
+from athena.memory.savings import Savings, UseReport
 from athena.memory.upkeep import Health, Verdict
 from athena.operations import params
 from athena.operations.context import Context
@@ -98,6 +99,36 @@ async def token_savings(ctx: Context) -> Savings:
     """
     ctx.catalog.refresh()
     return await savings.compute_savings(ctx.store, ctx.catalog)
+
+
+@operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    reach=[Reach.PROJECTS],
+    asks="how was athena used in the last weeks; calls and tokens by day",
+)
+async def report_use(
+    ctx: Context, days: Annotated[int, Param("How many days to look at.", least=1, most=3_650)] = 30
+) -> UseReport:
+    """Report calls, tokens and times of the last days, by day, operation, project and client; for people.
+
+    >>> meta.report_use(days=7)
+    """
+    return await savings.report_use(ctx.store, days)
+
+
+@operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    reach=[Reach.SETTINGS],
+    asks="which settings are in force and where do they come from",
+)
+async def list_settings(ctx: Context) -> list[SettingValue]:
+    """List the settings in force, and where each value comes from; secrets are not shown; for people.
+
+    >>> meta.list_settings()
+    """
+    return ctx.describe_settings()
 
 
 @operation(

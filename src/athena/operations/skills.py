@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import EVERYONE, Effect, operation
+from athena.core.operation import EVERYONE, Effect, Values, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
@@ -78,6 +78,7 @@ async def get_skill(ctx: Context, name: Name) -> KeptSkill:
     Effect.EXECUTE,
     callers=EVERYONE,
     short="run",
+    values=Values.PROGRAM,
     asks="run that saved skill; use the function we saved; execute the saved routine; call our function with "
     "these arguments",
 )

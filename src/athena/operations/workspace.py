@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any
 
-from athena.core.operation import EVERYONE, Effect, operation
+from athena.core.operation import EVERYONE, ONLY_PERSONS, Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
 from athena.programs import workspace as workspace_files
-from athena.programs.workspace import File
+from athena.programs.workspace import File, Workspace
 
 Content = str | list[Any] | dict[str, Any] | int | float | bool | None
 Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_000, verbatim=True)]
@@ -79,6 +79,19 @@ async def list_files(
     >>> workspace.list(prefix="reports/")
     """
     return await workspace_files.list_files(ctx.database, ctx.scope, ctx.resolve_workspace(workspace), prefix)
+
+
+@operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    asks="which workspaces are there; what variables have programs left",
+)
+async def list_workspaces(ctx: Context) -> list[Workspace]:
+    """List the workspaces of the project, with their variables and how many files each has; for people.
+
+    >>> workspace.list_workspaces()
+    """
+    return await workspace_files.list_workspaces(ctx.database, ctx.scope)
 
 
 @operation(

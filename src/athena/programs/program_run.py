@@ -17,7 +17,8 @@ from athena.programs.hints import add_hint
 from athena.programs.host_calls import HostCalls
 from athena.programs.namespace import build_names
 from athena.programs.sandbox import Namespace, Program, Run, Sandbox, is_run_closed
-from athena.programs.sandbox.run import ActiveRun
+from athena.programs.sandbox.json_values import shorten_again
+from athena.programs.sandbox.run import ActiveRun, drop_cut_word
 from athena.programs.values import EngineName, ProgramCaller, Result, Skill
 from athena.programs.workspace import dump_handle, put_handle
 from athena.storage import calls, runs, scopes, workspaces
@@ -104,9 +105,8 @@ class ProgramRun:
         self, code: str, timeout_s: float | None, engine: EngineName, inputs: Mapping[str, Any] | None = None
     ) -> Run:
         host_calls = self._create_host_calls()
-        program = Program(
-            code, self.create_names(), engine, self.state, timeout_s, self.workspace_row.owner, inputs or {}
-        )
+        code, given = await self.context.reveal_program(code), await self.context.reveal_values(dict(inputs or {}))
+        program = Program(code, self.create_names(), engine, self.state, timeout_s, self.workspace_row.owner, given)
         active = self.runner.sandbox.start(program, host_calls)
         return self._add_hint(await self._wait_for_run(active, host_calls), code)
 
@@ -208,6 +208,7 @@ class ProgramRun:
         """Store the end of the run and its variables, and return the result for the caller."""
         if self.is_nested:
             return run_record.to_result(run, self.run_id, None)
+        run = await self._hide_values(run)
         after = None
         if self.keeps_variables:
             now = self.context.store.clock()
@@ -220,6 +221,18 @@ class ProgramRun:
         self.runner.remember_run(self.scope.project, self._create_final_row(run, None, None))
         self.database.defer_write(partial(self._store_in_background, run))
         return run_record.to_result(run, self.run_id, None)
+
+    async def _hide_values(self, run: Run) -> Run:
+        """Return the run as a model may see it, and as it may be stored: with tokens in place of personal values."""
+        if not self.context.hides_values:
+            return run
+        pause = run.pause
+        if pause is not None:  # the sealed snapshot has the arguments as they are
+            pause = replace(pause, arguments=await self.context.hide_values(dict(pause.arguments)))
+        output, error = await self.context.hide_values([drop_cut_word(run.output), run.error])
+        value = await self.context.hide_values(run.value)
+        result = shorten_again(run.result, value) if run.truncated else await self.context.hide_values(run.result)
+        return replace(run, output=output, error=error, value=value, result=result, pause=pause)
 
     async def _store_in_background(self, run: Run, tx: Transaction) -> None:
         await self._write_result(run, None, tx)

@@ -3,8 +3,7 @@
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from athena.core.approval import digest_subject
 from athena.core.catalog import Catalog
@@ -14,7 +13,7 @@ from athena.programs.reach import Reach, find_reach, has_frozen_values
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.state import MAX_KNOWN_NAMES, State, read_pause, unpack_content
 from athena.programs.sandbox.values import ProgramRejected
-from athena.programs.values import Skill
+from athena.programs.values import RunReview, Skill
 from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
 from athena.storage.workspaces import FileRow
@@ -37,39 +36,15 @@ _REPEATING_NODES = (
 _LINE_END_PATTERN = re.compile("\r\n|\r|\n")  # the line ends that Python knows
 
 
-@dataclass(frozen=True, slots=True)
-class RunReview:
-    """A paused run as a person must see it; `subject` names exactly this, for the approval."""
-
-    run_id: str
-    workspace: str
-    engine: str
-    operation: str
-    arguments: dict[str, Any]
-    lines: list[str]  # of the program
-    call_lines: list[int]  # that name the operation, from 1; none if the program reaches it in another way
-    next_line: int | None  # the first line that runs after the call; None if any line may
-    definitions: dict[str, list[str]]  # of earlier programs in the workspace, that this one uses, as lines
-    skills: dict[str, list[str]]  # that the program names, as lines
-    variables: dict[str, Any]  # of earlier programs, that this one uses
-    unknown_names: list[str]  # of earlier programs, whose source or value is not stored
-    unforeseen: list[str]  # why code may run that is not shown; then all that is stored is shown whole
-    calls_made: dict[str, int]  # before the pause, by operation
-    private_reads: list[str]  # what it has read that is private: files, or server:NAME
-    passphrase: str  # the identity of the one that was set when the run paused; empty if none was
-    subject: str
-    files: dict[str, list[str]] = field(default_factory=dict)  # of the workspace, as lines, where they may run as code
-    unshown_files: dict[str, int] = field(default_factory=dict)  # and those too long to show, with their bytes
-
-    def add_files(self, files: Sequence[FileRow], texts: Mapping[str, str]) -> "RunReview":
-        """Return the review with the files of its workspace; the approval then holds for these alone."""
-        versions = [str(part) for file in files for part in file]
-        return replace(
-            self,
-            files={path: split_lines(text) for path, text in texts.items()},
-            unshown_files={file.path: file.size for file in files if file.path not in texts},
-            subject=f"run {self.run_id} {digest_subject(self.subject, *versions)}",
-        )
+def add_files(review: RunReview, files: Sequence[FileRow], texts: Mapping[str, str]) -> RunReview:
+    """Return the review with the files of its workspace; the approval then holds for these alone."""
+    versions = [str(part) for file in files for part in file]
+    return replace(
+        review,
+        files={path: split_lines(text) for path, text in texts.items()},
+        unshown_files={file.path: file.size for file in files if file.path not in texts},
+        subject=f"run {review.run_id} {digest_subject(review.subject, *versions)}",
+    )
 
 
 async def read_files(scope: Scope, workspace: str, tx: Transaction) -> tuple[list[FileRow], dict[str, str]]:

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+from base64 import b64decode, b64encode
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,7 @@ from athena.core.types import to_json
 from athena.core.values import Scope
 from athena.errors import InvalidInput
 from athena.programs.sandbox import Run
-from athena.programs.sandbox.state import State, unseal
+from athena.programs.sandbox.state import State, is_encrypting, seal, unseal
 from athena.programs.values import Fault, Past, Result, Waiting
 from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
@@ -23,6 +24,7 @@ MAX_VARIABLES_BYTES = 256 << 20  # of a project
 MAX_WORKSPACES = 100  # of a project, with variables
 MAX_LOST_NAMES = 20  # in an output
 MERGE_ATTEMPTS = 3
+SEALED_NAME = "encrypted variables"  # no name of a variable
 LOST_AFTER_S = 900.0  # no program may run that long
 
 
@@ -167,7 +169,7 @@ def _merge_variables(
     key: bytes, before: WorkspaceRow, current: WorkspaceRow, after: WorkspaceRow, now: float
 ) -> tuple[WorkspaceRow, list[str]]:
     """Merge the plain values that a run changed into the current variables; return the names that were lost."""
-    old: dict[str, Any] = json.loads(before.variables)
+    old = _load_variables(key, before)
     ours = State.from_sealed(key, after.owner, after.state)
     changed = {name: value for name, value in ours.plain.items() if name not in old or old[name] != value}
     theirs = State.from_sealed(key, current.owner, load_state(key, current))
@@ -177,14 +179,32 @@ def _merge_variables(
     theirs.plain |= changed
     theirs.known = list(dict.fromkeys([*theirs.known, *changed]))
     theirs.newer = list(dict.fromkeys([*theirs.newer, *changed]))
-    variables, _ = _dump_variables(theirs.plain)
+    variables, _ = _dump_variables(key, current.owner, theirs.plain)
     return WorkspaceRow(current.owner, theirs.to_sealed(key, current.owner), variables, now), lost
 
 
-def _dump_variables(plain: dict[str, Any]) -> tuple[str, bool]:
-    """Return the plain values as they are stored in the open, without secrets, and whether they have any."""
+def _dump_variables(key: bytes, owner: str, plain: dict[str, Any]) -> tuple[str, bool]:
+    """Return the plain values as they are stored, without secrets, and whether they have any.
+
+    They are readable for whoever opens the store, unless the key encrypts: then values may be personal.
+    """
     values, kinds = redact_json(plain)
-    return json.dumps(values, ensure_ascii=False), bool(kinds)
+    text = json.dumps(values, ensure_ascii=False)
+    if is_encrypting(key) and plain:
+        text = json.dumps({SEALED_NAME: b64encode(seal(key, "variables", owner, text.encode())).decode()})
+    return text, bool(kinds)
+
+
+def _load_variables(key: bytes, workspace: WorkspaceRow) -> dict[str, Any]:
+    """Return the plain values of a workspace; none if another key encrypted them."""
+    values: dict[str, Any] = json.loads(workspace.variables)
+    if SEALED_NAME not in values:
+        return values
+    try:
+        values = json.loads(unseal(key, "variables", workspace.owner, b64decode(values[SEALED_NAME])))
+    except InvalidInput:
+        return {}
+    return values
 
 
 async def load_workspace(tx: Transaction, scope: Scope, name: str) -> WorkspaceRow:
@@ -199,7 +219,7 @@ def load_state(key: bytes, workspace: WorkspaceRow) -> bytes | None:
     try:
         unseal(key, "state", workspace.owner, workspace.state)
     except InvalidInput:
-        values: dict[str, Any] = json.loads(workspace.variables)
+        values = _load_variables(key, workspace)
         if not values:
             return None
         return State(plain=values, known=list(values), newer=list(values)).to_sealed(key, workspace.owner)
@@ -213,9 +233,12 @@ def find_changed_workspace(
     if sealed is None or sealed == workspace.state:
         return None
     state = State.from_sealed(key, workspace.owner, sealed)
-    variables, has_secrets = _dump_variables(state.plain)
+    variables, has_secrets = _dump_variables(key, workspace.owner, state.plain)
     # equal plain values prove no change only if there are no others: a function, say, may remember something
     is_all_plain = state.plain.keys() >= set(state.known)
-    if workspace.state is not None and variables == workspace.variables and is_all_plain and not has_secrets:
+    is_same = variables == workspace.variables or (
+        is_encrypting(key) and _load_variables(key, workspace) == redact_json(state.plain)[0]
+    )
+    if workspace.state is not None and is_same and is_all_plain and not has_secrets:
         return None
     return WorkspaceRow(workspace.owner, sealed, variables, now)

@@ -15,9 +15,17 @@ from athena.core.threads import ThreadFuture, run_in_thread
 from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded, NotFound
 from athena.programs import review, run_record, skill_source, skills
 from athena.programs.program_run import ProgramRun
-from athena.programs.review import RunReview
 from athena.programs.sandbox import Failure, Limits, Program, Run, Sandbox
-from athena.programs.values import ARGUMENTS_VARIABLE, EngineName, KeptSkill, Past, ProgramCaller, Result, Skill
+from athena.programs.values import (
+    ARGUMENTS_VARIABLE,
+    EngineName,
+    KeptSkill,
+    Past,
+    ProgramCaller,
+    Result,
+    RunReview,
+    Skill,
+)
 from athena.programs.workspace import DEFAULT_WORKSPACE
 from athena.storage import runs
 
@@ -142,7 +150,7 @@ class ProgramRunner:
         if not seen.unforeseen:
             return seen
         read_files = partial(review.read_files, context.scope, row.workspace)  # which it may run as code
-        return seen.add_files(*await context.store.database.read(read_files))
+        return review.add_files(seen, *await context.store.database.read(read_files))
 
     async def _find_earlier_result(self, context: ProgramCaller, run_id: str) -> Result | None:
         """Return the result of an earlier call with the same key; refuse if it still runs or was another program."""

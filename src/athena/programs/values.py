@@ -53,6 +53,23 @@ class ProgramCaller(Caller, Protocol):
         """The skills that a person saw before the run went on: it may use no others. None: it uses the stored ones."""
         ...
 
+    @property
+    def hides_values(self) -> bool:
+        """Return whether texts in the store hold tokens in place of personal values."""
+        ...
+
+    async def hide_values(self, value: Any) -> Any:
+        """Return a value as it may be stored, or shown to a model."""
+        ...
+
+    async def reveal_values(self, value: Any) -> Any:
+        """Return a stored value as the caller may see it."""
+        ...
+
+    async def reveal_program(self, source: str) -> str:
+        """Return a program with the values that it may see."""
+        ...
+
     def pin_skills(self, skills: Mapping[str, "Skill"]) -> Self: ...
 
     def for_program(
@@ -110,6 +127,31 @@ class Past:
     error: str | None
     waiting: Waiting | None
     answer: Result | None = None  # only `get_run` fills it, while the answer is stored
+
+
+@dataclass(frozen=True, slots=True)
+class RunReview:
+    """A paused run as a person must see it; `subject` names exactly this, for the approval."""
+
+    run_id: str
+    workspace: str
+    engine: str
+    operation: str
+    arguments: dict[str, Any]
+    lines: list[str]  # of the program
+    call_lines: list[int]  # that name the operation, from 1; none if the program reaches it in another way
+    next_line: int | None  # the first line that runs after the call; None if any line may
+    definitions: dict[str, list[str]]  # of earlier programs in the workspace, that this one uses, as lines
+    skills: dict[str, list[str]]  # that the program names, as lines
+    variables: dict[str, Any]  # of earlier programs, that this one uses
+    unknown_names: list[str]  # of earlier programs, whose source or value is not stored
+    unforeseen: list[str]  # why code may run that is not shown; then all that is stored is shown whole
+    calls_made: dict[str, int]  # before the pause, by operation
+    private_reads: list[str]  # what it has read that is private: files, or server:NAME
+    passphrase: str  # the identity of the one that was set when the run paused; empty if none was
+    subject: str
+    files: dict[str, list[str]] = field(default_factory=dict)  # of the workspace, as lines, where they may run as code
+    unshown_files: dict[str, int] = field(default_factory=dict)  # and those too long to show, with their bytes
 
 
 @dataclass(frozen=True, slots=True)

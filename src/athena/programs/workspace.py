@@ -38,6 +38,17 @@ class File:
     updated: float
 
 
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A workspace as lists show it."""
+
+    name: str
+    updated: float
+    variables: dict[str, Any]  # the plain ones, by name
+    files: int
+    bytes: int
+
+
 def clean_name(name: str | None) -> str:
     """Return a valid workspace name, or say what is wrong with it; None is the default workspace."""
     if name is None:
@@ -215,6 +226,12 @@ async def list_files(database: Database, scope: Scope, workspace: str | None, pr
     name = clean_name(workspace)
     files = await database.read(lambda tx: workspaces.list_files(tx, scope, name))
     return [File(*file) for file in files if file.path.startswith(prefix)]
+
+
+async def list_workspaces(database: Database, scope: Scope) -> list[Workspace]:
+    """List the workspaces that have variables or files, the last used first."""
+    rows = await database.read(lambda tx: workspaces.list_workspaces(tx, scope))
+    return [Workspace(row.name, row.updated, json.loads(row.variables), row.files, row.size) for row in rows]
 
 
 async def delete_file(database: Database, workspace: str | None, path: str, call: Call) -> bool:

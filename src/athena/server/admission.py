@@ -32,8 +32,8 @@ class CallDispatcher:
 
     def __init__(self, catalog: Catalog, *, is_stopping: Callable[[], bool], max_concurrent: int) -> None:
         self._full_catalog = catalog
-        # without approvals: the holder of a token may be the agent itself
-        self._offered_catalog = catalog.exclude_effect(Effect.APPROVE)
+        # without what is a person's alone: the holder of a token may be the agent itself
+        self._offered_catalog = catalog.exclude_personal()
         self.metrics = Metrics()
         self.is_stopping = is_stopping
         self._turns = Turns(("read", "write"), max_concurrent)
@@ -48,7 +48,7 @@ class CallDispatcher:
         """Return the operations that are offered now, those of connected servers as they are configured."""
         self._full_catalog.refresh()
         if self._offered_catalog.version != self._full_catalog.version:
-            self._offered_catalog = self._full_catalog.exclude_effect(Effect.APPROVE)
+            self._offered_catalog = self._full_catalog.exclude_personal()
         return self._offered_catalog
 
     async def dispatch(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:

@@ -83,10 +83,23 @@ class AccessPolicy:
     hosts: frozenset[str]  # values of the Host header, with the port
     token: str | None  # None admits everybody
     is_trusted: Callable[[AsgiScope], bool] = lambda scope: False  # such as the owner at the Unix socket
+    is_page_path: Callable[[str], bool] = lambda path: False  # the page asks for its own session there
+    proxy_hosts: frozenset[str] = frozenset()  # names under which a proxy may add TLS
     origins: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.origins = frozenset(f"http://{host}" for host in self.hosts)
+        self.origins |= {f"https://{host}" for host in self.proxy_hosts}
+
+
+def is_owner(scope: AsgiScope) -> bool:
+    """Return whether a request came over the Unix socket, which only the owner can use."""
+    return scope.get("client") is None
+
+
+def list_allowed_hosts(names: set[str], port: int) -> set[str]:
+    """Return the allowed values of the Host header: with the port, which may be missing if it is 80."""
+    return {f"{name}:{port}".lower() for name in names} | ({name.lower() for name in names} if port == 80 else set())
 
 
 class Guard:
@@ -171,6 +184,8 @@ class Guard:
     def _check_token(self, scope: AsgiScope, headers: dict[str, str]) -> None:
         if self.policy.token is None or scope["path"] in PUBLIC_PATHS or self.policy.is_trusted(scope):
             return
+        if self.policy.is_page_path(scope["path"]):
+            return
         scheme, _, token = headers.get("authorization", "").partition(" ")
         is_equal = hmac.compare_digest(token.strip().encode(), self.policy.token.encode())
         if scheme.lower() == "bearer" and is_equal:
@@ -212,9 +227,10 @@ class GuardedResponse:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = list(message.get("headers", ()))
-            if not any(name == b"cache-control" for name, _ in headers):
-                headers.append((b"cache-control", b"no-store"))
-            message["headers"] = [*headers, *SECURITY_HEADERS, (b"x-request-id", self.request_id.encode())]
+            names = {name for name, _ in headers}  # the page has a policy of its own
+            defaults = ((b"cache-control", b"no-store"), *SECURITY_HEADERS)
+            headers += [header for header in defaults if header[0] not in names]
+            message["headers"] = [*headers, (b"x-request-id", self.request_id.encode())]
         await self._send(message)
 
     async def send_error(self, error: AthenaError) -> None:

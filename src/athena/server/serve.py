@@ -28,7 +28,7 @@ from athena.core import memory_limit
 from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
-from athena.core.redaction import redact
+from athena.core.redaction.personal import mask_private
 from athena.core.threads import start_in_thread
 from athena.core.values import Scope
 from athena.core.version import __version__
@@ -45,11 +45,14 @@ from athena.server.guard import (
     Guard,
     MalformedRequest,
     format_error_response,
+    is_owner,
+    list_allowed_hosts,
 )
 from athena.server.http import HttpApi
 from athena.server.mcp.http import McpEndpoint, import_mcp_server
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
+from athena.server.page.views import create_site
 from athena.storage.backups import Backup
 
 HEAD_TIMEOUT_S = 10.0
@@ -265,11 +268,15 @@ class AthenaServer:
         url_host = "localhost" if host in LOOPBACK_HOSTS else f"[{host}]" if ":" in host else host
         self.location = app.store.database.describe_location()
         self.url = f"http://{url_host}:{self.port}"
+        # browsers send the cookies of localhost to every port: the page has a host that few others use
+        self.page_url = self.url if url_host != "localhost" or host == "::1" else f"http://127.0.0.1:{self.port}"
         names = {"localhost", "127.0.0.1", "[::1]", url_host, *hosts}
         policy = AccessPolicy(
-            frozenset(_list_allowed_hosts(names, self.port) | {name.lower() for name in hosts}),
+            frozenset(list_allowed_hosts(names, self.port) | {name.lower() for name in hosts}),
             ensure_token() if auth else None,
-            is_trusted=lambda scope: scope.get("client") is None,  # the Unix socket
+            is_trusted=is_owner,
+            is_page_path=lambda path: self.site.is_page_path(path),
+            proxy_hosts=frozenset(name.lower() for name in hosts),
         )
         facts = {"project": project, "backend": app.store.database.engine}
         self._http_api = HttpApi(
@@ -287,7 +294,8 @@ class AthenaServer:
             is_same_store=is_same_store,
             is_allowed_peer=lambda peer: sockets.get_peer_uid(peer) == os.getuid(),
         )
-        routes = [*self._http_api.create_routes(), Route("/mcp", self._mcp_endpoint)]
+        self.site = create_site(app, self._http_api.dispatcher, project, f"athena_{self.port}", is_owner)
+        routes = [*self._http_api.create_routes(), Route("/mcp", self._mcp_endpoint), *self.site.create_routes()]
         router = Router(routes, redirect_slashes=False, lifespan=self._run_lifespan)
         self.guard = Guard(router, policy, _write_log_line)
         self._hook_server = HookServer(
@@ -302,9 +310,8 @@ class AthenaServer:
         ]
         for listener in (*self._sockets, self._mcp_listener):
             listener.listen(LISTEN_BACKLOG)  # before write_info: a client that reads it may connect at once
-        self._lock.write_info(
-            url=self.url, socket=self._socket_paths[0], since=time.time(), version=__version__, daemon=lock is not None
-        )
+        urls = {"url": self.url, "page_url": self.page_url, "socket": self._socket_paths[0]}
+        self._lock.write_info(**urls, since=time.time(), version=__version__, daemon=lock is not None)
 
     def run(self) -> None:
         """Serve until a signal; answer the calls in flight before returning."""
@@ -435,11 +442,6 @@ def _get_call_limit(engine: str) -> int:
     return max(2, cores if engine == "sqlite" else 4 * cores)
 
 
-def _list_allowed_hosts(names: set[str], port: int) -> set[str]:
-    """Return the allowed values of the Host header: with the port, which may be missing if it is 80."""
-    return {f"{name}:{port}".lower() for name in names} | ({name.lower() for name in names} if port == 80 else set())
-
-
 def _bind_tcp(host: str, port: int) -> list[socket.socket]:
     """Bind the port; for localhost on IPv4 and IPv6, since another program on the other one could pose as us."""
     listeners: list[socket.socket] = []
@@ -491,7 +493,7 @@ class _JsonLogHandler(logging.Handler):
         facts = {"event": record.name, "level": record.levelname.lower(), "message": record.getMessage()}
         if record.exc_info:
             facts["error"] = logging.Formatter().formatException(record.exc_info)
-        _write_log_line({name: redact(text).text for name, text in facts.items()})
+        _write_log_line({name: mask_private(text) for name, text in facts.items()})
 
 
 def _write_log_line(facts: dict[str, Any]) -> None:

@@ -148,6 +148,17 @@ async def list_recent_calls(
     return [(row[0], row[1], float(row[2] or 0.0)) for row in rows]
 
 
+async def list_durations(tx: Transaction, since: float, limit: int) -> list[tuple[str, float]]:
+    """Return operation and milliseconds of the last calls that were timed."""
+    rows = await tx.fetch(
+        """SELECT operation, elapsed_ms FROM calls WHERE at >= :since AND elapsed_ms IS NOT NULL
+           ORDER BY id DESC LIMIT :limit""",
+        since=since,
+        limit=limit,
+    )
+    return [(row[0], float(row[1])) for row in rows]
+
+
 async def count_calls(tx: Transaction) -> dict[str, int]:
     """Count the recorded calls by operation."""
     rows = await tx.fetch("SELECT operation, count(*) FROM calls GROUP BY operation ORDER BY operation")

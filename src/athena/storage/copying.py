@@ -67,6 +67,13 @@ COPIED_TABLES = (
            snapshot, answer, claimed, private""",
         "scope, id",
     ),
+    CopiedTable("vault_keys", "id, created", "id"),
+    CopiedTable(
+        "vault",
+        "scope, kind, number, name, allowed, key, lookup, spelling, value, created",
+        "scope, kind, number",
+    ),
+    CopiedTable("disclosures", "scope, day, server, tool, kind, sent", "scope, day, server, tool, kind"),
     CopiedTable("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key, private", "id"),
 )
 COPY_RUN_COUNTER = "copy run"  # a row of `counters` with the id of the run that copies: a later run takes over

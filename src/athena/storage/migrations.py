@@ -36,8 +36,13 @@ from athena.errors import Misconfigured
 #   consolidations.newest  the last event that a consolidation has read
 #   runs.claimed           when a run went on after it had waited for approval
 #   injections             the memories that hooks gave to a session; `over`: 1 where the session has begun afresh since
+#   vault.lookup, spelling  keyed hashes of the value, as it is and as a search compares it; NULL once it is forgotten
+#   vault.value            the value, encrypted; `key` is the id of the key, `name` that of a secret a person put there,
+#                          `allowed` the servers and tools that may receive it
+#   disclosures            how many values of a kind a tool has received on a day
 #   counters               `stamp` grows with every write, `purges` with every purge; `announced N`: the last memory
-#                          of scope N that learning stored and a session start has announced
+#                          of scope N that learning stored and a session start has announced; `token KIND`: the last
+#                          number of a token; `vault keys`: how many keys there were
 STEPS: tuple[str, ...] = (
     """
     CREATE TABLE scopes (
@@ -323,6 +328,34 @@ STEPS: tuple[str, ...] = (
     """
     CREATE INDEX memories_by_change ON memories (scope, updated) WHERE deleted IS NULL;
     {row_checksums}
+    """,
+    """
+    CREATE TABLE vault_keys (id TEXT PRIMARY KEY, created DOUBLE PRECISION NOT NULL);
+    CREATE TABLE vault (
+        scope BIGINT NOT NULL,
+        kind TEXT NOT NULL,
+        number BIGINT NOT NULL,
+        name TEXT NOT NULL,
+        allowed TEXT NOT NULL,
+        key TEXT NOT NULL,
+        lookup {blob},
+        spelling {blob},
+        value {blob},
+        created DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (scope, kind, number)
+    );
+    CREATE UNIQUE INDEX vault_values ON vault (scope, lookup) WHERE lookup IS NOT NULL;
+    CREATE INDEX vault_spellings ON vault (scope, spelling) WHERE spelling IS NOT NULL;
+    CREATE UNIQUE INDEX vault_names ON vault (scope, name) WHERE name <> '';
+    CREATE TABLE disclosures (
+        scope BIGINT NOT NULL,
+        day BIGINT NOT NULL,
+        server TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        sent BIGINT NOT NULL,
+        PRIMARY KEY (scope, day, server, tool, kind)
+    ) {clustered};
     """,
 )
 

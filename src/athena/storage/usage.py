@@ -58,6 +58,28 @@ async def count_recent_calls(tx: Transaction, project: str, now: float, days: in
     return {row[0]: int(row[1]) for row in rows}
 
 
+class UsageShare(NamedTuple):
+    """The usage of one day, operation, project or surface."""
+
+    name: str
+    calls: int
+    tokens: int  # that a caller sent and got
+    shown: int  # that a model read
+
+
+async def list_usage(tx: Transaction, column: str, first_day: int, excluded_surface: str) -> list[UsageShare]:
+    """Return the usage since a day by `day`, `operation`, `scope` or `surface`, of all surfaces but one."""
+    if column not in ("day", "operation", "scope", "surface"):
+        raise ValueError(column)
+    rows = await tx.fetch(
+        f"""SELECT {column}, sum(calls), sum(given) + sum(returned), sum(shown) FROM usage
+            WHERE day >= :first AND surface <> :excluded GROUP BY {column} ORDER BY {column}""",
+        first=first_day,
+        excluded=excluded_surface,
+    )
+    return [UsageShare(str(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
+
+
 async def sum_usage(tx: Transaction, excluded_surface: str) -> tuple[list[UsageRow], int]:
     """Return the usage of all surfaces but one, the largest first, and on how many days there was any."""
     rows = await tx.fetch(

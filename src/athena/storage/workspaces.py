@@ -26,6 +26,16 @@ class FileRow(NamedTuple):
     updated: float
 
 
+class WorkspaceSummary(NamedTuple):
+    """A workspace without its state."""
+
+    name: str
+    updated: float
+    variables: str
+    files: int
+    size: int
+
+
 class FileUsage(NamedTuple):
     """The space in use, without one path."""
 
@@ -42,6 +52,19 @@ async def fetch_workspace(tx: Transaction, scope: Scope, name: str) -> Workspace
         name=name,
     )
     return None if row is None else WorkspaceRow(row[0], None if row[1] is None else bytes(row[1]), *row[2:])
+
+
+async def list_workspaces(tx: Transaction, scope: Scope) -> list[WorkspaceSummary]:
+    """Return the workspaces that have variables or files, the last used first."""
+    rows = await tx.fetch(
+        """SELECT name, max(updated), coalesce(max(variables), '{}'), sum(files), sum(size) FROM (
+               SELECT name, updated, variables, 0 AS files, 0 AS size FROM workspaces WHERE scope = :scope
+               UNION ALL
+               SELECT workspace, updated, CAST(NULL AS TEXT), 1, size FROM files WHERE scope = :scope
+           ) AS parts GROUP BY name ORDER BY max(updated) DESC, name""",
+        scope=scope.project,
+    )
+    return [WorkspaceSummary(name, at, variables, int(files), int(size)) for name, at, variables, files, size in rows]
 
 
 async def fetch_workspace_usage(tx: Transaction, scope: Scope, excluded_name: str) -> tuple[int, int]:

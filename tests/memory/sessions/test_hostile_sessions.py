@@ -11,11 +11,11 @@ from athena.app.compose import App
 from athena.core.catalog import invoke
 from athena.core.redaction.questions import asks_for_secret
 from athena.core.threads import run_sync
+from athena.embedding.adapters import load_adapter
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError, Denied, NotFound
 from athena.hooks.events import read_talk
 from athena.memory.sessions import extract
-from athena.memory.sessions.adapters import load_adapter
 from athena.memory.sessions.fragments import split_fragments
 from athena.memory.sessions.learning_rows import MAX_LEARNED_CHARS
 from athena.memory.sessions.statements import find_statements

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from . import markup, office, pdf, records
 from .blocks import Blocks, Refused
 
+Reader = Callable[[bytes, Blocks], None]
+
 CODE_SUFFIXES = frozenset(
     """.py .pyi .js .mjs .cjs .jsx .ts .tsx .java .kt .kts .scala .go .rs .c .h .cc .cpp .cxx .hpp .hh .m .mm .cs .fs
     .swift .rb .php .pl .pm .lua .r .jl .dart .ex .exs .erl .hs .ml .mli .clj .cljs .groovy .sql .sh .bash .zsh .fish
     .ps1 .vim .el .lisp .scm .zig .nim .v .vhdl .proto .graphql .css .scss .less .vue .svelte .tf .gradle
     .cmake""".split()  # noqa: SIM905  # a list of strings would take a page
 )
-READERS: dict[str, Callable[[bytes, Blocks], None]] = {
+CODE_READERS: dict[str, Reader] = dict.fromkeys(CODE_SUFFIXES, markup.read_code)
+READERS: dict[str, Reader] = CODE_READERS | {
     ".md": markup.read_markdown,
     ".markdown": markup.read_markdown,
     ".mdx": markup.read_markdown,
@@ -38,7 +41,7 @@ READERS: dict[str, Callable[[bytes, Blocks], None]] = {
     ".xlsm": office.read_xlsx,
     ".epub": office.read_epub,
     ".pdf": pdf.read_pdf,
-} | dict.fromkeys(CODE_SUFFIXES, markup.read_code)
+}
 ZIPPED_SUFFIXES = (".docx", ".docm", ".pptx", ".pptm", ".xlsx", ".xlsm", ".epub")
 PDF_MARK, ZIP_MARK, OLE_MARK = b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.memory.sessions.adapters import Adapter, load_adapter
+from athena.embedding.adapters import Adapter, load_adapter
 from athena.memory.sessions.fragment_features import hash_fragments
 from athena.memory.sessions.fragments import Fragment
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.core.words import stem_word
+from athena.embedding.adapters import load_adapter
 from athena.memory.consolidation.contradictions import are_consistent
-from athena.memory.sessions.adapters import load_adapter
 from athena.memory.sessions.select import find_specific_words
 from athena.memory.sessions.values import Candidate
 

@@ -184,7 +184,7 @@ def _to_message(where: str, chat: Fields, role: str, text: str, at: Any, now: fl
     title = str(chat.get("title") or chat.get("name") or "").strip()
     session = str(chat.get("conversation_id") or chat.get("id") or chat.get("uuid") or where)
     created = _parse_time(at or chat.get("create_time") or chat.get("created_at"), now)
-    metadata = {"session_id": session, "role": role, **({"title": title} if title else {})}
+    metadata: Fields = {"session_id": session, "role": role, **({"title": title} if title else {})}
     if created is not None:
         metadata["date"] = created
     return ImportedMemory(where, text, (), "message", metadata, created=created)

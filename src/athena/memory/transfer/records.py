@@ -4,7 +4,7 @@ What is known already stays as it is, so the same file again adds nothing. All c
 takes back together.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, cast, get_args
@@ -97,6 +97,9 @@ class ImportReport:
             self.skipped.append(f"{where}: {reason}")
 
 
+HideValues = Callable[[Scope, Any], Awaitable[Any]]  # takes the project, and returns a value as it may be stored
+
+
 class PendingLink(NamedTuple):
     memory: int
     scope: Scope
@@ -114,11 +117,13 @@ class RecordImport:
         dry_run: bool = False,
         is_trusted: bool = False,
         on_stored: Callable[[int], None] = lambda _: None,
+        hide: HideValues | None = None,
     ) -> None:
         """Begin an import; unless it `is_trusted`, no text becomes a person's, and all goes to the call's project."""
         self.report = ImportReport()
         self._store, self._call, self._dry_run, self._on_stored = store, call, dry_run, on_stored
-        self._now, self._is_trusted = store.clock(), is_trusted
+        self._hide, self._is_trusted = hide, is_trusted
+        self._now = store.clock()
         self._links: list[PendingLink] = []
         self._dry_names: set[tuple[Scope, str]] = set()  # of the entities that a dry run has counted
         self._ids: dict[tuple[Scope, str], int] = {}  # by the file's hash, where the stored text has another one
@@ -126,6 +131,7 @@ class RecordImport:
     async def store_records(self, records: Iterable[Record]) -> ImportReport:
         """Store records in batches; return what was new, known or could not be taken."""
         for batch in _batch_records(records):
+            batch = [await self._hide_values(record) for record in batch]
             first = batch[0]
             if isinstance(first, ImportedMemory):
                 await self._store_memories(self._get_scope(first), [m for m in batch if isinstance(m, ImportedMemory)])
@@ -136,6 +142,13 @@ class RecordImport:
             self._on_stored(len(batch))
         await self._store_links()
         return self.report
+
+    async def _hide_values(self, record: Record) -> Record:
+        """Return a record with tokens in place of personal values, where texts in the store hold tokens."""
+        if self._hide is None or not isinstance(record, ImportedMemory | ImportedEntity):
+            return record
+        hidden: ImportedMemory | ImportedEntity = await self._hide(self._get_scope(record), record)
+        return replace(hidden, project=record.project)
 
     def _get_scope(self, record: ImportedMemory | ImportedEntity) -> Scope:
         own = record.project is None or not self._is_trusted

@@ -138,6 +138,18 @@ class JsonBudget:
         return True
 
 
+def shorten_again(shortened: Any, value: Any) -> Any:
+    """Return the beginning of another value under the header that `shorten_value` wrote for the first one.
+
+    The beginning of the first one may end inside of a value that must not be shown.
+    """
+    if not isinstance(shortened, str):
+        return None
+    header, _, beginning = shortened.partition("\n")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return f"{header}\n{text[: len(beginning)]}"
+
+
 def shorten_value(value: Any, max_chars: int, max_tokens: int, full_length: int | None = None) -> tuple[Any, bool]:
     """Return a plain value for a model, or the beginning of its JSON under a header if it is too long."""
     if value is None or isinstance(value, bool | int | float):

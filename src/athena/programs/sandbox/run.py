@@ -18,6 +18,17 @@ KILL_GRACE_S = 0.05  # how long a stopped run waits for its killed worker
 StopReason = Literal["", "timeout", "own_time", "cancelled", "waited"]
 
 
+CUT_MARK = "\n[cut: "
+
+
+def drop_cut_word(output: str) -> str:
+    """Return what was printed without the last word, if it was cut there: half of an address is not recognized."""
+    text, mark, note = output.rpartition(CUT_MARK)
+    if not mark or not note.endswith("workspace.write]"):
+        return output
+    return f"{text.rpartition(' ')[0] if ' ' in text[-200:] else text[:-200]}{mark}{note}"
+
+
 class Output:
     """The printed text up to a limit; the rest is counted."""
 
@@ -48,7 +59,7 @@ class Output:
         if not self._dropped:
             return text
         more = f"{self._dropped:,} more characters were printed (limit output_chars)"
-        return f"{text}\n[cut: {more}; write long text to a file: workspace.write]"
+        return f"{text}{CUT_MARK}{more}; write long text to a file: workspace.write]"
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import os
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,11 +13,38 @@ from athena.errors import InvalidInput
 from athena.programs.sandbox.values import Failure, Pause, PauseRequired, create_failure
 
 _SEAL_HEADER = b"ATHENA1\n"
+_SIGN_KEY_BYTES = 32
+
+
+_NONCE_BYTES = 12
 
 
 def seal(key: bytes, kind: str, owner: str, content: bytes) -> bytes:
-    """Sign content for one purpose and one owner."""
+    """Sign content for one purpose and one owner; the part of a key beyond 32 bytes encrypts it first."""
+    content = _encrypt(key[_SIGN_KEY_BYTES:], content)
     return _SEAL_HEADER + _sign_content(key, kind, owner, content) + content
+
+
+def is_encrypting(key: bytes) -> bool:
+    """Return whether a key encrypts what it seals."""
+    return len(key) > _SIGN_KEY_BYTES
+
+
+def _encrypt(key: bytes, content: bytes) -> bytes:
+    if not key:
+        return content
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only where privacy is on
+
+    nonce = os.urandom(_NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, content, None)
+
+
+def _decrypt(key: bytes, content: bytes) -> bytes:
+    if not key:
+        return content
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key).decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], None)
 
 
 def unseal(key: bytes, kind: str, owner: str, sealed: bytes) -> bytes:
@@ -28,11 +56,12 @@ def unseal(key: bytes, kind: str, owner: str, sealed: bytes) -> bytes:
             f"this {kind} was changed, or belongs to another workspace or installation",
             hint="start without it; nothing was run",
         )
-    return content
+    return _decrypt(key[_SIGN_KEY_BYTES:], content)
 
 
 def _sign_content(key: bytes, kind: str, owner: str, content: bytes) -> bytes:
     about = json.dumps([kind, owner]).encode()
+    # the whole key signs, so that what was sealed in another mode is not taken for this one's
     return hmac.new(key, struct.pack(">I", len(about)) + about + content, hashlib.sha256).digest()
 
 

@@ -88,7 +88,10 @@ class McpHandlers:
         offered = mcp_tools.select_tools(self._dispatcher.load_catalog(), surface)
         by_name = {mcp_tools.get_tool_name(operation): operation for operation in offered}
         names, next_cursor = _select_page(list(by_name), params, self._page_size)
-        tools = [types.Tool.model_validate(mcp_tools.define_tool(by_name[name], surface)) for name in names]
+        definitions = [mcp_tools.define_tool(by_name[name], surface) for name in names]
+        if any(by_name[name].is_foreign for name in names):  # a server may write anything into its descriptions
+            definitions = await self._create_context(self._get_peer(ctx).project, None).hide_values(definitions)
+        tools = [types.Tool.model_validate(definition) for definition in definitions]
         is_static = surface != "all"  # which includes the tools of connected servers
         return types.ListToolsResult(
             tools=tools,
@@ -206,7 +209,7 @@ class McpHandlers:
             code = types.INVALID_PARAMS if ctx.protocol_version >= "2026" else RESOURCE_NOT_FOUND
             raise MCPError(code, str(error), {"uri": params.uri, "hint": error.hint}) from None
         mime_type = _guess_mime_type(path)
-        if attachments.get_mime_type(path):
+        if attachments.get_mime_type(path) and not text.startswith("["):
             blob = types.BlobResourceContents(uri=params.uri, mime_type=mime_type, blob=text)
             return types.ReadResourceResult(contents=[blob])
         content = types.TextResourceContents(uri=params.uri, mime_type=mime_type, text=text)
@@ -291,6 +294,8 @@ async def _create_content(result: Any, database: Database, scope: Scope, workspa
         is_embedded = mime_type.startswith(("image/", "audio/")) or size <= MAX_EMBEDDED_CHARS
         if size <= chars_left and blocks_left and is_embedded:
             data = await workspace_files.read_file(database, scope, workspace, path, 0, None, raw=True)
+            if data.startswith("["):  # a token: it is no base64, and what it stands for is personal
+                continue
             blocks.append(_create_block(data, mime_type, uri))
             chars_left, blocks_left = chars_left - size, blocks_left - 1
         else:

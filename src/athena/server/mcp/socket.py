@@ -114,7 +114,9 @@ class McpSocketServer:
         if not (isinstance(store, dict) and all(isinstance(value, str) for value in store.values())):
             raise InvalidInput("store must be an object of texts")
         if not self._is_same_store(store):
-            raise Conflict("this server has another store", hint="ATHENA_DB_PATH or ATHENA_DATABASE_URL differ")
+            raise Conflict(
+                "this server has another store", hint="ATHENA_DB_PATH, ATHENA_DATABASE_URL or ATHENA_PRIVACY differ"
+            )
         await start_in_thread(import_mcp_server)
         wanted = hello.get("workspace")
         workspace = self._workspaces.acquire(project or self._project, wanted if isinstance(wanted, str) else None)

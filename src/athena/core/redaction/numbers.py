@@ -1,0 +1,400 @@
+"""Find numbers that belong to a person: cards, accounts, phones, national ids, addresses of machines, birth dates."""
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from athena.core.redaction.personal_values import (
+    BIRTH_DATE,
+    CARD,
+    IBAN,
+    IP,
+    NATIONAL_ID,
+    PHONE,
+    Finder,
+    PersonalMatch,
+    Zones,
+)
+from athena.core.redaction.values import compile_pattern
+
+if TYPE_CHECKING:
+    from phonenumbers import PhoneNumber
+
+CUE_CHARS = 48  # how far a telling word may stand before a number
+MIN_BIRTH_YEAR, MAX_BIRTH_YEAR = 1890, 2035
+
+
+def _find_in_zones(pattern: re.Pattern[str], text: str, zones: Zones) -> Iterator[re.Match[str]]:
+    for start, end in zones:
+        yield from pattern.finditer(text, start, end + 2)  # what follows may tell that it is something else
+
+
+def _has_cue(lower: str, start: int, pattern: str, chars: int = CUE_CHARS) -> bool:
+    """Return whether a telling word stands before a position, in the same line."""
+    before = lower[max(0, start - chars) : start]
+    if "[" in before:
+        before = compile_pattern(r"\[\w{1,60}\]").sub("", before)  # the name of a token is no word of the text
+    return compile_pattern(pattern, re.U).search(before[before.rfind("\n") + 1 :]) is not None
+
+
+_ZONE_TABLE = bytes(
+    0x31 if chr(byte).isdigit() else 0x32 if chr(byte) in "ABCDEFGHIJKLMNOPQRSTUVWXYZ ()+./?-x\t" else 0x20
+    for byte in range(256)
+)
+MIN_ZONE_DIGITS = 6
+
+
+def find_zones(text: str) -> Zones:
+    """Return the parts of a text that may hold a long number: few, and quickly found."""
+    marks = text.encode("ascii", "replace").translate(_ZONE_TABLE)
+    zones = (match.span() for match in re.finditer(rb"[12]{7,}", marks))
+    return [(start, end) for start, end in zones if marks.count(b"1", start, end) >= MIN_ZONE_DIGITS]
+
+
+# --- cards and accounts -----------------------------------------------------------------------------------------------
+
+_CARD_PATTERN = (
+    r"(?<![\w.+-])(?<!\d )[2-6](?:\d{12,18}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{3}([ -])\d{6}\2\d{4,5})"
+    r"(?![\w-]|\.\d| \d)"
+)
+_CARD_BRANDS = (
+    r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
+    r"|(?:6011|64[4-9]\d|65\d\d|62\d\d|35(?:2[89]|[3-8]\d))\d{12,15}"
+)
+_IBAN_LENGTHS_TEXT = """AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DK18 DO28 EE20
+EG29 ES24 FI18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21
+LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MR27 MT31 MU30 NL18 NO15 PK24 PL28 PS29 PT25 QA29 RO24 RS22 SA24 SC31 SD18 SE24
+SI19 SK24 SM27 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20"""
+_IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBAN_LENGTHS_TEXT.split()}
+
+
+def find_cards(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
+    for match in _find_in_zones(compile_pattern(_CARD_PATTERN), text, zones):
+        digits = match[0].replace(" ", "").replace("-", "")
+        if compile_pattern(_CARD_BRANDS).fullmatch(digits) and _passes_luhn(digits):
+            yield PersonalMatch(CARD, *match.span())
+
+
+def _passes_luhn(digits: str) -> bool:
+    if len(set(digits)) == 1:
+        return False
+    total = sum(map(int, digits[-1::-2]))
+    return (total + sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])) % 10 == 0
+
+
+def find_ibans(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
+    for match in compile_pattern(r"(?<![A-Za-z0-9])([A-Za-z]{2})\d{2}(?=[ -]?[A-Za-z0-9]{4})").finditer(text):
+        length = _IBAN_LENGTHS.get(match[1].upper())
+        if length is None:
+            continue
+        body = compile_pattern(rf"(?:[ -]?[A-Za-z0-9]){{{length - 4}}}(?![A-Za-z0-9])").match(text, match.end())
+        if body and _load_validator("iban")(text[match.start() : body.end()].upper()):
+            yield PersonalMatch(IBAN, match.start(), body.end())
+
+
+# --- addresses of machines --------------------------------------------------------------------------------------------
+
+_VERSION_CUE = (
+    r"(?:\b(?:v|ver|version|versions|versión|release|releases|rev|revision|build|firmware|tag|patch|upgrade[ds]?"
+    r"|downgrade[ds]?|requires?|oid|section|clause|chapter|figure|assembly(?:version|fileversion)?)"
+    r"[\s:=\"'.(#]{0,4}(?:to |from |is |of |no )?|[=<>~!]=\s?|[~^]|\bv)\Z"
+)
+_PRODUCT_VERSION_CUE = r"[a-z][\w.+]{1,30}[/-]\Z"  # Chrome/120.0.0.0, openssl-1.0.2.1
+_IPV6_PATTERN = (
+    r"(?<![\w:.])(?:(?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}|(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}"
+    r"|(?:[0-9A-Fa-f]{1,4}:){2,7}:|::(?:[0-9A-Fa-f]{1,4}:){1,6}(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{1,4}))"
+    r"(?![\w:]|\.\w)"
+)
+
+
+def find_ips(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
+    if "." in text:
+        for match in compile_pattern(r"\d{1,3}(?:\.\d{1,3}){3}").finditer(text):
+            if _is_ipv4(text, lower, match.start(), match.end()):
+                yield PersonalMatch(IP, *match.span())
+    if "::" in text or compile_pattern(r"(?:[0-9A-Fa-f]{1,4}:){7}").search(text):
+        for match in compile_pattern(_IPV6_PATTERN).finditer(text):
+            value = match[0]
+            if value.count(":") < 3 and not value.lower().startswith(("2", "3", "fe80", "fc", "fd")):
+                continue  # a name of C++ or Rust such as `dead::beef`
+            if any(map(str.isdigit, value)) and _is_personal_address(value):
+                yield PersonalMatch(IP, *match.span())
+
+
+def _is_ipv4(text: str, lower: str, start: int, end: int) -> bool:
+    before, after = text[start - 1 : start], text[end : end + 2]
+    if before.isalnum() or before in (".", "_") or re.match(r"[\w-]|\.\w", after):
+        return False
+    if _has_cue(lower, start, _VERSION_CUE, 24):
+        return False
+    if before in ("/", "-") and text[start - 2 : start] != "//" and _has_cue(lower, start, _PRODUCT_VERSION_CUE, 32):
+        return False
+    value = text[start:end]
+    if after[:1] == "/" and (prefix := re.match(r"/(\d{1,2})(?!\d)", text[end:])) and int(prefix[1]) < 32:
+        return not _is_network(f"{value}/{prefix[1]}")
+    return _is_personal_address(value)
+
+
+def _is_network(value: str) -> bool:
+    import ipaddress  # few texts have an address
+
+    try:
+        ipaddress.ip_network(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_personal_address(value: str) -> bool:
+    import ipaddress
+
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        return False
+    return not (
+        address.is_loopback
+        or address.is_unspecified
+        or address.is_multicast
+        or (address.version == 4 and (value.startswith("255.") or value == "169.254.169.254" or value[:2] == "0."))
+    )
+
+
+# --- dates of birth ---------------------------------------------------------------------------------------------------
+
+_BIRTH_CUE_PATTERN = (
+    r"(?:\bborn\b|\bd\.?o\.?b\b|birth[\s_-]?(?:day|date)|date[\s_-]of[\s_-]birth|\bbirth\b|\bbday\b|geboren|geburts"
+    r"|geb\.|\bné(?:e)? le\b|naissance|nacid[oa]|nacimiento|nascit[ao]|\bnat[oa] il\b|nascimento|nascid[oa]|geboorte"
+    r"|urodzen|född|födelse|født|fødsels|syntym|рожд|родил|出生|生年月日|誕生日)"
+)
+_BIRTH_STEMS_TEXT = (
+    "born dob d.o.b bday birth gebor geb. geburts né née naissance naci nasc nato nata geboorte urodzen "
+    "född födelse født fødsels syntym рожд родил 出生 生年月日 誕生日"
+)
+_BIRTH_STEMS = tuple(_BIRTH_STEMS_TEXT.split())
+_MONTHS_TEXT = """jan january januar janvier enero gennaio janeiro januari feb february februar février fevrier febrero
+febbraio fevereiro februari mar march märz maerz mars marzo março maart apr april avril abril aprile may mai mayo maggio
+maio mei jun june juni juin junio giugno junho jul july juli juillet julio luglio julho aug august août aout agosto
+augustus sep sept september septembre septiembre settembre setembro oct october okt oktober octobre octubre ottobre
+outubro nov november novembre noviembre novembro dec december dez dezember décembre decembre diciembre dicembre
+dezembro"""
+_MONTH = rf"(?:{'|'.join(sorted(_MONTHS_TEXT.split(), key=len, reverse=True))})"
+_DATE_PATTERN = (
+    rf"(?:(?:19|20|18)\d\d[-/.年]\s?\d{{1,2}}[-/.月]\s?\d{{1,2}}日?|\d{{1,2}}[-/.]\s?\d{{1,2}}[-/.]\s?(?:(?:18|19|20)\d\d|\d\d)"
+    rf"|\d{{1,2}}(?:st|nd|rd|th|\.|º|er)?[\s-](?:de |of )?{_MONTH}\.?,?[\s-](?:de |of |del )?(?:18|19|20)\d\d"
+    rf"|{_MONTH}\.?\s\d{{1,2}}(?:st|nd|rd|th)?,?\s(?:18|19|20)\d\d|(?:19|20)\d\d[01]\d[0-3]\d)(?![\w/]|-\d)"
+)
+
+
+def find_birth_dates(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
+    for cue_end in sorted(_find_birth_cues(lower)):
+        window = cue_end + CUE_CHARS
+        date = compile_pattern(rf"(?<![\w./-]){_DATE_PATTERN}", re.U).search(lower, cue_end, window + 24)
+        if date is None or date.start() > window:
+            continue
+        if compile_pattern(r"\n\s*\n|[.;!?]\s").search(lower, cue_end + 1, date.start()):
+            continue
+        if _is_birth_date(date[0]):
+            yield PersonalMatch(BIRTH_DATE, *date.span())
+
+
+def _find_birth_cues(lower: str) -> set[int]:
+    """Return where words for birth end; looking for their stems is much quicker than the pattern."""
+    cue = compile_pattern(_BIRTH_CUE_PATTERN, re.U)
+    ends: set[int] = set()
+    for stem in _BIRTH_STEMS:
+        at = lower.find(stem)
+        while at >= 0:
+            match = cue.search(lower, max(0, at - 8), at + 24)
+            if match and not compile_pattern(r"[\w ]{0,40}_\d{1,15}\]").match(lower, at):  # in a token
+                ends.add(match.end())
+            at = lower.find(stem, at + len(stem))
+    return ends
+
+
+def _is_birth_date(text: str) -> bool:
+    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    if len(numbers) == 1:
+        day = text[-2:]
+        return 1 <= int(text[4:6]) <= 12 and 1 <= int(day) <= 31
+    if any(number > 31 and not MIN_BIRTH_YEAR <= number <= MAX_BIRTH_YEAR and number > 99 for number in numbers):
+        return False
+    small = numbers[1:] if numbers[0] > 31 else numbers[:-1]
+    return all(1 <= number <= 31 for number in small) and (len(small) < 2 or min(small) <= 12)
+
+
+# --- phone numbers ----------------------------------------------------------------------------------------------------
+
+_PHONE_PATTERN = (
+    r"(?<![\w.@/+#-])(?<!\d:)(?:\+|00(?=[1-9])|\((?=[+0-9]))?\+?\d"
+    r"(?:[\d\u00a0 ()./–-]|[ ]?\(0\)[ ]?){5,22}\d(?: ?(?:x|ext\.?) ?\d{1,6})?(?![\w@]|[.,:/-]\d)"
+)
+_PHONE_CUE = (
+    r"(?:phone|\btel(?:s|e|no)?\b|\btel[.:]|telephone|telefon|téléphone|teléfono|telefono|telefone|mobil|\bcell\b|"
+    r"cellular|móvil|celular|cellulare|portable|handy|whatsapp|signal\b|\bsms\b|\bfax\b|\bcall(?:ed|ing)?\b|\bring\b|"
+    r"\bdial\b|\btext(?:ed)? (?:me|her|him|them)\b|hotline|numéro|rufnummer|contact number|reach(?:ed|able)? |电话|手机"
+    r"|電話|"
+    r"телефон|тел\.|☎|📞|📱)[^\d\n]{0,30}(?:\+?\d[\d ()./-]{4,20}(?:,| or | and |/| und | ou )\s*)?\Z"
+)
+_PHONE_REGIONS_TEXT = (
+    "GB DE FR ES IT NL BE CH AT AU IN BR MX JP CN KR SE NO DK FI PL PT IE CZ GR TR RU UA ZA SG HK IL NZ AR"
+)
+_PHONE_REGIONS = tuple(_PHONE_REGIONS_TEXT.split())
+_NORTH_AMERICAN_PATTERN = r"(?:\+?1[ .-]?)?(?:\([2-9]\d\d\) ?|[2-9]\d\d[-. ])[2-9]\d\d[-. ]\d{4}"
+
+
+def find_phones(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
+    for match in _find_in_zones(compile_pattern(_PHONE_PATTERN), text, zones):
+        start, end = match.span()
+        value = match[0]
+        if value.count("(") != value.count(")"):
+            if value.startswith("(") and ")" not in value:
+                start, value = start + 1, value[1:]
+            elif value.count(")") > value.count("("):
+                end = start + value.index(")")
+                value = text[start:end]
+        if _is_phone(value.partition("x")[0].partition("e")[0].rstrip(), lower, start):
+            yield PersonalMatch(PHONE, start, end)
+
+
+def _is_phone(value: str, lower: str, start: int) -> bool:
+    digits = re.sub(r"\D", "", value)
+    if not 7 <= len(digits) <= 15 or len(set(digits)) < 3 or compile_pattern(r"[ ()./–-]{4}").search(value):
+        return False
+    if value.startswith("+"):
+        return _is_valid_phone(value, None, is_strict=False)
+    if value.startswith("00"):
+        return _is_valid_phone(f"+{digits[2:]}", None, is_strict=True)
+    has_cue = _has_cue(lower, start, _PHONE_CUE, 72)
+    if compile_pattern(r"(?:19|20)\d\d[-/.]\d{1,2}[-/.]\d{1,2}.*|\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d.*").fullmatch(
+        value
+    ):
+        return False
+    if compile_pattern(_NORTH_AMERICAN_PATTERN).fullmatch(value):
+        return has_cue or not value[:1].isdigit() or compile_pattern(r"[.-]").search(value) is not None
+    if has_cue:
+        return True
+    if value[0] not in "0(" or not compile_pattern(r"\D").search(value):
+        return False
+    return _has_national_format(value)
+
+
+@lru_cache(maxsize=4_096)
+def _has_national_format(value: str) -> bool:
+    """Return whether some country writes a number exactly like this."""
+    return any(_is_own_format(value, region) for region in _PHONE_REGIONS)
+
+
+def _is_valid_phone(value: str, region: str | None, *, is_strict: bool) -> bool:
+    import phonenumbers  # 60 ms, and most texts have no candidate
+
+    number = _parse_phone(value, region)
+    if number is None:
+        return False
+    return bool(phonenumbers.is_valid_number(number) if is_strict else phonenumbers.is_possible_number(number))
+
+
+def _parse_phone(value: str, region: str | None) -> "PhoneNumber | None":
+    import phonenumbers
+
+    try:
+        return phonenumbers.parse(value, region)
+    except phonenumbers.NumberParseException:
+        return None
+
+
+def _is_own_format(value: str, region: str) -> bool:
+    """Return whether a country writes a number exactly like this: in these groups."""
+    import phonenumbers
+
+    number = _parse_phone(value, region)
+    if number is None or not phonenumbers.is_valid_number(number):
+        return False
+    written = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
+    return re.findall(r"\d+", written) == re.findall(r"\d+", value)
+
+
+# --- national ids -----------------------------------------------------------------------------------------------------
+
+
+class NationalId(NamedTuple):
+    """A form of national ids, the module of python-stdnum that checks it, and the words that must stand before it."""
+
+    pattern: str
+    module: str
+    cue: str = ""
+
+
+_TAX_CUE = r"steuer|\bidnr|tin\b|tax"
+_NATIONAL_IDS = (
+    NationalId(r"\d{3}-\d{2}-\d{4}", "us.ssn"),
+    NationalId(r"\d{9}|\d{3} \d{2} \d{4}", "us.ssn", r"\bssn|social[\s_-]?security"),
+    NationalId(r"9\d\d-[5-9]\d-\d{4}", "us.itin"),
+    NationalId(r"[A-Z]{6}\d{2}[A-EHLMPRST]\d{2}[A-Z]\d{3}[A-Z]", "it.codicefiscale"),
+    NationalId(r"\d{8}[ -]?[A-HJ-NP-TV-Z]", "es.dni"),
+    NationalId(r"[XYZ][ -]?\d{7}[ -]?[A-Z]", "es.nie"),
+    NationalId(r"[12] ?\d{2} ?(?:0[1-9]|1[0-2]|[2-9]\d) ?(?:\d{2}|2[AB]) ?\d{3} ?\d{3} ?\d{2}", "fr.nir"),
+    NationalId(r"\d{3}\.\d{3}\.\d{3}-\d{2}", "br.cpf"),
+    NationalId(r"\d{11}", "br.cpf", r"\bcpf\b"),
+    NationalId(r"756\.?\d{4}\.?\d{4}\.?\d{2}", "ch.ssn"),
+    NationalId(r"[0-3]\d[01]\d{3}[-+A-FU-Y]\d{3}[0-9A-Y]", "fi.hetu"),
+    NationalId(r"[A-Z]{4}\d{6}[HMX][A-Z]{5}[0-9A-Z]\d", "mx.curp"),
+    NationalId(r"(?:19|20)?\d{6}[-+]\d{4}", "se.personnummer"),
+    NationalId(r"[1-9]\d{5}(?:19|20)\d{2}[01]\d[0-3]\d{4}[0-9Xx]", "cn.ric"),
+    NationalId(r"\d{6}-[1-8]\d{6}", "kr.rrn"),
+    NationalId(r"\d{2}\.\d{2}\.\d{2}-\d{3}\.\d{2}", "be.nn"),
+    NationalId(
+        r"\d{11}", "be.nn", r"rijksregister|registre national|national (?:number|register)|\bnn\b|\bniss\b|\binsz\b"
+    ),
+    NationalId(r"\d{11}", "pl.pesel", r"pesel"),
+    NationalId(r"\d{9}|\d{3}[ .]\d{3}[ .]\d{3}", "nl.bsn", r"\bbsn\b|burgerservice|sofi"),
+    NationalId(r"\d{2} ?\d{3} ?\d{3} ?\d{3}", "de.idnr", rf"{_TAX_CUE}|identifikationsnummer"),
+    NationalId(r"[2-9]\d{3} ?\d{4} ?\d{4}", "in_.aadhaar", r"aadhaar|aadhar|uidai|\buid\b"),
+    NationalId(r"\d{3}[ -]?\d{3}[ -]?\d{3}", "ca.sin", r"\bsin\b|social insurance|assurance sociale|\bnas\b"),
+    NationalId(r"\d{3} ?\d{3} ?\d{3}", "au.tfn", r"\btfn\b|tax file"),
+    NationalId(r"\d{3} ?\d{3} ?\d{4}", "gb.nhs", r"\bnhs\b"),
+    NationalId(r"[0-3]\d[01]\d{3} ?\d{5}", "no.fodselsnummer", r"fødsels|fodsels|personnummer|\bfnr\b"),
+    NationalId(r"[0-3]\d[01]\d{3}[- ]?\d{4}", "dk.cpr", r"\bcpr\b|personnummer"),
+    NationalId(r"\d{13}", "za.idnr", r"\bid\b|identity|\brsa\b"),
+    NationalId(r"[1-9]\d{10}", "tr.tckimlik", r"kimlik|\btc\b|t\.c\."),
+    NationalId(r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?\d{2} ?\d{2} ?\d{2} ?[A-D]", ""),  # NINO, without a checksum
+)
+_UK_PREFIXES_UNUSED = frozenset({"BG", "GB", "NK", "KN", "TN", "NT", "ZZ"})
+
+
+def find_national_ids(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
+    for match in _find_in_zones(_compile_national_ids(), text, zones):
+        value = match[1]
+        for form in _NATIONAL_IDS:
+            if not compile_pattern(form.pattern).fullmatch(value):
+                continue
+            if form.cue and not _has_cue(lower, match.start(1), form.cue):
+                continue
+            if _load_validator(form.module)(value) if form.module else value[:2] not in _UK_PREFIXES_UNUSED:
+                yield PersonalMatch(NATIONAL_ID, *match.span(1))
+                break
+
+
+@cache
+def _compile_national_ids() -> re.Pattern[str]:
+    forms = sorted({form.pattern for form in _NATIONAL_IDS}, key=len, reverse=True)
+    # the lookahead lets forms that begin at the same place be tried one after the other
+    choices = "|".join(rf"(?:{form})(?![A-Za-z0-9_]|[.-][0-9])" for form in forms)
+    return re.compile(rf"(?<![\w.+-])(?=[A-Z]{{0,6}}[ -]?\d{{2}})({choices})", re.ASCII)
+
+
+@cache
+def _load_validator(module: str) -> Any:
+    return import_module(f"stdnum.{module}").is_valid
+
+
+NUMBER_FINDERS: tuple[Finder, ...] = (
+    find_cards,
+    find_ibans,
+    find_national_ids,
+    find_ips,
+    find_phones,
+    find_birth_dates,
+)

@@ -1,0 +1,193 @@
+"""Find personal data in texts: e-mail addresses, phone numbers, cards, accounts, national ids, IPs, dates of birth.
+
+A pattern only says where to look; a checksum, a calendar or the rules of a country decide. Names of people are found
+only where the caller lists them. All functions are pure, and their work is linear in the text.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from athena.core.redaction import redact, views
+from athena.core.redaction.numbers import NUMBER_FINDERS, find_ips, find_zones
+from athena.core.redaction.personal_values import (
+    BIRTH_DATE,
+    CARD,
+    EMAIL,
+    IBAN,
+    IP,
+    NAME,
+    NATIONAL_ID,
+    PHONE,
+    TOKEN_PATTERN,
+    PersonalMatch,
+)
+from athena.core.redaction.values import compile_pattern
+from athena.core.threads import check_stopped
+
+MAX_BLOB_DEPTH = 2
+MAX_LOCAL_CHARS, MAX_DOMAIN_CHARS = 64, 255
+
+
+class PersonalRules(NamedTuple):
+    """What to look for beside the kinds with a form of their own."""
+
+    names: frozenset[str] = frozenset()  # of people
+    patterns: Mapping[str, str] = {}  # own kinds, each with a regular expression
+    known: Mapping[str, str] = {}  # values that were found before by a word beside them, each with its kind
+
+
+def find_personal(text: str, rules: PersonalRules = PersonalRules()) -> list[PersonalMatch]:  # noqa: B008  # a tuple
+    """Return the positions of personal values in a text, in order and apart from each other."""
+    matches = [match for match in _find_decoded(text, rules, 0) if not is_in_token(text, match.start)]
+    return _select_matches(matches) if matches else []
+
+
+def mask_personal(text: str) -> str:
+    """Return a text with `[KIND]` in place of personal values, for logs and where there is no vault."""
+    for match in reversed(find_personal(text)):
+        text = f"{text[: match.start]}[{match.kind}]{text[match.end :]}"
+    return text
+
+
+def mask_private(text: str) -> str:
+    """Return a text without secrets and personal values, for a log."""
+    return mask_personal(redact(text).text)
+
+
+def is_in_token(text: str, at: int) -> bool:
+    """Return whether a position lies inside of a token or of a placeholder for a secret."""
+    opening = text.rfind("[", max(0, at - 60), at + 1)
+    token = compile_pattern(rf"{TOKEN_PATTERN}|\[SECRET:[a-z-]+\]").match(text, opening) if opening >= 0 else None
+    return token is not None and token.end() > at
+
+
+def _select_matches(matches: Iterable[PersonalMatch]) -> list[PersonalMatch]:
+    """Of matches that overlap, take the one that begins first and is the longest, or whose kind is the surest."""
+    order = {kind: rank for rank, kind in enumerate((EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE, BIRTH_DATE, NAME))}
+    chosen: list[PersonalMatch] = []
+    for match in sorted(set(matches), key=lambda m: (m.start, -m.end, order.get(m.kind, -1))):
+        if not chosen or match.start >= chosen[-1].end:
+            chosen.append(match)
+        elif match.end > chosen[-1].end:  # nothing of either may be left
+            last = chosen.pop()
+            kind = min(last.kind, match.kind, key=lambda kind: order.get(kind, -1))
+            chosen.append(PersonalMatch(kind, last.start, match.end))
+    return chosen
+
+
+def _find_decoded(text: str, rules: PersonalRules, depth: int) -> Iterator[PersonalMatch]:
+    """Find values in the text, in what its escaped parts say once decoded, and in blobs."""
+    yield from _find_plain(text, rules)
+    yield from _find_in_blobs(text, rules, depth)
+    for offset, end in views.find_escaped_parts(text):
+        check_stopped()
+        if layers := views.decode_text(text[offset:end]):
+            decoded = layers[-1].text
+            for match in (*_find_plain(decoded, rules), *_find_in_blobs(decoded, rules, depth)):
+                start, stop = views.map_span(layers, match.start, match.end)
+                yield PersonalMatch(match.kind, offset + start, offset + stop)
+
+
+def _find_in_blobs(text: str, rules: PersonalRules, depth: int) -> Iterator[PersonalMatch]:
+    if depth < MAX_BLOB_DEPTH and views.has_long_run(text):
+        for start, end, decoded in views.find_blobs(text):
+            check_stopped()
+            if match := next(_find_decoded(decoded, rules, depth + 1), None):
+                yield PersonalMatch(match.kind, start, end)
+
+
+def _find_plain(text: str, rules: PersonalRules) -> Iterator[PersonalMatch]:
+    if "@" in text:
+        yield from _find_emails(text)
+    if compile_pattern(r"\d").search(text) or (not text.isascii() and compile_pattern(r"\d", re.U).search(text)):
+        lower = text.replace("\u0130", "I").lower()
+        zones = find_zones(text)
+        for find in NUMBER_FINDERS:
+            check_stopped()
+            yield from find(text, lower, zones)
+        if rules.known:
+            yield from _find_known(text, rules.known)
+    elif "::" in text:
+        yield from find_ips(text, text.lower(), [])
+    if rules.names:
+        yield from _find_names(text, rules.names)
+    for kind, pattern in rules.patterns.items():
+        matches = compile_pattern(pattern, re.UNICODE).finditer(text)
+        yield from (PersonalMatch(kind, *match.span()) for match in matches if match.end() > match.start())
+
+
+# --- e-mail addresses -------------------------------------------------------------------------------------------------
+
+_LOCAL_PATTERN = r"[\w.+%&'-]*"
+_DOMAIN_PATTERN = r"(?:[^\W_](?:[\w-]{0,62}[^\W_])?\.){1,10}(?:[^\W\d_]{2,24}|xn--[a-z0-9-]{2,59})(?![\w-])"
+_QUOTED_LOCAL_PATTERN = r'"[^"\n]{1,62}"'
+# What an "address" ends with when it is the name of a file: logo@2x.png.
+_FILE_SUFFIXES_TEXT = (
+    "avif bmp css csv gif html ico jpeg jpg js json jsx less map md mjs pdf png py scss svg toml ts tsx txt webp xml "
+    "yaml yml"
+)
+_FILE_SUFFIXES = frozenset(_FILE_SUFFIXES_TEXT.split())
+
+
+def _find_emails(text: str) -> Iterator[PersonalMatch]:
+    at = text.find("@")
+    while at >= 0:
+        local = _match_local_part(text, at)
+        domain = compile_pattern(_DOMAIN_PATTERN, re.U).match(text, at + 1, at + 1 + MAX_DOMAIN_CHARS)
+        if local is not None and domain is not None and not _is_other_address(text, local, at, domain.end()):
+            yield PersonalMatch(EMAIL, local, domain.end())
+        at = text.find("@", at + 1)
+
+
+def _match_local_part(text: str, at: int) -> int | None:
+    """Return where the name before an @ begins."""
+    backwards = text[max(0, at - MAX_LOCAL_CHARS) : at][::-1]  # read from its end, the name is matched in one go
+    if quoted := compile_pattern(_QUOTED_LOCAL_PATTERN, re.U).match(backwards):
+        return at - len(quoted[0])
+    match = compile_pattern(_LOCAL_PATTERN, re.U).match(backwards)
+    local = match[0][::-1].lstrip(".'%&-") if match else ""
+    if "&" in local:  # a query or an entity: what stands before it belongs to something else
+        local = local.rpartition("&")[2]
+    if not local or local.endswith((".", "'")) or ".." in local:
+        return None
+    return at - len(local)
+
+
+def _is_other_address(text: str, start: int, at: int, end: int) -> bool:
+    """Return whether user@host is an address of a machine, a version of a package or the name of a file."""
+    run = compile_pattern(r"[^\s\"'<>()\[\]{},;|]*").match(text[max(0, start - 200) : start][::-1])
+    before = run[0][::-1] if run else ""
+    if "://" in before and "/" not in before.rpartition("://")[2] and "?" not in before:
+        return True  # the user of a URL
+    if text[end : end + 1] == ":" and compile_pattern(r":[\w~./-]+").match(text, end) and text[start:at] in _SSH_USERS:
+        return True
+    return text[at + 1 : end].rpartition(".")[2].lower() in _FILE_SUFFIXES
+
+
+_SSH_USERS = frozenset({"git", "hg", "svn", "root", "ubuntu", "ec2-user", "deploy"})
+
+
+# --- names and values that are known ----------------------------------------------------------------------------------
+
+
+def _find_names(text: str, names: frozenset[str]) -> Iterator[PersonalMatch]:
+    pattern = _compile_names(names)
+    if pattern is not None:
+        yield from (PersonalMatch(NAME, *match.span()) for match in pattern.finditer(text))
+
+
+@lru_cache(maxsize=16)
+def _compile_names(names: frozenset[str]) -> re.Pattern[str] | None:
+    parts = [
+        r"[\s_.-]+".join(map(re.escape, name.split())) for name in sorted(names, key=len, reverse=True) if name.strip()
+    ]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(parts)})(?!\w)", re.IGNORECASE) if parts else None
+
+
+def _find_known(text: str, known: Mapping[str, str]) -> Iterator[PersonalMatch]:
+    """Find values that stood beside a telling word elsewhere, such as a date of birth."""
+    for match in compile_pattern(r"(?<![\w.])\d[\w./-]{4,40}(?<![./-])").finditer(text):
+        if kind := known.get(match[0]):
+            yield PersonalMatch(kind, *match.span())

@@ -1,0 +1,121 @@
+"""Change the texts inside of values of any type: JSON values, results of operations, the literals of a program."""
+
+import io
+import json
+import re
+import tokenize
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from typing import Any
+
+from athena.core.types import to_json
+from athena.core.values import Page
+
+MIN_NUMBER = 1_000_000  # a smaller number is no phone, card or id
+TextKey = tuple[str, str]  # the name of the field that holds a text, and the text
+_PLAIN_TYPES = (type(None), bool, float, bytes)
+
+
+def iter_texts(value: Any, name: str = "") -> Iterator[TextKey]:
+    """Yield every text inside of a value with the name of its field; long whole numbers are texts, too."""
+    pending: list[TextKey | tuple[str, Any]] = [(name, value)]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, str):
+            yield name, str(value)
+        elif isinstance(value, _PLAIN_TYPES):
+            continue
+        elif isinstance(value, int):
+            if abs(value) >= MIN_NUMBER:
+                yield name, str(value)
+        elif fields := getattr(type(value), "__dataclass_fields__", None):
+            pending += [(field, getattr(value, field)) for field in fields]
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                pending += [("", key), (key if isinstance(key, str) else "", item)]
+        elif hasattr(value, "_fields"):
+            pending += zip(value._fields, value, strict=True)
+        else:
+            pending += [(name, item) for item in value]
+
+
+def replace_texts(value: Any, texts: Mapping[TextKey, str], name: str = "") -> Any:
+    """Return a value with other texts, of the same type; the same object if none of its texts changes."""
+    if isinstance(value, str):
+        changed = texts.get((name, str(value)), value)
+        if changed == value or type(value) is str:
+            return changed
+        return str.__new__(type(value), changed)
+    if isinstance(value, _PLAIN_TYPES):
+        return value
+    if isinstance(value, int):
+        return texts.get((name, str(value)), value)
+    if fields := getattr(type(value), "__dataclass_fields__", None):
+        items = {field: replace_texts(getattr(value, field), texts, field) for field in fields}
+        if all(item is getattr(value, field) for field, item in items.items()):
+            return value
+        changed_value = copy(value)
+        for field, item in items.items():
+            object.__setattr__(changed_value, field, item)
+        return changed_value
+    if isinstance(value, Mapping):
+        pairs = [
+            (replace_texts(key, texts), replace_texts(item, texts, key if isinstance(key, str) else ""))
+            for key, item in value.items()
+        ]
+        return dict(pairs)
+    if hasattr(value, "_fields"):
+        return type(value)(
+            *(replace_texts(item, texts, field) for field, item in zip(value._fields, value, strict=True))
+        )
+    if isinstance(value, Page):
+        return Page([replace_texts(item, texts, name) for item in value], value.total)
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(replace_texts(item, texts, name) for item in value)
+    return replace_texts(to_json(value), texts, name)
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+def find_literals(source: str) -> list[tuple[int, int, str]]:
+    """Return start, end and prefix of each string literal of a program; none if it cannot be read."""
+    starts = [0]
+    for line in io.StringIO(source):
+        starts.append(starts[-1] + len(line))
+    literals: list[tuple[int, int, str]] = []
+    middle = getattr(tokenize, "FSTRING_MIDDLE", None)  # since Python 3.12
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.STRING or (middle is not None and token.type == middle):
+                start = starts[token.start[0] - 1] + token.start[1]
+                end = starts[token.end[0] - 1] + token.end[1]
+                prefix = re.match(r"[A-Za-z]*", token.string) if token.type == tokenize.STRING else None
+                literals.append((start, end, prefix[0].lower() if prefix else "f"))
+    except (tokenize.TokenError, SyntaxError):
+        return []
+    return literals
+
+
+def replace_in_literals(source: str, pattern: re.Pattern[str], get_value: Callable[[str], str | None]) -> str:
+    """Replace matches inside of string literals by values, escaped so that the literal means the value."""
+    literals = find_literals(source)
+    pieces, done = [], 0
+    for match in pattern.finditer(source):
+        literal = next((entry for entry in literals if entry[0] <= match.start() and match.end() <= entry[1]), None)
+        value = None if literal is None else get_value(match[0])
+        if literal is None or value is None:
+            continue
+        escaped = _escape_for_literal(value, literal[2])
+        if escaped is not None:
+            pieces += [source[done : match.start()], escaped]
+            done = match.end()
+    return "".join([*pieces, source[done:]])
+
+
+def _escape_for_literal(value: str, prefix: str) -> str | None:
+    """Return a value as it stands in a literal with this prefix; None if it cannot stand there."""
+    if "b" in prefix or "r" in prefix:
+        return value if value.isprintable() and not set("\\'\"") & set(value) and value.isascii() else None
+    escaped = json.dumps(value, ensure_ascii=False)[1:-1].replace("'", "\\'")
+    return escaped.replace("{", "{{").replace("}", "}}") if "f" in prefix else escaped

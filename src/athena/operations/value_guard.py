@@ -1,0 +1,126 @@
+"""The values of a call on their way in and out: where privacy is on, each side sees what it may see.
+
+`Operation.__call__` is the only way into an operation, so this is the one place where values cross: between models,
+programs and people on one side, and texts in the store and tools of servers on the other.
+"""
+
+from collections import Counter
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol
+
+from athena.core.catalog import AnyOperation
+from athena.core.operation import PEOPLE, CallerKind, Values
+from athena.core.values import Scope
+from athena.errors import AthenaError, Denied
+from athena.memory.store import Store
+from athena.storage import vault_rows
+from athena.storage.database import Transaction
+from athena.storage.privacy_guard import PrivacyGuard
+
+QUESTION_PARAMETERS = frozenset({"query", "queries", "phrase", "prompt", "question"})
+SOURCE_PARAMETERS = frozenset({"code", "example"})  # hold programs
+FILE_PARAMETERS = frozenset({"path", "source"})  # of documents: they must lead to a file
+
+
+class GuardedCaller(Protocol):
+    """The parts of a context that decide what its caller may see."""
+
+    @property
+    def caller(self) -> CallerKind: ...
+
+    @property
+    def scope(self) -> Scope: ...
+
+    @property
+    def store(self) -> Store: ...
+
+
+class CallValues:
+    """The arguments of one call as its operation gets them, and its result as its caller gets it."""
+
+    def __init__(
+        self, ctx: GuardedCaller, guard: PrivacyGuard, operation: AnyOperation, arguments: dict[str, Any]
+    ) -> None:
+        self._ctx, self._guard, self._operation, self.arguments = ctx, guard, operation, arguments
+        self._secrets: dict[str, str] = {}  # that this tool receives, by their tokens
+
+    async def __aenter__(self) -> "CallValues":
+        if self._operation.values is Values.REAL:
+            await self._admit_to_tool()
+        elif not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
+            pass
+        elif self._operation.values is Values.STORED or self._guard.mode == "strict":
+            await self._admit_tokens()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, AthenaError):
+            return
+        if self._secrets:  # a tool may say what it did not like
+            error.args = self._guard.hide_known(error.args, self._secrets)
+            error.hint = self._guard.hide_known(error.hint, self._secrets)
+        if self._sees_tokens:
+            await self._guard.hide_error(self._ctx.scope, error)
+
+    async def release(self, result: Any) -> Any:
+        """Return a result as the caller may see it."""
+        if self._secrets:
+            result = self._guard.hide_known(result, self._secrets)
+        if not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
+            return result
+        if self._sees_tokens:
+            return await self._guard.hide(self._ctx.scope, result)
+        if self._operation.values is Values.STORED:
+            return (await self._guard.reveal(self._ctx.scope, result))[0]
+        return result
+
+    @property
+    def _sees_tokens(self) -> bool:
+        """Return whether the caller may not see real values."""
+        if not self._guard.is_on:
+            return False
+        if self._ctx.caller is CallerKind.PROGRAM:
+            return self._guard.mode == "strict"
+        return self._ctx.caller not in PEOPLE or self._operation.values is Values.PROGRAM
+
+    async def _admit_tokens(self) -> None:
+        """Replace personal values in the arguments by tokens; the operation itself looks for secrets."""
+        ctx, guard = self._ctx, self._guard
+        unchanged = FILE_PARAMETERS if self._operation.category == "documents" else frozenset[str]()
+        sources = {
+            name: await guard.hide_source(ctx.scope, value)
+            for name, value in self.arguments.items()
+            if name in SOURCE_PARAMETERS and isinstance(value, str)
+        }
+        others = {name: value for name, value in self.arguments.items() if name not in unchanged | sources.keys()}
+        self.arguments |= sources
+        self.arguments |= await guard.hide(
+            ctx.scope, others, secrets=False, every_spelling=QUESTION_PARAMETERS & frozenset(self.arguments)
+        )
+
+    async def _admit_to_tool(self) -> None:
+        """Give a server's tool the values behind tokens, if it may receive their kinds, and count them."""
+        ctx, guard, tool = self._ctx, self._guard, self._operation.name
+        kinds: Counter[str] = Counter()
+        if guard.is_on:
+            self.arguments, revealed = await guard.reveal(ctx.scope, self.arguments)
+            kinds = revealed | await guard.count_kinds(ctx.scope, self.arguments)
+            allowed = self._operation.received_kinds
+            if allowed is not None and (refused := sorted(kinds.keys() - allowed)):
+                raise Denied(
+                    f"{tool} may not receive {', '.join(refused)}",
+                    hint=f"a person decides: athena servers privacy {self._operation.category} --receives",
+                )
+        self.arguments, self._secrets = await guard.reveal_secrets(ctx.scope, self.arguments, tool)
+        kinds["SECRET"] += len(self._secrets)
+        if counted := {kind: count for kind, count in kinds.items() if count}:
+            # who received what: kinds and counts, no values
+            work = partial(_count_disclosures, ctx.scope, ctx.store.clock(), tool, counted)
+            ctx.store.database.defer_write(work)
+
+
+async def _count_disclosures(scope: Scope, now: float, tool: str, kinds: dict[str, int], tx: Transaction) -> None:
+    await vault_rows.add_disclosures(tx, scope, now, tool, kinds)

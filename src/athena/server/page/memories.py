@@ -1,0 +1,268 @@
+"""Memories: search and browse them, see why one was found, correct, tag, relate, merge and forget them."""
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+
+from athena.core.values import Page
+from athena.errors import AthenaError, InvalidInput
+from athena.server.page.forms import create_fields, parse_arguments
+from athena.server.page.rendering import compare_texts
+from athena.server.page.site import PageRequest, View, to_plain
+
+PAGE_SIZE = 25
+MAX_TAGS_SHOWN = 200
+KINDS = {"event": "Events", "task": "Tasks", "entity": "Names", "pattern": "Patterns"}  # beside memories
+EDITED_FIELDS = ("content", "tags", "memory_type", "importance")
+# The terms of the ranking, in words; the order is that of the list.
+WHY_WORDS = {
+    "words": "Same words",
+    "meaning": "Same meaning",
+    "tokens": "Close wording",
+    "personal": "About you",
+    "session": "Its conversation",
+    "recency": "How new",
+    "strength": "Often needed",
+    "feedback": "Helped before",
+    "length": "Length",
+    "role": "Not your own words",
+    "contradicted": "Contradicted",
+}
+
+
+async def show_memories(page: PageRequest) -> Response:
+    """Show hits for a question, or the newest memories."""
+    params = page.params
+    question, kind = params.get("q", ""), params.get("kind", "")
+    offset = int(params["offset"]) if params.get("offset", "").isascii() and params.get("offset", "").isdigit() else 0
+    filters = {name: params.get(name) for name in ("tags", "memory_type", "since", "until")}
+    if question:
+        kinds = [kind] if kind in KINDS else None
+        found = await page.call(
+            "recall", query=question, k=PAGE_SIZE, offset=offset, explain=True, kinds=kinds, **filters
+        )
+    else:
+        found = await page.call("list_memories", k=PAGE_SIZE, offset=offset, **filters)
+    total = found.total if isinstance(found, Page) else len(found)
+    context: dict[str, Any] = {
+        "memories": found,
+        "question": question,
+        "filters": filters | {"kind": kind},
+        "is_filtered": bool(question or any(filters.values())),
+        "kinds": KINDS,
+        "explain": explain_hit,
+        "total": total,
+        "offset": offset,
+        "next_offset": offset + PAGE_SIZE if len(found) == PAGE_SIZE and offset + PAGE_SIZE < total else None,
+        "page_size": PAGE_SIZE,
+    }
+    if page.is_fragment:
+        return page.render("memories_part.html", **context)
+    tags, stats = await asyncio.gather(page.call("list_tags"), page.call("stats"))
+    fields = create_fields(page.find_operation("remember").arguments_schema, {}, ("content", "tags", "memory_type"))
+    return page.render(
+        "memories.html", tags=tags[:MAX_TAGS_SHOWN], types=sorted(stats["by_type"]), fields=fields, **context
+    )
+
+
+def explain_hit(why: dict[str, float] | None) -> list[tuple[str, float, float]]:
+    """Return the terms of a hit that matter, in words, each with its value and its share of the largest."""
+    if not why:
+        return []
+    shown = [(WHY_WORDS[name], why[name]) for name in WHY_WORDS if abs(why.get(name, 0)) >= 0.01]
+    largest = max((abs(value) for _, value in shown), default=1.0)
+    return [(words, value, abs(value) / largest) for words, value in shown]
+
+
+async def show_memory(page: PageRequest) -> Response:
+    """Show one memory whole, with its history and what it is related to."""
+    ref = parse_ref(page.get_path("ref"))
+    history = await page.call("memory_history", memory_id=ref)
+    try:
+        memory = await page.call("get_memory", memory_id=ref)
+    except AthenaError as error:
+        if not history or history[-1].before is None:
+            raise
+        return page.render("memory_forgotten.html", ref=ref, state=history[-1].before, history=[], error=error)
+    related = await asyncio.gather(*(_find_memory(page, other.id) for other in memory.related[:20]))
+    values = {name: getattr(memory, name) for name in EDITED_FIELDS}
+    return page.render(
+        "memory.html",
+        memory=memory,
+        steps=describe_history(to_plain(history), to_plain(memory)),
+        related=[(link, other) for link, other in zip(memory.related, related, strict=False) if other is not None],
+        fields=create_fields(page.find_operation("update_memory").arguments_schema, values, EDITED_FIELDS),
+        relate_fields=create_fields(
+            page.find_operation("relate_memories").arguments_schema, {}, ("other_id", "relation")
+        ),
+    )
+
+
+async def _find_memory(page: PageRequest, memory_id: int) -> Any:
+    try:
+        return await page.call("get_memory", memory_id=memory_id)
+    except AthenaError:  # forgotten since, or not a memory
+        return None
+
+
+def describe_history(changes: list[dict[str, Any]], now: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the changes of a memory, the newest first, each with the difference that it made."""
+    steps = []
+    for position, change in enumerate(changes):
+        before = change["before"] or {}
+        after = next((later["before"] for later in changes[position + 1 :] if later["before"]), now)
+        step = {name: change[name] for name in ("at", "action", "by")} | {"text": [], "facts": [], "version": {}}
+        if change["before"] is not None and "content" in before:
+            if before["content"] != after.get("content"):
+                step["text"] = compare_texts(before["content"], after.get("content", ""))
+                step["version"] = {"content": before["content"]}
+            for name in ("tags", "memory_type", "importance"):
+                if name in before and list_or_same(before[name]) != list_or_same(after.get(name)):
+                    step["facts"].append((name, format_fact(before[name]), format_fact(after.get(name))))
+        steps.append(step)
+    return steps[::-1]
+
+
+def list_or_same(value: Any) -> Any:
+    return sorted(value) if isinstance(value, list | tuple) else value
+
+
+def format_fact(value: Any) -> str:
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else str(value)
+
+
+def parse_ref(text: str) -> int | str:
+    """Return the id or the hash that an address names."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else text
+
+
+# --- forms ------------------------------------------------------------------------------------------------------------
+
+
+async def remember(page: PageRequest) -> Response:
+    arguments = parse_arguments(page.find_operation("remember").arguments_schema, page.form)
+    stored = await page.call("remember", **arguments)
+    words = {"new": "Remembered", "known": "This was known already", "revived": "Remembered again"}
+    text = words.get(stored.outcome, "Remembered")
+    if stored.redacted:
+        text += f"; removed from it: {', '.join(stored.redacted)}"
+    undo = (("forget", {"memory_id": stored.id}),) if stored.outcome != "known" else ()
+    return page.go_back("/memories", text, undo)
+
+
+async def edit_memory(page: PageRequest) -> Response:
+    ref = parse_ref(page.get_path("ref"))
+    before = await page.call("get_memory", memory_id=ref)
+    arguments = parse_arguments(page.find_operation("update_memory").arguments_schema, page.form)
+    if "tags" in page.form and not page.form["tags"].strip():
+        arguments["tags"] = []  # an empty field takes the tags away
+    if not page.form.get("content", "x").strip():
+        raise InvalidInput("a memory needs a text", hint="to remove it, choose Forget")
+    changed = {
+        name: value
+        for name, value in arguments.items()
+        if name in EDITED_FIELDS and _to_comparable(value) != _to_comparable(getattr(before, name))
+    }
+    if not changed:
+        return page.redirect(f"/memories/{before.id}", "Nothing was changed")
+    stored = await page.call("update_memory", memory_id=before.id, **changed)
+    back = {name: to_plain(getattr(before, name)) for name in changed}
+    text = "Saved" + (f"; removed from it: {', '.join(stored.redacted)}" if stored.redacted else "")
+    return page.redirect(f"/memories/{stored.id}", text, (("update_memory", {"memory_id": stored.id, **back}),))
+
+
+def _to_comparable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.strip()
+    return [str(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+async def restore_version(page: PageRequest) -> Response:
+    """Let a memory say again what it said before."""
+    ref = parse_ref(page.get_path("ref"))
+    before = await page.call("get_memory", memory_id=ref)
+    stored = await page.call("update_memory", memory_id=before.id, content=page.form.get("content", ""))
+    undo = (("update_memory", {"memory_id": stored.id, "content": before.content}),)
+    return page.redirect(f"/memories/{stored.id}", "The earlier text is back", undo)
+
+
+async def forget_memories(page: PageRequest) -> Response:
+    """Forget the chosen memories; the notice offers to bring them back."""
+    ids = _list_chosen(page)
+    count = await page.call("forget_batch", memory_ids=ids)
+    undo = tuple(("restore_memory", {"memory_id": memory_id}) for memory_id in ids)
+    return page.go_back("/memories", "Forgotten" if count == 1 else f"{count} memories forgotten", undo)
+
+
+async def restore_memory(page: PageRequest) -> Response:
+    ref = parse_ref(page.get_path("ref"))
+    is_back = await page.call("restore_memory", memory_id=ref)
+    return page.redirect(f"/memories/{ref}", "It is back" if is_back else "It was not forgotten")
+
+
+async def tag_memories(page: PageRequest) -> Response:
+    """Add tags to the chosen memories, or take them away."""
+    ids, tags, is_removal = _list_chosen(page), page.form.get("tags", "").strip(), bool(page.form.get("take"))
+    before = [await page.call("get_memory", memory_id=memory_id) for memory_id in ids]
+    count = await page.call("tag_memories", memory_ids=ids, **{"remove" if is_removal else "add": tags})
+    undo = tuple(("update_memory", {"memory_id": memory.id, "tags": list(memory.tags)}) for memory in before)
+    return page.go_back("/memories", f"{count} changed", undo)
+
+
+async def relate_memories(page: PageRequest) -> Response:
+    ref = parse_ref(page.get_path("ref"))
+    arguments = parse_arguments(page.find_operation("relate_memories").arguments_schema, page.form)
+    arguments["other_id"] = parse_ref(str(arguments.get("other_id", "")).strip())
+    await page.call("relate_memories", **arguments | {"memory_id": ref})
+    return page.redirect(f"/memories/{ref}", "Related")
+
+
+async def show_duplicates(page: PageRequest) -> Response:
+    groups = await page.call("find_duplicates", k=20, threshold=0.88)
+    return page.render("duplicates.html", groups=[group for group in groups if len(group.memories) > 1])
+
+
+async def merge_memories(page: PageRequest) -> Response:
+    """Keep one memory with the tags of all, and forget the others."""
+    keep, ids = parse_ref(page.form.get("keep", "")), _list_chosen(page)
+    others = [memory_id for memory_id in ids if memory_id != keep]
+    before = await page.call("get_memory", memory_id=keep)
+    await page.call("merge_memories", memory_id=keep, other_ids=others)
+    undo: list[tuple[str, dict[str, Any]]] = [("restore_memory", {"memory_id": other}) for other in others]
+    undo.append(("update_memory", {"memory_id": before.id, "tags": list(before.tags)}))
+    return page.redirect("/memories/duplicates", "Merged", tuple(undo))
+
+
+async def undo(page: PageRequest) -> Response:
+    """Take back what a notice told of."""
+    project, calls = page.session.undo_calls.pop(page.form.get("key", ""), ("", ()))
+    if not calls:
+        raise InvalidInput("this was undone already, or is too long ago")
+    page.project = project
+    for name, arguments in calls:
+        await page.call(name, **arguments)
+    return page.go_back("/memories", "Undone")
+
+
+def _list_chosen(page: PageRequest) -> list[int | str]:
+    ids = [parse_ref(text) for text in page.form_lists.get("id", [])]
+    if not ids:
+        raise InvalidInput("nothing is selected", hint="go back and select at least one memory")
+    return ids
+
+
+VIEWS = (
+    View("GET", "/memories", show_memories),
+    View("GET", "/memories/duplicates", show_duplicates),
+    View("GET", "/memories/{ref}", show_memory),
+    View("POST", "/memories/remember", remember),
+    View("POST", "/memories/forget", forget_memories),
+    View("POST", "/memories/tag", tag_memories),
+    View("POST", "/memories/merge", merge_memories),
+    View("POST", "/memories/{ref}/edit", edit_memory),
+    View("POST", "/memories/{ref}/version", restore_version),
+    View("POST", "/memories/{ref}/restore", restore_memory),
+    View("POST", "/memories/{ref}/relate", relate_memories),
+    View("POST", "/undo", undo),
+)

@@ -1,0 +1,202 @@
+// What the page does beyond plain links and forms. Everything here is an addition: reading works without it.
+import { followChanges } from "./live.js";
+
+const find = (selector, root = document) => root.querySelector(selector);
+const findAll = (selector, root = document) => [...root.querySelectorAll(selector)];
+const SEARCH_DELAY_MS = 140;
+const LIVE_DELAY_MS = 250;
+
+// --- colours, menu, help, copy -------------------------------------------------------------------------------------
+
+function showTheme() {
+  const choice = localStorage.getItem("theme") ?? "auto";
+  for (const button of findAll("[data-theme-choice]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.themeChoice === choice));
+  }
+}
+
+function chooseTheme(choice) {
+  localStorage.setItem("theme", choice);
+  if (choice === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = choice;
+  showTheme();
+}
+
+function toggleMenu(open) {
+  const side = find("#side");
+  const isOpen = side?.classList.toggle("open", open);
+  find("[data-menu]")?.setAttribute("aria-expanded", String(Boolean(isOpen)));
+  if (isOpen) find("a", side)?.focus();
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("button, a, input");
+  if (target?.dataset.themeChoice) chooseTheme(target.dataset.themeChoice);
+  if (target?.matches("[data-menu]")) return toggleMenu();
+  if (target?.matches("[data-help]")) find("#help").showModal();
+  if (target?.dataset.copy !== undefined) {
+    navigator.clipboard?.writeText(target.dataset.copy);
+    target.classList.add("done");
+    announce("Copied");
+  }
+  if (find("#side.open") && !event.target.closest("#side")) toggleMenu(false);
+  if (target?.matches("[data-pick-all]")) {
+    for (const box of findAll("[data-pick]")) box.checked = target.checked;
+    countPicked();
+  }
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+  if (event.target.matches("[data-pick]")) countPicked();
+});
+
+document.addEventListener("submit", (event) => {
+  const question = event.submitter?.dataset.confirm;
+  if (question && !window.confirm(question)) event.preventDefault();
+});
+
+function announce(text) {
+  const box = document.createElement("div");
+  box.className = "notice";
+  box.textContent = text;
+  find("#notices")?.append(box);
+  setTimeout(() => box.remove(), 1600);
+}
+
+// --- search as you type ------------------------------------------------------------------------------------------------
+
+let searchTimer = null;
+let liveTimer;
+let searchAbort;
+
+async function refreshPart(address, { keep = false } = {}) {
+  const part = find("#part");
+  if (!part) return;
+  searchAbort?.abort();
+  searchAbort = new AbortController();
+  try {
+    const reply = await fetch(address, { headers: { "x-athena-part": "1" }, signal: searchAbort.signal });
+    if (reply.status === 401) return location.reload();
+    const picked = new Set(findAll("[data-pick]:checked").map((box) => box.value));
+    const known = new Set(findAll("[data-id]", part).map((row) => row.dataset.id));
+    part.innerHTML = await reply.text();
+    for (const box of findAll("[data-pick]", part)) box.checked = picked.has(box.value);
+    if (keep) for (const row of findAll("[data-id]", part)) row.classList.toggle("new", !known.has(row.dataset.id));
+    countPicked();
+  } catch (error) {
+    if (error.name !== "AbortError") throw error;
+  }
+}
+
+function searchSoon(box) {
+  const instant = find("form[data-instant]");
+  const question = instant && find("[name=q]", instant); // the box at the top fills it in
+  if (!instant || (box.form !== instant && !(question && box.form?.matches(".top-search")))) return;
+  if (box.form !== instant) question.value = box.value;
+  clearTimeout(searchTimer);
+  searchTimer = setTimeout(() => {
+    searchTimer = null;
+    const fields = [...new FormData(instant)].filter(([, value]) => value !== "");
+    const address = `${instant.getAttribute("action")}?${new URLSearchParams(fields)}`;
+    history.replaceState(null, "", address);
+    refreshPart(address);
+  }, SEARCH_DELAY_MS);
+}
+
+document.addEventListener("input", (event) => searchSoon(event.target));
+
+// --- select many -------------------------------------------------------------------------------------------------------
+
+function countPicked() {
+  const count = findAll("[data-pick]:checked").length;
+  const bar = find(".picked-bar");
+  if (!bar) return;
+  bar.classList.toggle("on", count > 0);
+  const text = find("[data-picked-count]", bar);
+  if (text) text.textContent = count === 1 ? "1 selected" : `${count} selected`;
+}
+
+// --- keyboard ----------------------------------------------------------------------------------------------------------
+
+const PLACES = { h: "/", m: "/memories", t: "/timeline", p: "/programs", g: "/graph", k: "/tasks" };
+let lastKey = "";
+
+function moveInList(step) {
+  const rows = findAll("[data-row]");
+  if (!rows.length) return;
+  const at = rows.findIndex((row) => row.classList.contains("at"));
+  const next = rows[Math.min(rows.length - 1, Math.max(0, at + step))] ?? rows[0];
+  for (const row of rows) row.classList.toggle("at", row === next);
+  next.scrollIntoView({ block: "nearest" });
+  (find("a[data-open]", next) ?? next).focus({ preventScroll: true });
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && find("#side.open")) return toggleMenu(false);
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input:not([type=checkbox]), textarea, select")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  if (find("dialog[open]")) return;
+  const current = find("[data-row].at");
+  const before = lastKey;
+  lastKey = event.key;
+  if (before === "g" && PLACES[event.key]) {
+    const link = findAll("nav a").find((item) => new URL(item.href).pathname === PLACES[event.key]);
+    if (link) location.href = link.href;
+    return;
+  }
+  const actions = {
+    "/": () => find("#search")?.focus(),
+    "?": () => find("#help")?.showModal(),
+    j: () => moveInList(1),
+    k: () => moveInList(-1),
+    e: () => (find("[data-edit]", current ?? document) ?? find("[data-edit]"))?.click(),
+    x: () => find("[data-pick]", current ?? document)?.click(),
+    u: () => find("[data-undo]")?.click(),
+  };
+  if (actions[event.key]) {
+    event.preventDefault();
+    actions[event.key]();
+  }
+});
+
+// --- live --------------------------------------------------------------------------------------------------------------
+
+let isStale = false;
+
+function refreshSoon() {
+  const part = find("#part[data-live-part]");
+  if (!part || find(".picked-bar.on") || part.contains(document.activeElement)) return;
+  isStale = document.hidden; // a tab in the background waits until it is looked at
+  if (isStale) return;
+  clearTimeout(liveTimer);
+  liveTimer = setTimeout(() => !searchTimer && refreshPart(location.href, { keep: true }), LIVE_DELAY_MS);
+}
+
+document.addEventListener("visibilitychange", () => !document.hidden && isStale && refreshSoon());
+
+followChanges(document.body, (change) => {
+  refreshSoon();
+  const run = find("[data-run]");
+  const ours = run && change.runs.find((other) => other.run_id === run.dataset.run);
+  if (ours && ours.status !== run.dataset.status) location.reload();
+});
+
+for (const area of findAll("[data-load]")) {
+  fetch(area.dataset.load, { headers: { "x-athena-part": "1" } })
+    .then((reply) => (reply.ok ? reply.text() : ""))
+    .then((text) => { area.innerHTML = text; });
+}
+showTheme();
+countPicked();
+const typed = find("#search"); // before this script was there
+const asked = find("form[data-instant] [name=q]");
+if (typed && asked && typed.value !== asked.value) searchSoon(typed);
+const editor = find("details#edit");
+if (editor && location.hash === "#edit") {
+  editor.open = true;
+  find("textarea", editor)?.focus();
+}

@@ -1,0 +1,233 @@
+"""The guard at every boundary: replace personal values by tokens and secrets by placeholders, and turn tokens back."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from athena.core.redaction import redact, redact_field
+from athena.core.redaction.personal import PersonalRules, find_personal
+from athena.core.redaction.personal_values import BIRTH_DATE, NAME, NATIONAL_ID, TOKEN_PATTERN, PersonalMatch
+from athena.core.redaction.texts import TextKey, find_literals, iter_texts, replace_in_literals, replace_texts
+from athena.core.threads import run_in_thread
+from athena.core.types import is_long
+from athena.core.values import Scope
+from athena.errors import AthenaError
+from athena.storage.vault import Vault
+
+PrivacyMode = Literal["off", "boundary", "strict"]
+MAX_FIELD_CHARS = 100  # a longer text says itself what it is about
+RULES_MAX_AGE_S = 5.0
+# Values that are found by a word beside them: later they may stand alone.
+CUED_KINDS = (BIRTH_DATE, NATIONAL_ID)
+PERSON_TYPES = ("person", "people", "human", "contact", "customer", "employee", "user", "friend", "colleague")
+_TOKEN = re.compile(TOKEN_PATTERN, re.ASCII)
+_SECRET = re.compile(r"\[VAULT:([A-Za-z][A-Za-z0-9_]{0,63})\]", re.ASCII)
+
+
+class HiddenText(NamedTuple):
+    """A text without secrets, and the personal values in it."""
+
+    text: str
+    matches: list[PersonalMatch]
+
+    def iter_values(self) -> Iterable[tuple[str, str]]:
+        return ((match.kind, self.text[match.start : match.end]) for match in self.matches)
+
+
+class PrivacyGuard:
+    """What a project's texts look like on each side of a boundary."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        mode: PrivacyMode = "off",
+        names: Iterable[str] = (),
+        patterns: Mapping[str, str] | None = None,
+    ) -> None:
+        self.vault, self.mode = vault, mode
+        self._names, self._patterns = frozenset(names), dict(patterns or {})
+        self._rules: dict[str, tuple[float, PersonalRules]] = {}
+
+    @property
+    def is_on(self) -> bool:
+        return self.mode != "off"
+
+    # --- to tokens ----------------------------------------------------------------------------------------------------
+
+    async def hide(
+        self, scope: Scope, value: Any, *, secrets: bool = True, every_spelling: frozenset[str] = frozenset()
+    ) -> Any:
+        """Return a value with tokens for personal values and, unless `secrets` is False, placeholders for secrets.
+
+        In fields named in `every_spelling`, which hold questions, a value becomes all tokens that its spellings have.
+        """
+        rules = await self.load_rules(scope)
+        hidden = await self._search(value, rules, secrets=secrets)
+        values = [pair for text in hidden.values() for pair in text.iter_values()]
+        if not values:
+            return self._replace_secrets(value, hidden)
+        tokens = await self.vault.assign_tokens(scope, values)
+        questions = [
+            pair for (name, _), text in hidden.items() if name in every_spelling for pair in text.iter_values()
+        ]
+        spellings = await self.vault.find_spellings(scope, questions) if questions else {}
+        self._note_new_kinds(scope, values)
+
+        def write_token(name: str, pair: tuple[str, str]) -> str:
+            others = spellings.get(pair, ()) if name in every_spelling else ()
+            return " ".join(dict.fromkeys([tokens[pair], *others]))
+
+        texts = {
+            key: _join_pieces(text, [write_token(key[0], pair) for pair in text.iter_values()])
+            for key, text in hidden.items()
+        }
+        return replace_texts(value, {key: text for key, text in texts.items() if text != key[1]})
+
+    async def hide_error(self, scope: Scope, error: AthenaError) -> None:
+        """Hide personal values and secrets in the words of an error."""
+        message, hint, notes = await self.hide(scope, [str(error), error.hint, list(getattr(error, "__notes__", []))])
+        error.args, error.hint = (message, *error.args[1:]), hint
+        if notes:
+            error.__notes__ = notes
+
+    async def hide_source(self, scope: Scope, source: str) -> str:
+        """Return a program with tokens in its string literals."""
+        rules = await self.load_rules(scope)
+        literals = find_literals(source)
+        matches = [
+            match
+            for match in await run_in_thread(find_personal, source, rules)
+            if any(start <= match.start and match.end <= end for start, end, _ in literals)
+        ]
+        hidden = HiddenText(source, matches)
+        tokens = await self.vault.assign_tokens(scope, hidden.iter_values())
+        self._note_new_kinds(scope, tokens)
+        return _join_pieces(hidden, [tokens[pair] for pair in hidden.iter_values()])
+
+    async def count_kinds(self, scope: Scope, value: Any) -> Counter[str]:
+        """Count the personal values inside of a value, by kind."""
+        hidden = await self._search(value, await self.load_rules(scope), secrets=False)
+        return Counter(kind for text in hidden.values() for kind, _ in text.iter_values())
+
+    async def _search(self, value: Any, rules: PersonalRules, *, secrets: bool) -> dict[TextKey, HiddenText]:
+        def search() -> dict[TextKey, HiddenText]:
+            keys = dict.fromkeys(iter_texts(value))
+            people = _find_new_people(value)
+            more = rules._replace(names=rules.names | people) if people else rules
+            return {key: search_text(*key, more, secrets=secrets) for key in keys}
+
+        return await run_in_thread(search) if is_long(value) else search()
+
+    def _replace_secrets(self, value: Any, hidden: Mapping[TextKey, HiddenText]) -> Any:
+        changed = {key: text.text for key, text in hidden.items() if text.text != key[1]}
+        return replace_texts(value, changed) if changed else value
+
+    # --- from tokens --------------------------------------------------------------------------------------------------
+
+    async def reveal(self, scope: Scope, value: Any) -> tuple[Any, Counter[str]]:
+        """Return a value with the values of its tokens, and how many of each kind; unknown tokens stay."""
+        texts = {key: _TOKEN.findall(key[1]) for key in iter_texts(value) if "_" in key[1]}
+        tokens = {(kind, int(number)) for found in texts.values() for kind, number in found}
+        values = await self.vault.resolve_tokens(scope, tokens)
+        if not values:
+            return value, Counter()
+        kinds: Counter[str] = Counter()
+
+        def write_value(match: re.Match[str]) -> str:
+            kinds[match[1]] += match[0] in values
+            return values.get(match[0], match[0])
+
+        changed = {key: _TOKEN.sub(write_value, key[1]) for key, found in texts.items() if found}
+        return replace_texts(value, {key: text for key, text in changed.items() if text != key[1]}), kinds
+
+    async def reveal_source(self, scope: Scope, source: str) -> str:
+        """Return a program with the values of the tokens in its string literals."""
+        tokens = {(kind, int(number)) for kind, number in _TOKEN.findall(source)}
+        values = await self.vault.resolve_tokens(scope, tokens)
+        return replace_in_literals(source, _TOKEN, values.get) if values else source
+
+    async def reveal_secrets(self, scope: Scope, value: Any, tool: str) -> tuple[Any, dict[str, str]]:
+        """Return a value with the secrets that a tool may receive by name, and these secrets by their tokens."""
+        names = [name for _, text in iter_texts(value) if "[VAULT:" in text for name in _SECRET.findall(text)]
+        secrets = await self.vault.resolve_secrets(scope, names, tool) if names else {}
+        return _replace_all(value, secrets), secrets
+
+    def hide_known(self, value: Any, secrets: Mapping[str, str]) -> Any:
+        """Return a value with tokens in place of the secrets that a tool has received."""
+        by_length = sorted(secrets.items(), key=lambda pair: -len(pair[1]))
+        return _replace_all(value, {secret: token for token, secret in by_length})
+
+    # --- rules --------------------------------------------------------------------------------------------------------
+
+    async def load_rules(self, scope: Scope) -> PersonalRules:
+        """Return what to look for in a project: the names of people and the values that were found by their cue."""
+        loaded = self._rules.get(scope.project)
+        if loaded is not None and time.monotonic() - loaded[0] < RULES_MAX_AGE_S:
+            return loaded[1]
+        values = await self.vault.list_values(scope, (*CUED_KINDS, NAME))
+        people = await self.vault.list_person_names(scope, PERSON_TYPES)
+        names = self._names | {value for kind, value in values if kind == NAME} | _select_names(people)
+        rules = PersonalRules(names, self._patterns, {value: kind for kind, value in values if kind != NAME})
+        self._rules[scope.project] = time.monotonic(), rules
+        return rules
+
+    def forget_rules(self) -> None:
+        """Read names and known values again at the next call."""
+        self._rules.clear()
+
+    def _note_new_kinds(self, scope: Scope, values: Iterable[tuple[str, str]]) -> None:
+        if any(kind in (*CUED_KINDS, NAME) for kind, _ in values):
+            self._rules.pop(scope.project, None)
+
+
+def search_text(name: str, text: str, rules: PersonalRules, *, secrets: bool) -> HiddenText:
+    """Search the text of a field; its name may tell what it holds."""
+    if secrets:
+        text = redact_field(name, text)[1] if name else redact(text).text
+    matches = find_personal(text, rules)
+    if not matches and name and len(text) <= MAX_FIELD_CHARS and any(map(str.isdigit, text)):
+        label = f"{re.sub(r'(?<=[a-z])(?=[A-Z])|_', ' ', name[:60])}: "
+        shifted = find_personal(label + text, rules)
+        matches = [PersonalMatch(m.kind, m.start - len(label), m.end - len(label)) for m in shifted]
+        matches = [match for match in matches if match.start >= 0]
+    return HiddenText(text, matches)
+
+
+def _join_pieces(hidden: HiddenText, tokens: list[str]) -> str:
+    pieces, done = [], 0
+    for match, token in zip(hidden.matches, tokens, strict=True):
+        pieces += [hidden.text[done : match.start], token]
+        done = match.end
+    return "".join([*pieces, hidden.text[done:]])
+
+
+def _replace_all(value: Any, texts: Mapping[str, str]) -> Any:
+    """Return a value with each of some texts replaced by another, wherever it stands."""
+    if not texts:
+        return value
+    pattern = re.compile("|".join(map(re.escape, texts)))
+    changed = {key: pattern.sub(lambda match: texts[match[0]], key[1]) for key in iter_texts(value)}
+    return replace_texts(value, {key: text for key, text in changed.items() if text != key[1]})
+
+
+def _select_names(names: Iterable[str]) -> frozenset[str]:
+    """Return the names that can be looked for: no tokens, and not so short that they are words."""
+    return frozenset(name for name in names if len(name) >= 3 and "[" not in name)
+
+
+def _find_new_people(value: Any) -> frozenset[str]:
+    """Return the names of entities in arguments that are said to be people."""
+    names: list[str] = []
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Mapping):
+            kind, name = item.get("entityType"), item.get("name")
+            if isinstance(kind, str) and isinstance(name, str) and kind.strip().casefold() in PERSON_TYPES:
+                names.append(name)
+            pending += item.values()
+        elif isinstance(item, list | tuple):
+            pending += item
+    return _select_names(names)

@@ -1,0 +1,485 @@
+"""The vault: personal values and secrets, encrypted, each behind a token that means something in its project only.
+
+Values are encrypted with AES-256-GCM, and bound to their project and token. The key is a file outside of the folder of
+the database. Nothing is cached: a value that was forgotten resolves nowhere from the next call on.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from athena.core import files
+from athena.core.clock import Clock
+from athena.core.redaction.personal_values import EMAIL, NAME, PHONE
+from athena.core.values import Scope
+from athena.errors import Conflict, Denied, InvalidInput, Misconfigured, NotFound
+from athena.storage import scopes, vault_rows
+from athena.storage.database import Database, Transaction
+from athena.storage.vault_rows import VaultRow
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+MAX_SECRET_CHARS = 100_000
+SECRET_KIND = "SECRET"  # of what a person put there by name
+NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+Token = tuple[str, int]  # kind and number
+
+
+class TokenInfo(NamedTuple):
+    """A token, without its value."""
+
+    token: str
+    kind: str
+    created: float
+    is_forgotten: bool
+    allowed: tuple[str, ...]  # of a secret: the servers and tools that may receive it
+
+
+class KeyFolder:
+    """The folder with the keys, one file each; without a folder, keys live in memory for as long as the process."""
+
+    def __init__(self, path: str | None, database_folder: str | None = None) -> None:
+        self.path, self._database_folder = path, database_folder
+        self._in_memory: dict[str, bytes] = {}
+
+    def get_file(self, key: str) -> str:
+        assert self.path is not None
+        return os.path.join(self.path, f"{key}.key")
+
+    def read(self, key: str) -> bytes:
+        if self.path is None:
+            return self._in_memory[key]
+        path = self.get_file(key)
+        try:
+            with open(path, encoding="ascii") as file:
+                data = bytes.fromhex(file.read().strip())
+            if os.stat(path).st_mode & 0o077:
+                raise Misconfigured(f"others can read the key {path}", hint=f"chmod 600 {path}")
+        except (OSError, ValueError):
+            raise Misconfigured(
+                f"the key of the vault is missing or damaged: {path}",
+                hint="put the file back, or set privacy.key_folder to the folder that holds it",
+            ) from None
+        if len(data) != KEY_BYTES:
+            raise Misconfigured(f"{path} is no key of a vault", hint="put the right file back")
+        return data
+
+    def create(self) -> str:
+        """Write a new key and return its id."""
+        key, data = secrets.token_hex(8), os.urandom(KEY_BYTES)
+        if self.path is None:
+            self._in_memory[key] = data
+            return key
+        self._check_place()
+        files.create_private_folder(self.path)
+        if not files.create_file_atomically(self.get_file(key), data.hex().encode() + b"\n", mode=0o600):
+            raise Conflict(f"there is a key {key} already", hint="try again")
+        return key
+
+    def _check_place(self) -> None:
+        folder = os.path.realpath(self.path or "")
+        database = self._database_folder and os.path.realpath(self._database_folder)
+        if database and os.path.commonpath([folder, database]) == database:
+            raise Misconfigured(
+                f"the key of the vault would lie in the folder of the database: {folder}",
+                hint="set privacy.key_folder to a folder elsewhere: who copies the database must not get the key",
+            )
+
+    def delete(self, key: str) -> None:
+        if self.path is None:
+            self._in_memory.pop(key, None)
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(self.get_file(key))
+
+
+class _Cipher:
+    """Encrypts values and computes their keyed hashes, with keys derived from one."""
+
+    def __init__(self, key: str, data: bytes) -> None:
+        self.key = key
+        self._index_key = derive_key(data, b"index")
+        self._data = derive_key(data, b"values")
+        self._aes: AESGCM | None = None
+
+    def _get_aes(self) -> "AESGCM":
+        if self._aes is None:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only where there is a vault
+
+            self._aes = AESGCM(self._data)
+        return self._aes
+
+    def hash(self, column: str, scope: int, kind: str, value: str) -> bytes:
+        text = f"{column}|{scope}|{kind}|{value}".encode("utf-8", "surrogatepass")
+        return hmac.new(self._index_key, text, hashlib.sha256).digest()[:20]
+
+    def encrypt(self, scope: int, kind: str, number: int, value: str) -> bytes:
+        nonce = os.urandom(NONCE_BYTES)
+        data = value.encode("utf-8", "surrogatepass")
+        return nonce + self._get_aes().encrypt(nonce, data, f"{scope}|{kind}_{number}".encode())
+
+    def decrypt(self, row: VaultRow) -> str:
+        from cryptography.exceptions import InvalidTag
+
+        assert row.value is not None
+        bound = f"{row.scope}|{row.kind}_{row.number}".encode()
+        try:
+            data = self._get_aes().decrypt(row.value[:NONCE_BYTES], row.value[NONCE_BYTES:], bound)
+        except InvalidTag:
+            raise Misconfigured(
+                f"the value of [{row.kind}_{row.number}] was changed, or belongs to another project or key",
+                hint="put the right key file back, or forget the value: athena vault forget",
+            ) from None
+        return data.decode("utf-8", "surrogatepass")
+
+
+def derive_key(data: bytes, purpose: bytes) -> bytes:
+    """Return a key for one purpose (HKDF with SHA-256, one block)."""
+    secret = hmac.new(b"athena vault", data, hashlib.sha256).digest()
+    return hmac.new(secret, purpose + b"\x01", hashlib.sha256).digest()
+
+
+def to_spelling(kind: str, value: str) -> str:
+    """Return what all spellings of a value have in common."""
+    if kind in (EMAIL, NAME):
+        return " ".join(value.casefold().split())
+    plain = "".join(char for char in value if char.isalnum()).casefold()
+    return plain.lstrip("0") if kind == PHONE else plain
+
+
+class Vault:
+    """The values of one store. `keys` holds the key; a new one is created with the first value."""
+
+    def __init__(self, database: Database, clock: Clock, keys: KeyFolder) -> None:
+        self._database, self._clock, self.keys = database, clock, keys
+        self._ciphers: dict[str, _Cipher] = {}
+        self._first_key = ""
+
+    # --- values and tokens --------------------------------------------------------------------------------------------
+
+    async def assign_tokens(self, scope: Scope, values: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """Return the token of each kind and value; new ones get the next numbers."""
+        wanted = list(dict.fromkeys(values))
+        if not wanted:
+            return {}
+        known = await self._database.read(lambda tx: self._find_tokens(tx, scope, wanted))
+        if missing := [pair for pair in wanted if pair not in known]:
+            # not synced by itself: a text with the token is written later, and so is never durable without it
+            database = self._database.deferred_sync
+            known |= await database.write(lambda tx: self._insert_values(tx, scope, missing))
+        return known
+
+    async def find_spellings(self, scope: Scope, values: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
+        """Return all tokens of each value that is known, whatever its spelling, in the project and in `user`."""
+        wanted = list(values)
+
+        async def read(tx: Transaction) -> dict[tuple[str, str], list[str]]:
+            cipher = await self._load_cipher(tx)
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            if cipher is None:
+                return {}
+            hashes = {
+                cipher.hash("spelling", scope_id, kind, to_spelling(kind, value)): (kind, value)
+                for kind, value in wanted
+                for scope_id in scope_ids
+            }
+            found: dict[tuple[str, str], list[str]] = {}
+            for row in await vault_rows.find_by_spelling(tx, scope_ids, hashes):
+                if row.spelling is not None:
+                    found.setdefault(hashes[row.spelling], []).append(format_token(row.kind, row.number))
+            return found
+
+        return await self._database.read(read)
+
+    async def resolve_tokens(self, scope: Scope, tokens: Iterable[Token]) -> dict[str, str]:
+        """Return the value of each token that this project or `user` has; others are left out."""
+        wanted = list(dict.fromkeys(tokens))
+        if not wanted:
+            return {}
+
+        async def read(tx: Transaction) -> dict[str, str]:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            rows = await vault_rows.find_by_token(tx, scope_ids, wanted)
+            return {format_token(row.kind, row.number): self._decrypt(row) for row in rows if _is_personal(row)}
+
+        return await self._database.read(read)
+
+    async def list_values(self, scope: Scope, kinds: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the kind and the value of everything of some kinds that this project and `user` hold."""
+
+        async def read(tx: Transaction) -> list[tuple[str, str]]:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            rows = await vault_rows.list_rows(tx, scope_ids, kinds)
+            return [(row.kind, self._decrypt(row)) for row in rows if _is_personal(row)]
+
+        return await self._database.read(read)
+
+    async def list_person_names(self, scope: Scope, types: Sequence[str]) -> list[str]:
+        """Return the names of entities that are people."""
+
+        async def read(tx: Transaction) -> list[str]:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("entity"))
+            return await vault_rows.list_person_names(tx, scope_ids, types)
+
+        return await self._database.read(read)
+
+    async def list_tokens(self, scope: Scope) -> list[TokenInfo]:
+        """Return every token of the project and of `user`, without values."""
+
+        async def read(tx: Transaction) -> list[TokenInfo]:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            return [_describe_row(row) for row in await vault_rows.list_rows(tx, scope_ids)]
+
+        return await self._database.read(read)
+
+    async def _find_tokens(
+        self, tx: Transaction, scope: Scope, wanted: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], str]:
+        """Return the tokens that this project, else `user`, has for values."""
+        cipher = await self._load_cipher(tx)
+        if cipher is None:
+            return {}
+        scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+        hashes = {
+            cipher.hash("lookup", scope_id, kind, value): (kind, value)
+            for kind, value in wanted
+            for scope_id in scope_ids
+        }
+        found: dict[tuple[str, str], str] = {}
+        rows = await vault_rows.find_by_lookup(tx, scope_ids, hashes)
+        for row in sorted(rows, key=lambda row: -scope_ids.index(row.scope)):  # the project's own comes last and counts
+            if row.lookup is not None:
+                found[hashes[row.lookup]] = format_token(row.kind, row.number)
+        return found
+
+    async def _insert_values(
+        self, tx: Transaction, scope: Scope, missing: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], str]:
+        cipher = await self._ensure_cipher(tx)
+        scope_id = await scopes.ensure_scope(tx, scope.with_kind("memory"))
+        by_kind: dict[str, list[str]] = {}
+        for kind, value in missing:
+            by_kind.setdefault(kind, []).append(value)
+        for kind, values in by_kind.items():
+            first = await vault_rows.allocate_numbers(tx, kind, len(values))
+            new = (
+                self._create_row(cipher, scope_id, kind, number, value) for number, value in enumerate(values, first)
+            )
+            await vault_rows.insert_rows(tx, new)
+        return await self._find_tokens(tx, scope, missing)  # another process may have added some first
+
+    def _create_row(self, cipher: _Cipher, scope: int, kind: str, number: int, value: str) -> VaultRow:
+        return VaultRow(
+            scope,
+            kind,
+            number,
+            "",
+            "",
+            cipher.key,
+            cipher.hash("lookup", scope, kind, value),
+            cipher.hash("spelling", scope, kind, to_spelling(kind, value)),
+            cipher.encrypt(scope, kind, number, value),
+            self._clock(),
+        )
+
+    # --- secrets by name ----------------------------------------------------------------------------------------------
+
+    async def put_secret(self, scope: Scope, name: str, value: str, allowed: Iterable[str]) -> TokenInfo:
+        """Store a secret under a name; one that is there is replaced. `allowed` are servers and tools."""
+        if not NAME_PATTERN.fullmatch(name):
+            raise InvalidInput(
+                f"{name!r:.60} is no name for a secret", hint="a letter, then letters, digits and _, at most 64"
+            )
+        if not value or len(value) > MAX_SECRET_CHARS:
+            raise InvalidInput(f"a secret has 1 to {MAX_SECRET_CHARS:,} characters", hint="type it, or pipe it in")
+        receivers = " ".join(dict.fromkeys(allowed))
+
+        async def write(tx: Transaction) -> VaultRow:
+            cipher = await self._ensure_cipher(tx)
+            scope_id = await scopes.ensure_scope(tx, scope.with_kind("memory"))
+            rows = await vault_rows.find_by_name(tx, [scope_id], [name])
+            number = rows[0].number if rows else await vault_rows.allocate_numbers(tx, SECRET_KIND, 1)
+            row = VaultRow(
+                scope_id,
+                SECRET_KIND,
+                number,
+                name,
+                receivers,
+                cipher.key,
+                None,
+                None,
+                cipher.encrypt(scope_id, SECRET_KIND, number, value),
+                self._clock(),
+            )
+            await (vault_rows.update_row(tx, row) if rows else vault_rows.insert_rows(tx, [row]))
+            return row
+
+        return _describe_row(await self._database.write(write))
+
+    async def resolve_secrets(self, scope: Scope, names: Iterable[str], tool: str) -> dict[str, str]:
+        """Return the values of secrets by their tokens, for one tool; a secret that it may not receive is refused."""
+        wanted = list(dict.fromkeys(names))
+
+        async def read(tx: Transaction) -> dict[str, str]:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            rows = {row.name: row for row in reversed(await vault_rows.find_by_name(tx, scope_ids, wanted))}
+            values: dict[str, str] = {}
+            for name in wanted:
+                row = rows.get(name)
+                if row is None or row.value is None:
+                    continue
+                if not {tool, tool.partition(".")[0]} & set(row.allowed.split()):
+                    raise Denied(
+                        f"{tool} may not receive the secret {name}",
+                        hint=f"a person allows it: athena vault allow {name} {tool}",
+                    )
+                values[f"[VAULT:{name}]"] = self._decrypt(row)
+            return values
+
+        return await self._database.read(read)
+
+    async def allow_secret(self, scope: Scope, name: str, receivers: Iterable[str]) -> TokenInfo:
+        """Let servers or tools receive a secret, in place of those that may now."""
+        listed = " ".join(dict.fromkeys(receivers))
+
+        async def write(tx: Transaction) -> VaultRow:
+            [row] = await self._require_secret(tx, scope, name)
+            await vault_rows.update_row(tx, row._replace(allowed=listed))
+            return row._replace(allowed=listed)
+
+        return _describe_row(await self._database.write(write))
+
+    async def _require_secret(self, tx: Transaction, scope: Scope, name: str) -> list[VaultRow]:
+        own = await scopes.fetch_own_ids(tx, scope.with_kind("memory"))
+        rows = await vault_rows.find_by_name(tx, own, [name])
+        if not rows:
+            raise NotFound(f"there is no secret {name!r:.60} in this project", hint="athena vault lists them")
+        return rows
+
+    # --- forgetting and keys ------------------------------------------------------------------------------------------
+
+    async def forget(self, scope: Scope, token: str) -> str:
+        """Forget the value of a token, or a secret by its name, and return the token; the number is not used again."""
+
+        async def write(tx: Transaction) -> VaultRow:
+            if (parsed := parse_token(token)) is None:
+                [row] = await self._require_secret(tx, scope, token.removeprefix("[VAULT:").removesuffix("]"))
+            else:
+                own = await scopes.fetch_own_ids(tx, scope.with_kind("memory"))
+                rows = await vault_rows.find_by_token(tx, own, [parsed])
+                if not rows or rows[0].value is None:
+                    raise NotFound(f"there is no value behind {token!r:.60} in this project", hint="athena vault")
+                row = rows[0]
+            gone = row._replace(name="", allowed="", lookup=None, spelling=None, value=None)
+            await vault_rows.update_row(tx, gone)
+            return row
+
+        row = await self._database.write(write)
+        return f"[VAULT:{row.name}]" if row.name else format_token(row.kind, row.number)
+
+    async def show(self, scope: Scope, token: str) -> str:
+        """Return the value of a token or of a secret; for people."""
+
+        async def read(tx: Transaction) -> str:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            if (parsed := parse_token(token)) is None:
+                name = token.removeprefix("[VAULT:").removesuffix("]")
+                rows = await vault_rows.find_by_name(tx, scope_ids, [name])
+            else:
+                rows = await vault_rows.find_by_token(tx, scope_ids, [parsed])
+            if not rows or rows[0].value is None:
+                raise NotFound(f"there is no value behind {token!r:.60} in this project", hint="athena vault")
+            return self._decrypt(rows[0])
+
+        return await self._database.read(read)
+
+    async def rotate_key(self) -> int:
+        """Encrypt every value with a new key and delete the old one; return how many there are.
+
+        Backups from before cannot be read any more: neither their values nor those that were forgotten since.
+        """
+        new_key = self.keys.create()
+        old_keys: set[str] = set()
+
+        async def write(tx: Transaction) -> int:
+            cipher = _Cipher(new_key, self.keys.read(new_key))
+            rows = await vault_rows.list_readable_rows(tx)
+            for row in rows:
+                old_keys.add(row.key)
+                value = self._decrypt(row)
+                new = self._create_row(cipher, row.scope, row.kind, row.number, value)
+                if row.name:
+                    new = new._replace(name=row.name, allowed=row.allowed, lookup=None, spelling=None)
+                await vault_rows.update_row(tx, new._replace(created=row.created))
+            if (current := await vault_rows.fetch_current_key(tx)) is not None:
+                old_keys.add(current)
+            await vault_rows.delete_other_keys(tx, "")
+            await vault_rows.insert_key(tx, new_key, self._clock())
+            return len(rows)
+
+        try:
+            count = await self._database.write(write)
+        except BaseException:
+            self.keys.delete(new_key)
+            raise
+        for key in old_keys - {new_key}:
+            self.keys.delete(key)
+        return count
+
+    async def derive_program_key(self) -> bytes:
+        """Return the key that encrypts the variables of programs."""
+
+        async def write(tx: Transaction) -> str:
+            return (await self._ensure_cipher(tx)).key
+
+        current = await self._database.read(vault_rows.fetch_current_key)
+        if current is None:
+            current = await self._database.write(write)
+        return derive_key(self.keys.read(current), b"programs")
+
+    async def _load_cipher(self, tx: Transaction) -> _Cipher | None:
+        key = await vault_rows.fetch_current_key(tx)
+        return None if key is None else self._get_cipher(key)
+
+    async def _ensure_cipher(self, tx: Transaction) -> _Cipher:
+        if (cipher := await self._load_cipher(tx)) is not None:
+            return cipher
+        self._first_key = self._first_key or self.keys.create()  # the transaction may run twice
+        await vault_rows.insert_key(tx, self._first_key, self._clock())
+        return self._get_cipher(self._first_key)
+
+    def _get_cipher(self, key: str) -> _Cipher:
+        if key not in self._ciphers:
+            self._ciphers[key] = _Cipher(key, self.keys.read(key))
+        return self._ciphers[key]
+
+    def _decrypt(self, row: VaultRow) -> str:
+        return self._get_cipher(row.key).decrypt(row)
+
+
+def format_token(kind: str, number: int) -> str:
+    return f"[{kind}_{number}]"
+
+
+def parse_token(text: str) -> Token | None:
+    """Return the kind and the number of a token, with or without its brackets."""
+    match = re.fullmatch(r"\[?([A-Z][A-Z0-9_]{0,39})_([1-9][0-9]{0,14})\]?", text.strip(), re.ASCII)
+    return (match[1], int(match[2])) if match else None
+
+
+def _is_personal(row: VaultRow) -> bool:
+    """Return whether a row still has a value, and one that tokens of texts stand for: no secret by name."""
+    return row.value is not None and not row.name
+
+
+def _describe_row(row: VaultRow) -> TokenInfo:
+    token = f"[VAULT:{row.name}]" if row.name else format_token(row.kind, row.number)
+    return TokenInfo(token, row.kind, row.created, row.value is None, tuple(row.allowed.split()))

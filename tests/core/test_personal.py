@@ -1,0 +1,79 @@
+"""Personal data in texts: what is found, what is not, and how well on labelled texts."""
+
+import time
+
+import pytest
+from evaluate_personal import FOLDER, measure_labels, read_labels
+
+from athena.core.redaction.personal import PersonalRules, find_personal
+
+CHECKSUM_KINDS = ("CARD", "IBAN", "NATIONAL_ID")
+
+
+def find(text: str, rules: PersonalRules | None = None) -> list[tuple[str, str]]:
+    return [(match.kind, text[match.start : match.end]) for match in find_personal(text, rules or PersonalRules())]
+
+
+@pytest.mark.parametrize("name", ["own", "faker", "judge"])
+def test_labelled_texts(name: str) -> None:
+    labels = list(read_labels(FOLDER / f"{name}.jsonl"))
+    assert len(labels) >= 500
+    for kind, score in measure_labels(labels).items():
+        floor = 0.97 if kind in CHECKSUM_KINDS else 0.95
+        assert score.recall >= floor, (kind, score.misses)
+        assert score.precision >= floor, (kind, score.misses)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("to ada.lovelace@example.com, please", [("EMAIL", "ada.lovelace@example.com")]),
+        ("mailto:o'brien@example.ie", [("EMAIL", "o'brien@example.ie")]),
+        ("用户 张伟@例子.公司 来信", [("EMAIL", "张伟@例子.公司")]),
+        ("x=ada%40example.com&y=1", [("EMAIL", "ada%40example.com")]),
+        (r"{\"to\": \"ada\u0040example.com\"}", [("EMAIL", r"ada\u0040example.com")]),
+        ("blob YWRhLmxvdmVsYWNlQGV4YW1wbGUuY29t end", [("EMAIL", "YWRhLmxvdmVsYWNlQGV4YW1wbGUuY29t")]),
+        ("https://user:pw@example.com/ git@github.com:a/b.git", []),
+        (
+            "call (415) 555-2671 x12 or +44 20 7946 0958.",
+            [("PHONE", "(415) 555-2671 x12"), ("PHONE", "+44 20 7946 0958")],
+        ),
+        ("card 4111 1111 1111 1111", [("CARD", "4111 1111 1111 1111")]),
+        ("card 4111 1111 1111 1112", []),
+        ("ES91 2100 0418 4502 0005 1332 is mine", [("IBAN", "ES91 2100 0418 4502 0005 1332")]),
+        ("ES92 2100 0418 4502 0005 1332 is not", []),
+        ("version 10.2.3.4 on 10.2.3.4", [("IP", "10.2.3.4")]),
+        ("from 2001:db8::8a2e:370:7334.", [("IP", "2001:db8::8a2e:370:7334")]),
+        ("localhost 127.0.0.1, ::1, std::vector, aa:bb:cc:dd:ee:ff", []),
+        ("SSN 536-90-4399, not 000-12-3456", [("NATIONAL_ID", "536-90-4399")]),
+        ("born 1980-03-04, released 2020-03-04", [("BIRTH_DATE", "1980-03-04")]),
+        ("tokens [EMAIL_1] and [PHONE_4155552671] stay", []),
+    ],
+)
+def test_value_is_found_exactly(text: str, expected: list[tuple[str, str]]) -> None:
+    assert find(text) == expected
+
+
+def test_names_patterns_and_known_values() -> None:
+    rules = PersonalRules(frozenset({"Ada Lovelace"}), {"CUSTOMER": r"C-\d{6}"}, {"1980-03-04": "BIRTH_DATE"})
+    text = "ADA  lovelace (C-123456) on 1980-03-04 and 1980-03-05; Adalbert Lovelace"
+    assert find(text, rules) == [("NAME", "ADA  lovelace"), ("CUSTOMER", "C-123456"), ("BIRTH_DATE", "1980-03-04")]
+    assert find(text) == []
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["1 ", "a@b.cc:", "born ", "@", "+1 ", "::1:", "AB12 ", "1.", "(", "a" * 63 + "@", "phone 1", "1:" * 7 + ":"],
+)
+def test_work_is_linear(unit: str) -> None:
+    """Four times the text may take about four times as long, not sixteen times; both measured as CPU time."""
+
+    def measure(chars: int) -> float:
+        text = unit * (chars // len(unit))
+        began = time.process_time()
+        find_personal(text)
+        return time.process_time() - began
+
+    measure(1_000)
+    short = max(measure(20_000), 0.01)
+    assert measure(80_000) < 11 * short

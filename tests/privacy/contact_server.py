@@ -1,0 +1,63 @@
+"""An MCP server with contacts: `list_contacts` gives those of a file, `add_contact` writes one to another file."""
+
+import json
+import sys
+from typing import Any
+
+SOURCE, TARGET = sys.argv[1:3]
+LIST = {
+    "name": "list_contacts",
+    "description": "Contacts, some at a time. Questions to the owner of the list: owner@contacts.example.",
+    "inputSchema": {"type": "object", "properties": {"offset": {"type": "integer"}, "limit": {"type": "integer"}}},
+    "outputSchema": {"type": "object", "properties": {"contacts": {"type": "array"}}, "required": ["contacts"]},
+    "annotations": {"readOnlyHint": True},
+}
+ADD = {
+    "name": "add_contact",
+    "description": "Add a contact.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "email": {"type": "string", "pattern": "^[^\\[\\]]+@[^\\[\\]]+$"},
+            "phone": {"type": "string"},
+            "secret": {"type": "string"},
+        },
+        "required": ["email"],
+    },
+}
+
+
+def call_tool(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    if name == "list_contacts":
+        with open(SOURCE, encoding="utf-8") as file:
+            contacts = json.load(file)
+        offset, limit = arguments.get("offset", 0), arguments.get("limit", 100)
+        value = {"contacts": contacts[offset : offset + limit]}
+        return {"content": [{"type": "text", "text": json.dumps(value)}], "structuredContent": value}
+    if arguments["email"].startswith("broken"):
+        return {"isError": True, "content": [{"type": "text", "text": f"cannot add {arguments['email']}"}]}
+    with open(TARGET, "a", encoding="utf-8") as file:
+        file.write(json.dumps(arguments) + "\n")
+    return {"content": [{"type": "text", "text": f"added {arguments['email']} {arguments.get('secret', '')}"}]}
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    params = request.get("params") or {}
+    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
+    if request["method"] == "initialize":
+        answer["result"] = {
+            "protocolVersion": params.get("protocolVersion", "2025-06-18"),
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "contacts", "version": "1"},
+        }
+    elif request["method"] == "tools/list":
+        answer["result"] = {"tools": [LIST, ADD]}
+    elif request["method"] == "tools/call":
+        answer["result"] = call_tool(params["name"], params.get("arguments") or {})
+    else:
+        answer["error"] = {"code": -32601, "message": "no such method"}
+    print(json.dumps(answer), flush=True)

@@ -1,0 +1,243 @@
+"""The modes boundary and strict: what models, programs, people, tools and the store get to see."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from privacy_tools import PrivateApp, open_private_app
+
+from athena.core.threads import run_sync
+from athena.core.values import Scope
+from athena.errors import AthenaError, Denied, InvalidInput, Misconfigured
+from athena.storage.privacy_guard import PrivacyMode
+from conftest import Engine
+from person_tools import decide_run
+from wait_tools import wait_until
+
+EMAIL, PHONE, CARD = "ada.lovelace@example.com", "+1 415 555 2671", "4111 1111 1111 1111"
+TEXT = f"Ada wrote from {EMAIL}, her phone is {PHONE}, the card {CARD}."
+HIDDEN = "Ada wrote from [EMAIL_1], her phone is [PHONE_1], the card [CARD_1]."
+
+
+@pytest.fixture(params=["boundary", "strict"])
+def mode(request: pytest.FixtureRequest) -> PrivacyMode:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def private(tmp_path: Path, engine: Engine, mode: PrivacyMode) -> Iterator[PrivateApp]:
+    (tmp_path / "contacts.json").write_text(json.dumps([{"name": "Ada", "email": EMAIL, "phone": PHONE}]))
+    with open_private_app(engine.open(tmp_path / "home.db"), tmp_path, mode, names=("Grace Hopper",)) as app:
+        yield app
+
+
+def test_store_holds_tokens_and_people_read_values(private: PrivateApp) -> None:
+    private.call("mcp", "remember", content=TEXT, tags=[EMAIL])
+    private.call("cli", "remember", content=f"Second note of {EMAIL}")
+    for value in (EMAIL, PHONE, CARD):
+        assert value not in private.read_texts()
+    seen = {hit.content for hit in private.call("mcp", "recall", query="what did Ada write from")}
+    assert HIDDEN in seen
+    for surface in ("cli", "python", "http"):
+        contents = {hit.content for hit in private.call(surface, "recall", query="what did Ada write from")}
+        assert TEXT in contents
+    assert private.call("mcp", "list_tags")[0].tag == "[EMAIL_1]"
+
+
+def test_search_by_address_finds_whatever_its_spelling(private: PrivateApp) -> None:
+    for number in range(12):
+        private.call("mcp", "remember", content=f"Note of user{number}@example.com about lamps")
+    private.call("mcp", "remember", content=TEXT)
+    for surface in ("mcp", "cli"):
+        for query in (EMAIL, EMAIL.upper(), "[EMAIL_13]"):
+            found = private.call(surface, "recall", query=query)
+            assert found[0].content == (TEXT if surface == "cli" else HIDDEN.replace("EMAIL_1", "EMAIL_13"))
+
+
+def test_program_result_output_and_error_hold_tokens(private: PrivateApp) -> None:
+    for surface in ("mcp", "cli", "python"):
+        done = private.run(f"print('{EMAIL}')\n{{'mail': '{EMAIL}', 'n': 2}}", surface)
+        assert (done.output, done.result) == ("[EMAIL_1]\n", {"mail": "[EMAIL_1]", "n": 2})
+        failed = private.run(f"raise ValueError('cannot reach {EMAIL}')", surface)
+        assert failed.error.message == "cannot reach [EMAIL_1]"
+    with pytest.raises(AthenaError) as caught:
+        private.call("mcp", "get_memory", memory_id=f"{EMAIL} is no id")
+    assert EMAIL not in f"{caught.value} {caught.value.hint}"
+    long = private.run(f"['{EMAIL} and more'] * 3000")
+    assert long.handle
+    assert EMAIL not in str(long)
+    assert private.call("mcp", "read_file", path=long.handle, limit=1) == ["[EMAIL_1] and more"]
+    cut = private.run(f"print('x' * 65 + ' {EMAIL}' * 200_000)")
+    assert "ada" not in cut.output
+
+
+def test_programs_see_values_in_boundary_and_tokens_in_strict(private: PrivateApp, mode: PrivacyMode) -> None:
+    private.call("mcp", "remember", content=TEXT)
+    seen = private.run("len([m for m in memory.list_memories() if 'ada.lovelace' in m['content']])")
+    assert seen.result == (1 if mode == "boundary" else 0)
+    literal = private.run("'[EMAIL_1]'.startswith('ada')")  # a token that the model writes
+    assert literal.result is (mode == "boundary")
+    sliced = private.run("memory.list_memories()[0]['content'].split()[3][:3]")
+    assert sliced.result == ("ada" if mode == "boundary" else "[EM")  # docs/privacy.md says so
+
+
+def test_variables_and_paused_runs_hold_no_values(private: PrivateApp, mode: PrivacyMode) -> None:
+    private.call("mcp", "remember", content=TEXT)
+    private.run("notes = memory.list_memories()\nmails = [m['content'].split()[3] for m in notes]")
+    assert private.run("mails[0].rstrip(',') == '[EMAIL_1]'").result is True  # a literal of the model, so equal in both
+    assert EMAIL not in private.read_texts()
+    assert (
+        EMAIL.encode() not in (private.folder / "home.db").read_bytes()
+        if (private.folder / "home.db").exists()
+        else True
+    )
+
+
+def test_unknown_and_foreign_tokens_mean_nothing(private: PrivateApp) -> None:
+    private.call("mcp", "remember", content=TEXT)
+    private.call("mcp", "remember", project="other", content="Bob is at bob@example.org")
+    text = "[EMAIL_1] [EMAIL_2] [EMAIL_99] [NOTHING_1] [EMAIL_0]"
+    private.call("cli", "remember", project="other", content=f"tokens: {text}")
+    contents = [memory.content for memory in private.call("cli", "list_memories", project="other")]
+    assert f"tokens: {text.replace('[EMAIL_2]', 'bob@example.org')}" in contents
+    done = private.run("'[EMAIL_99] [EMAIL_2]'")
+    assert done.result == "[EMAIL_99] [EMAIL_2]"
+
+
+def test_names_of_people_are_hidden_where_they_are_known(private: PrivateApp) -> None:
+    entity = {"name": "Katherine Johnson", "entityType": "Person", "observations": ["likes numbers"]}
+    private.call("mcp", "create_entities", entities=[entity])
+    private.call("mcp", "remember", content="Katherine Johnson and Grace Hopper met Alan Turing.")
+    assert private.call("mcp", "list_memories")[0].content == "[NAME_1] and [NAME_2] met Alan Turing."
+    graph = private.call("mcp", "read_graph")
+    assert [entity["name"] for entity in graph["entities"]] == ["[NAME_1]"]
+    assert [entity["name"] for entity in private.call("cli", "read_graph")["entities"]] == ["Katherine Johnson"]
+    assert private.call("cli", "open_nodes", names=["Katherine Johnson"])["entities"]
+
+
+def test_date_that_was_told_as_birth_date_stays_hidden(private: PrivateApp) -> None:
+    private.call("mcp", "remember", content="Ada: date of birth 1985-12-10")
+    assert private.run("print('1985-12-10 1985-12-11')").output == "[BIRTH_DATE_1] 1985-12-11\n"
+
+
+def test_tool_receives_values_and_model_sees_tokens(private: PrivateApp) -> None:
+    target = private.add_server("crm")
+    done = private.run("c = crm.list_contacts()['contacts'][0]\ncrm.add_contact(email=c['email'], phone=c['phone'])")
+    assert done.error is None
+    assert json.loads(target.read_text()) == {"email": EMAIL, "phone": PHONE}
+    assert done.result == "added [EMAIL_1] "
+    direct = private.call("mcp", "crm.add_contact", email="[EMAIL_1]")
+    assert direct == "added [EMAIL_1] "
+    assert json.loads(target.read_text().splitlines()[1]) == {"email": EMAIL}
+    failed = private.run("crm.add_contact(email='broken@example.com')")
+    assert "broken@" not in str(failed)
+    found = private.call("mcp", "search_tools", query="contacts of the crm")
+    assert "owner@contacts.example" not in str(found)
+    assert EMAIL not in private.read_texts()
+
+
+def test_repeated_call_of_tool_gives_the_same(private: PrivateApp) -> None:
+    private.add_server("crm")
+    first, second = (private.call("python", "crm.list_contacts", key="k") for _ in range(2))
+    assert first["contacts"][0]["email"] == EMAIL
+    assert EMAIL not in private.read_texts()
+    assert second["contacts"][0]["email"] == (EMAIL if private.mode == "boundary" else "[EMAIL_1]")
+
+
+def test_server_receives_only_its_kinds(private: PrivateApp) -> None:
+    target = private.add_server("crm", receives=["PHONE"], receivesByTool={"list_contacts": []})
+    refused = private.run(f"crm.add_contact(email='{EMAIL}', phone='{PHONE}')")
+    assert refused.error.message.endswith("crm.add_contact may not receive EMAIL")
+    assert not target.exists()
+
+
+def test_disclosures_are_counted_without_values(private: PrivateApp) -> None:
+    private.add_server("crm")
+    private.run(f"for _ in range(3): crm.add_contact(email='{EMAIL}', phone='{PHONE}')")
+    wanted = {("crm", "add_contact", "EMAIL"): 3, ("crm", "add_contact", "PHONE"): 3}
+
+    def is_counted() -> bool:  # in the background
+        report = private.call("cli", "privacy_report")
+        return {(row.server, row.tool, row.kind): row.sent for row in report.received} == wanted
+
+    wait_until(is_counted)
+    report = private.call("mcp", "privacy_report")
+    assert EMAIL not in repr(report)
+    assert report.mode == private.mode
+
+
+def test_secret_by_name_reaches_only_allowed_tools(private: PrivateApp) -> None:
+    target = private.add_server("crm")
+    run_sync(private.vault.put_secret(Scope("p"), "crm_key", "hunter2-very-Secret", []))
+    code = "crm.add_contact(email='x@example.com', secret='[VAULT:crm_key]')"
+    refused = private.run(code)
+    assert "may not receive the secret crm_key" in refused.error.message
+    run_sync(private.vault.allow_secret(Scope("p"), "crm_key", ["crm.add_contact"]))
+    done = private.run(code)
+    assert json.loads(target.read_text())["secret"] == "hunter2-very-Secret"
+    assert done.result == "added [EMAIL_1] [VAULT:crm_key]"
+    assert private.run("'[VAULT:crm_key]'").result == "[VAULT:crm_key]"
+    assert "hunter2" not in private.read_texts()
+    with pytest.raises(Denied):
+        private.call("mcp", "crm.list_contacts", offset=0, limit=1, secret="[VAULT:crm_key]")
+
+
+def test_secret_is_not_in_the_error_of_a_tool(private: PrivateApp) -> None:
+    private.add_server("crm")
+    run_sync(private.vault.put_secret(Scope("p"), "login", "broken-hunter2", ["crm"]))
+    failed = private.run("crm.add_contact(email='[VAULT:login]@x')")
+    assert "cannot add [VAULT:login]@x" in failed.error.message
+    with pytest.raises(AthenaError) as caught:
+        private.call("python", "crm.add_contact", email="[VAULT:login]@x")
+    assert "hunter2" not in f"{caught.value} {caught.value.hint}"
+
+
+def test_call_that_waits_for_a_person_gets_its_values(private: PrivateApp) -> None:
+    target = private.add_server("crm", approval="always")
+    waiting = private.run(f"crm.add_contact(email='{EMAIL}')")
+    assert waiting.status == "needs_approval"
+    assert EMAIL not in repr(waiting)
+    assert EMAIL not in private.read_texts()
+    done = decide_run(private.app, waiting.run_id, project="p")
+    assert json.loads(target.read_text()) == {"email": EMAIL}
+    assert EMAIL not in repr(done)
+
+
+def test_skill_keeps_tokens_and_works(private: PrivateApp) -> None:
+    code = f"def greet(name: str) -> str:\n    return name + ' <{EMAIL}>'"
+    private.call("mcp", "save_skill", name="greet", code=code, description="Greet.", example="greet('x')")
+    assert EMAIL not in private.read_texts()
+    assert private.run("skills.greet('Ada')").result == "Ada <[EMAIL_1]>"
+    assert private.call("mcp", "run_skill", name="greet", arguments={"name": EMAIL}).result == "[EMAIL_1] <[EMAIL_1]>"
+
+
+def test_document_holds_tokens(private: PrivateApp, tmp_path: Path) -> None:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "people.md").write_text(f"# People\n\n{TEXT}\n")
+    private.call("cli", "ingest_document", path=str(folder / "people.md"))
+    assert EMAIL not in private.read_texts()
+    [piece] = private.call("cli", "get_document", source=str(folder / "people.md"))
+    assert TEXT in piece
+
+
+def test_off_changes_nothing(tmp_path: Path, engine: Engine) -> None:
+    with open_private_app(engine.open(tmp_path / "home.db"), tmp_path, "off") as app:
+        app.call("mcp", "remember", content=TEXT)
+        assert app.call("mcp", "list_memories")[0].content == TEXT
+        assert app.run(f"print('{EMAIL}')").output == f"{EMAIL}\n"
+        assert not (tmp_path / "keys").exists()
+
+
+def test_key_in_the_folder_of_the_database_is_refused(tmp_path: Path, engine: Engine) -> None:
+    with open_private_app(engine.open(tmp_path / "home.db"), tmp_path, "strict") as app:
+        app.vault.keys.path = str(tmp_path / "home" / "keys")
+        with pytest.raises(Misconfigured, match="in the folder of the database"):
+            app.call("mcp", "remember", content=TEXT)
+        assert EMAIL not in app.read_texts()
+
+
+def test_bad_name_of_secret_is_refused(private: PrivateApp) -> None:
+    with pytest.raises(InvalidInput, match="no name for a secret"):
+        run_sync(private.vault.put_secret(Scope("p"), "a b", "x", []))

@@ -1,0 +1,143 @@
+"""The vault: stable tokens, encryption at rest, rotation of the key, forgetting, and several projects."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from athena.core.clock import system_clock
+from athena.core.threads import run_sync
+from athena.core.values import Scope
+from athena.errors import Denied, Misconfigured, NotFound
+from athena.storage import vault_rows
+from athena.storage.database import Database, Transaction
+from athena.storage.vault import KeyFolder, Vault
+from conftest import Engine
+
+P, Q, USER = Scope("p"), Scope("q"), Scope("user")
+ADA = ("EMAIL", "ada@example.com")
+
+
+@pytest.fixture
+def database(tmp_path: Path, engine: Engine) -> Iterator[Database]:
+    database = engine.open(tmp_path / "store" / "athena.db")
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def vault(database: Database, tmp_path: Path) -> Vault:
+    return Vault(database, system_clock, KeyFolder(str(tmp_path / "keys"), str(tmp_path / "store")))
+
+
+def assign(vault: Vault, scope: Scope, *values: tuple[str, str]) -> list[str]:
+    tokens = run_sync(vault.assign_tokens(scope, values))
+    return [tokens[value] for value in values]
+
+
+def resolve(vault: Vault, scope: Scope, *tokens: tuple[str, int]) -> dict[str, str]:
+    return run_sync(vault.resolve_tokens(scope, tokens))
+
+
+def test_tokens_are_stable_and_numbered(vault: Vault) -> None:
+    bob, phone = ("EMAIL", "bob@example.com"), ("PHONE", "+1 415 555 2671")
+    assert assign(vault, P, ADA, bob, phone) == ["[EMAIL_1]", "[EMAIL_2]", "[PHONE_1]"]
+    assert assign(vault, P, phone, ADA, ("EMAIL", "eve@example.com")) == ["[PHONE_1]", "[EMAIL_1]", "[EMAIL_3]"]
+    assert resolve(vault, P, ("EMAIL", 2), ("EMAIL", 9), ("CARD", 1)) == {"[EMAIL_2]": "bob@example.com"}
+
+
+def test_token_means_nothing_in_another_project(vault: Vault) -> None:
+    assert assign(vault, P, ADA) == ["[EMAIL_1]"]
+    assert assign(vault, Q, ADA) == ["[EMAIL_2]"]
+    assert resolve(vault, Q, ("EMAIL", 1)) == {}
+    assert resolve(vault, P, ("EMAIL", 2)) == {}
+    shared = ("EMAIL", "all@example.com")
+    assert assign(vault, USER, shared) == ["[EMAIL_3]"]
+    assert assign(vault, P, shared) == ["[EMAIL_3]"]  # what is true everywhere is one token
+    assert resolve(vault, Q, ("EMAIL", 3)) == {"[EMAIL_3]": "all@example.com"}
+
+
+def test_spellings_are_found_together(vault: Vault) -> None:
+    assign(vault, P, ADA, ("EMAIL", "ADA@example.com"), ("PHONE", "+1 415 555 2671"), ("PHONE", "+14155552671"))
+    found = run_sync(vault.find_spellings(P, [("EMAIL", "Ada@Example.com"), ("PHONE", "+1 (415) 555-2671")]))
+    assert found == {
+        ("EMAIL", "Ada@Example.com"): ["[EMAIL_1]", "[EMAIL_2]"],
+        ("PHONE", "+1 (415) 555-2671"): ["[PHONE_1]", "[PHONE_2]"],
+    }
+
+
+def test_key_is_private_and_elsewhere(vault: Vault, tmp_path: Path) -> None:
+    assign(vault, P, ADA)
+    [key] = (tmp_path / "keys").iterdir()
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    key.chmod(0o644)
+    with pytest.raises(Misconfigured, match="others can read the key"):
+        assign(Vault(vault._database, system_clock, vault.keys), P, ADA)
+    key.chmod(0o600)
+    key.rename(tmp_path / "away")
+    with pytest.raises(Misconfigured, match="missing or damaged"):
+        assign(Vault(vault._database, system_clock, vault.keys), P, ADA)
+
+
+def test_key_must_not_lie_beside_the_database(database: Database, tmp_path: Path) -> None:
+    inside = tmp_path / "store" / "keys"
+    os.makedirs(tmp_path / "store", exist_ok=True)
+    with pytest.raises(Misconfigured, match="in the folder of the database"):
+        assign(Vault(database, system_clock, KeyFolder(str(inside), str(tmp_path / "store"))), P, ADA)
+
+
+def test_rotation_keeps_values_and_removes_the_old_key(vault: Vault, tmp_path: Path) -> None:
+    assign(vault, P, ADA)
+    run_sync(vault.put_secret(P, "api", "s3cret", ["crm"]))
+    [old] = (tmp_path / "keys").iterdir()
+    assert run_sync(vault.rotate_key()) == 2
+    [new] = (tmp_path / "keys").iterdir()
+    assert new != old
+    fresh = Vault(vault._database, system_clock, vault.keys)
+    assert resolve(fresh, P, ("EMAIL", 1)) == {"[EMAIL_1]": ADA[1]}
+    assert assign(fresh, P, ADA) == ["[EMAIL_1]"]
+    assert run_sync(fresh.resolve_secrets(P, ["api"], "crm.send")) == {"[VAULT:api]": "s3cret"}
+
+
+def test_forgotten_value_is_gone_and_its_number_is_not_used_again(vault: Vault) -> None:
+    assign(vault, P, ADA)
+    assert run_sync(vault.forget(P, "EMAIL_1")) == "[EMAIL_1]"
+    assert resolve(vault, P, ("EMAIL", 1)) == {}
+    with pytest.raises(NotFound):
+        run_sync(vault.forget(P, "[EMAIL_1]"))
+    assert assign(vault, P, ADA) == ["[EMAIL_2]"]
+    with pytest.raises(NotFound):
+        run_sync(vault.forget(Q, "[EMAIL_2]"))
+    row = run_sync(vault._database.read(lambda tx: vault_rows.find_by_token(tx, [1], [("EMAIL", 1)])))[0]
+    assert (row.lookup, row.spelling, row.value) == (None, None, None)
+
+
+def test_row_that_was_moved_to_another_token_is_refused(vault: Vault) -> None:
+    assign(vault, P, ADA, ("EMAIL", "bob@example.com"))
+
+    async def swap(tx: Transaction) -> None:
+        first, second = await vault_rows.find_by_token(tx, [1], [("EMAIL", 1), ("EMAIL", 2)])
+        await vault_rows.update_row(tx, first._replace(value=second.value))
+
+    run_sync(vault._database.write(swap))
+    with pytest.raises(Misconfigured, match="was changed"):
+        resolve(vault, P, ("EMAIL", 1))
+
+
+def test_secret_needs_leave(vault: Vault) -> None:
+    run_sync(vault.put_secret(P, "api", "s3cret", []))
+    with pytest.raises(Denied, match=r"crm\.send may not receive the secret api"):
+        run_sync(vault.resolve_secrets(P, ["api"], "crm.send"))
+    run_sync(vault.allow_secret(P, "api", ["crm.send"]))
+    assert run_sync(vault.resolve_secrets(P, ["api", "other"], "crm.send")) == {"[VAULT:api]": "s3cret"}
+    with pytest.raises(Denied):
+        run_sync(vault.resolve_secrets(P, ["api"], "crm.list"))
+    assert run_sync(vault.resolve_secrets(Q, ["api"], "crm.send")) == {}
+    assert resolve(vault, P, ("SECRET", 1)) == {}  # only by its name
+    [info] = run_sync(vault.list_tokens(P))
+    assert (info.token, info.allowed) == ("[VAULT:api]", ("crm.send",))
+    assert run_sync(vault.forget(P, "api")) == "[VAULT:api]"
+    assert run_sync(vault.resolve_secrets(P, ["api"], "crm.send")) == {}

@@ -1,0 +1,59 @@
+"""Fixtures of the page: one browser for all tests; servers with and without content."""
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from http_tools import RunningServer, run_server
+
+if TYPE_CHECKING:
+    from page_tools import Visitor
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="session")
+def browser() -> "Generator[Browser]":
+    import page_tools  # imports Playwright, which other tests do not need
+    from playwright.sync_api import sync_playwright
+
+    from conftest import skip_or_fail  # which loads this module
+
+    if page_tools.CHROMIUM is None:
+        skip_or_fail("there is no Chromium: apt-get install chromium")
+    with sync_playwright() as playwright, page_tools.open_browser(playwright) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    """Return a server with content, for tests that change little of it."""
+    import page_tools  # imports Playwright
+
+    with run_server(tmp_path_factory.mktemp("page")) as server:
+        page_tools.seed(server)
+        yield server
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Generator[RunningServer]:
+    """Return a server with an empty store."""
+    with run_server(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def visit(browser: "Browser") -> "Generator[Callable[..., Visitor]]":
+    """Return a function that lets a person in; at the end, their consoles must be clean."""
+    from page_tools import Visitor  # imports Playwright
+
+    visitors: list[Visitor] = []
+
+    def open_visitor(server: RunningServer, **options: Any) -> Visitor:
+        visitors.append(Visitor(browser, server, **options))
+        return visitors[-1]
+
+    yield open_visitor
+    for visitor in visitors:
+        visitor.close()

@@ -1,0 +1,133 @@
+"""Programs on the page: what waits, what it would do, approve with the passphrase or refuse; workspaces and skills."""
+
+import re
+from collections.abc import Callable
+
+from page_tools import Visitor
+from playwright.sync_api import expect
+from test_page_access import find_token, open_session, post
+
+from athena.core.approval import Approver
+from http_tools import RunningServer
+
+Visit = Callable[..., Visitor]
+PASSPHRASE = "correct horse battery"
+PURGE = "first = memory.list_memories(k=1)\nmemory.purge(memory_ids=[first[0]['id']], expect=1)\nprint('purged it')"
+
+
+def start_waiting_program(server: RunningServer, code: str = PURGE) -> str:
+    server.call("remember", content="The old address of the office")
+    result = server.call("execute_code", code=code)
+    assert result["status"] == "needs_approval", result
+    return str(result["run_id"])
+
+
+def test_person_approves_waiting_program(visit: Visit, fresh: RunningServer) -> None:
+    Approver(str(fresh.home)).set_passphrase(PASSPHRASE)
+    visitor = visit(fresh)
+    page = visitor.page
+    expect(page.get_by_text("Nothing is remembered yet")).to_be_visible()
+    run_id = start_waiting_program(fresh)
+    page.reload()
+    page.get_by_text("A program wants to call").click()
+    expect(page.get_by_role("heading", name="A program waits for you")).to_be_visible()
+    expect(page.locator(".source li.here")).to_contain_text("memory.purge")
+    expect(page.get_by_text("Nothing brings them back")).to_be_visible()
+    visitor.check_accessible()
+    visitor.expected_statuses = {403}
+    page.get_by_label("Passphrase for approvals").fill("wrong horse")
+    page.get_by_role("button", name="Approve this call").click()
+    expect(page.get_by_text("the passphrase is wrong")).to_be_visible()
+    assert fresh.count() == 1
+    visitor.go(f"/programs/{run_id}")
+    page.get_by_label("Passphrase for approvals").fill(PASSPHRASE)
+    page.get_by_role("button", name="Approve this call").click()
+    expect(page.get_by_text("purged it")).to_be_visible()
+    assert fresh.count() == 0
+    visitor.go("/programs?status=done")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_page_without_passphrase_approves_nothing(fresh: RunningServer) -> None:
+    """An agent with a shell can get a session and fill in forms: they approve nothing without the passphrase."""
+    run_id = start_waiting_program(fresh)
+    cookie = open_session(fresh)
+    shown = fresh.ask(
+        "GET", f"/programs/{run_id}", [("Host", f"127.0.0.1:{fresh.port}"), ("Cookie", cookie)]
+    ).body.decode()  # fmt: skip
+    assert f"athena approve {run_id}" in shown
+    subject = re.search(r'name="subject" value="([^"]+)"', shown)
+    assert subject
+    fields = {"form_token": find_token(fresh, cookie), "project": "test", "subject": subject[1], "decision": "approve"}
+    for passphrase in ({}, {"passphrase": ""}, {"passphrase": PASSPHRASE}):
+        assert post(fresh, f"/programs/{run_id}/decide", cookie, **fields, **passphrase).status == 403
+    Approver(str(fresh.home)).set_passphrase(PASSPHRASE)
+    for passphrase in ({}, {"passphrase": ""}, {"passphrase": "wrong horse"}):
+        assert post(fresh, f"/programs/{run_id}/decide", cookie, **fields, **passphrase).status == 403
+    changed = fields | {
+        "subject": subject[1][:-1] + ("1" if subject[1].endswith("0") else "0"),
+        "passphrase": PASSPHRASE,
+    }
+    assert post(fresh, f"/programs/{run_id}/decide", cookie, **changed).status == 409
+    assert fresh.count() == 1
+    assert fresh.call("get_run", run_id=run_id)["status"] == "needs_approval"
+
+
+def test_token_does_not_review_or_approve(fresh: RunningServer) -> None:
+    run_id = start_waiting_program(fresh)
+    assert fresh.execute("review_run", {"run_id": run_id}).status == 404
+    assert fresh.execute("approve_run", {"run_id": run_id}).status == 404
+    names = fresh.get("/tools/list").body.decode()
+    assert "recent_changes" not in names
+    assert "list_workspaces" not in names
+
+
+def test_person_refuses_and_runs_programs(visit: Visit, fresh: RunningServer) -> None:
+    run_id = start_waiting_program(
+        fresh, "try:\n    memory.purge(expect=0)\nexcept Exception as error:\n    print(error)"
+    )
+    visitor = visit(fresh)
+    page = visitor.go(f"/programs/{run_id}")
+    expect(page.get_by_text(f"athena approve {run_id}")).to_be_visible()
+    page.get_by_label("Why not").fill("not before the release")
+    page.get_by_role("button", name="Refuse it").click()
+    expect(page.locator(".code")).to_contain_text("not before the release")
+    visitor.go("/programs")
+    page.get_by_text("Run a program yourself").click()
+    page.get_by_label("Code").fill("total = 41 + 1\nworkspace.write(path='sum.txt', content=str(total))\ntotal")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("heading", name="Its result")).to_be_visible()
+    visitor.go("/programs/workspaces")
+    expect(page.get_by_text("total")).to_be_visible()
+    page.get_by_role("link", name="sum.txt").click()
+    expect(page.locator("pre")).to_have_text("42")
+    visitor.check_accessible()
+
+
+def test_skill_has_form(visit: Visit, fresh: RunningServer) -> None:
+    body = "    '''Greet somebody.'''\n    return ' '.join(['hello', name] * times)"
+    code = f"def greet(name: str, times: int = 2) -> str:\n{body}"
+    fresh.call("save_skill", name="greet", code=code, example="greet('Ann')")
+    visitor = visit(fresh)
+    page = visitor.go("/programs/skills")
+    page.get_by_role("link", name=re.compile("greet")).click()
+    page.get_by_label("Name").fill("Bob")
+    page.get_by_label("Times").fill("1")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator("pre").first).to_have_text("hello Bob")
+    visitor.check_accessible()
+    page.get_by_role("button", name="Delete the skill").click()
+    expect(page.get_by_text("The skill greet is deleted")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    assert fresh.call("get_skill", name="greet")["version"] >= 1
+
+
+def test_code_that_cannot_be_foreseen_is_named(visit: Visit, fresh: RunningServer) -> None:
+    """Where a program may run other code, the page says so and shows the files of its workspace."""
+    fresh.call("write_file", path="step.txt", content="print('from a file')")
+    run_id = start_waiting_program(fresh, "exec(workspace.read(path='step.txt'))\nmemory.purge(expect=0)")
+    visitor = visit(fresh)
+    page = visitor.go(f"/programs/{run_id}")
+    expect(page.get_by_text("It can run other code than you see here")).to_be_visible()
+    expect(page.get_by_text("from a file")).to_be_visible()
+    visitor.check_accessible()
