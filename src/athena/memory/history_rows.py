@@ -4,10 +4,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from athena.memory.rows import MemoryRow
+from athena.memory.rows import MemoryRow, join_ids
 from athena.memory.values import Change, RecentChange, format_preview, strip_reserved_keys
 from athena.storage.database import Row, Transaction
-from athena.storage.filters import bind_list
+from athena.storage.filters import bind_list, split_batches
 
 
 class ChangeRow(NamedTuple):
@@ -231,3 +231,18 @@ async def delete_changes_with_word(tx: Transaction, scope: int, memory: int, act
 async def delete_changes(tx: Transaction, scope: int, memory: int) -> None:
     """Delete the whole history of a memory."""
     await tx.execute("DELETE FROM history WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
+
+
+async def find_forgotten_digests(tx: Transaction, scope_ids: list[int], digests: list[str]) -> set[str]:
+    """Return which of these digests belong to memories that somebody forgot, and that were not taken back since."""
+    forgotten: set[str] = set()
+    for batch in split_batches(digests):
+        placeholders, bound = bind_list("digest", batch)
+        rows = await tx.fetch(
+            f"""SELECT DISTINCT m.digest FROM memories m
+                JOIN history h ON h.scope = m.scope AND h.memory = m.id AND h.action = 'forgotten' AND h.undone = 0
+                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.digest IN ({placeholders}) AND m.deleted IS NOT NULL""",
+            **bound,
+        )
+        forgotten.update(row[0] for row in rows)
+    return forgotten

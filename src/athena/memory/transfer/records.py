@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast, get_args
 from athena.core import clock
 from athena.core.values import Author, Call, Scope
 from athena.errors import InvalidInput
-from athena.memory import inputs, link_rows, rows
+from athena.memory import history_rows, inputs, link_rows, rows
 from athena.memory.graph import rows as graph_rows
 from athena.memory.graph.entities import open_nodes, to_entity_key
 from athena.memory.graph.observations import create_entity
@@ -171,7 +171,7 @@ class RecordImport:
             own, *_ = visible = await scopes.fetch_visible_ids(tx, scope) or [0]
             digests = [item.digest for _, item in prepared]
             known = await rows.find_known_digests(tx, [own], digests)
-            return known, await rows.find_forgotten_digests(tx, visible, digests) - known
+            return known, await history_rows.find_forgotten_digests(tx, visible, digests) - known
 
         known, forgotten = await self._store.database.read(read_digests)
         for record, item in prepared:
