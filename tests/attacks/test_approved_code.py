@@ -125,6 +125,46 @@ def test_code_that_cannot_be_known_is_announced(app: App, rest: str) -> None:
     assert "any line may follow" in text
 
 
+# the name of an unsafe builtin is bound somewhere, or is not bound at the time: it still reads the builtin
+HIDDEN_NAMES = [
+    "exec = exec\nexec(v)",
+    "def f(exec=exec):\n    exec(v)\nf()",
+    "(lambda exec=exec: exec(v))()",
+    "(exec := exec)(v)",
+    "if 0:\n    exec = 1\nexec(v)",
+    "[0 for exec in ()]\nexec(v)",
+    "try:\n    pass\nexcept Exception as exec:\n    pass\nexec(v)",
+    "def g(exec): pass\nexec(v)",
+    "if 0:\n    import math as exec\nexec(v)",
+    "for eval in [eval]:\n    eval(v)",
+    "getattr = getattr\ngetattr(memory, 're' + 'member')(content='x')",
+    "globals = globals\nglobals()['hel' + 'per']('x')",
+    "if 0:\n    from math import sqrt as exec\nexec(v)",
+    "match 1:\n    case exec if 0:\n        pass\nexec(v)",
+]
+
+
+@pytest.mark.parametrize("rest", HIDDEN_NAMES)
+def test_bound_name_hides_no_builtin(app: App, rest: str) -> None:
+    run(app, f"v = {'harmless ' * 100 + 'END'!r}\ndef helper(x):\n    return 'HELP'\n1", "python")
+    text = show(app, run(app, f"memory.purge(expect=0)\n{rest}", "python").run_id)
+    assert WARNING in text
+    assert "harmless END" in text  # whole
+    assert "return 'HELP'" in text
+    assert "any line may follow" in text
+
+
+def test_file_behind_bound_name_is_shown_and_bound(app: App) -> None:
+    write_file(app, "a.txt", "memory.remember(content='one')")
+    run_id = run(app, "memory.purge(expect=0)\ndef g(exec): pass\nexec(workspace.read(path='a.txt'))").run_id
+    review = run_sync(app.programs.review_run(app.create_context("p", "cli"), run_id))
+    assert "the file a.txt of the workspace:" in show(app, run_id)
+    [leave] = app.approver.grant([review.subject])
+    write_file(app, "a.txt", "memory.remember(content='EVIL')")
+    with pytest.raises(Denied):
+        call(app, "approve_run", "cli", leave, run_id=run_id)
+
+
 @ENGINES
 def test_plain_program_raises_no_alarm(app: App, runs_on: str) -> None:
     code = (

@@ -112,7 +112,7 @@ def test_what_reaches_out_is_closed_to_programs_and_models() -> None:
     """An operation that reaches beyond its project is open to programs only where it confines itself: list it here."""
     confined = {
         "ingest_document": "confined to allowed folders: tests/documents/test_file_access.py",
-        "token_savings": "returns numbers only",
+        "token_savings": "returns numbers only, and is closed to programs",
         "verify": "returns counts and hashes only",
         "reembed": "returns counts only",
         "consolidate": "sends to the language model that a person configured",

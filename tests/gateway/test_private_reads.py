@@ -10,6 +10,7 @@ from gateway_tools import GatewayApp, open_gateway_app, server_entry
 from athena.core.threads import run_sync
 from athena.errors import InvalidInput
 from athena.gateway.config import read_foreign_entries, validate_entry
+from athena.storage import usage
 from athena.storage.database import Transaction
 from conftest import FULL
 from wait_tools import wait_until
@@ -275,6 +276,79 @@ def test_marked_run_strengthens_nothing(gateway: GatewayApp) -> None:
     gateway.run("memory.recall(query='right', tags=['right'])", workspace="c")
     wait_until(lambda: run_sync(gateway.app.store.database.read(list_strong)))
     assert run_sync(gateway.app.store.database.read(list_strong)) == ["right"]
+
+
+TOLD = "for i in range(8):\n    if i % 3 == 0:\n        "
+# What a page leaves out is a message, too: (an unmarked program, what a marked one adds, how another reads it).
+PAGES = {
+    "tag": (
+        "for i in range(8):\n    memory.remember(content=f'public {i}', tags=[f's{i}'])",
+        f"{TOLD}memory.remember(content=f'z {{i}}', tags=[f's{{i}}'])",
+        "[len(memory.list_memories(tags=[f's{i}'], k=1, offset=1)) for i in range(8)]",
+    ),
+    "search by tag": (
+        "for i in range(8):\n    memory.remember(content=f'public {i}', tags=[f's{i}'])",
+        f"{TOLD}memory.remember(content=f'z {{i}}', tags=[f's{{i}}'])",
+        "[len(memory.search_by_tag(tags=[f's{i}'], k=1, offset=1)) for i in range(8)]",
+    ),
+    "type": (
+        "for i in range(8):\n    memory.remember(content=f'public {i}', memory_type=f's{i}')",
+        f"{TOLD}memory.remember(content=f'z {{i}}', memory_type=f's{{i}}')",
+        "[len(memory.list_memories(memory_type=f's{i}', k=1, offset=1)) for i in range(8)]",
+    ),
+    "session": (
+        "for i in range(8):\n    events.record_event(event_type='note', content=f'public {i}', session_id=f's{i}')",
+        f"{TOLD}events.record_event(event_type='note', content='z', session_id=f's{{i}}')",
+        "[len(events.recall_events(session_id=f's{i}', k=1, offset=1)) for i in range(8)]",
+    ),
+    "meaning": (
+        "for i in range(8):\n    memory.remember(content=f'kitten {i} sleeps', tags=[f's{i}'])",
+        f"{TOLD}memory.remember(content=f'Invoice tax payment due to the revenue office {{i}}', tags=[f's{{i}}'])",
+        "[len(memory.recall(query='fiscal bill money', tags=[f's{i}'], k=1, offset=1)) for i in range(8)]",
+    ),
+    "score": (
+        "for i in range(8):\n    memory.remember(content=f'kitten {i} sleeps', tags=[f's{i}'])",
+        f"{TOLD}memory.remember(content=f'Invoice tax payment due to the revenue office {{i}}', tags=[f's{{i}}'])",
+        "[memory.recall(query='young cats', tags=[f's{i}'], k=1)[0]['score'] for i in range(8)]",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_rows_beside_the_page_tell_nothing_without_a_mark(gateway: GatewayApp, path: str) -> None:
+    earlier, told, asked = PAGES[path]
+    asked = f"text = str({asked})\nprint(text)"
+    assert gateway.run(earlier, workspace="a").error is None
+    before = gateway.run(f"{asked}\n{SEND}", workspace="b")
+    done = gateway.run(f"{READ}\n{told}", workspace="c")
+    assert done.error is None, done.error
+    after = gateway.run(f"{asked}\n{SEND}", workspace="d")
+    assert after.status == "needs_approval" or (before.status, before.output) == (after.status, after.output)
+
+
+def test_uses_by_marked_run_are_not_counted(gateway: GatewayApp) -> None:
+    for name in ("one", "two"):
+        gateway.call("save_skill", name=name, code=f"def {name}() -> int:\n    return 1", description="x", example="1")
+    assert gateway.run(f"{READ}\nskills.one()\nskills.run_skill(name='one')", workspace="b").error is None
+    assert gateway.run("skills.two()\nskills.run_skill(name='two')", workspace="c").error is None
+
+    def read_uses() -> dict[str, int]:
+        return {skill.name: skill.uses for skill in gateway.call("find_skills", query="one two", k=50)}
+
+    wait_until(lambda: read_uses().get("two") == 2)
+    assert read_uses()["one"] == 0
+
+
+def test_usage_of_marked_run_tells_nothing(gateway: GatewayApp) -> None:
+    async def read_usage(tx: Transaction) -> dict[str, int]:
+        return await usage.count_recent_calls(tx, gateway.project, gateway.app.store.clock(), 1)
+
+    assert gateway.run(f"{READ}\n[meta.stats() for _ in range(9)]", workspace="b").error is None
+    assert gateway.run("meta.health()", workspace="c").error is None
+    wait_until(lambda: run_sync(gateway.app.store.database.read(read_usage)).get("health") == 1)
+    assert "stats" not in run_sync(gateway.app.store.database.read(read_usage))
+    assert gateway.run("meta.token_savings()", workspace="d").error is not None
+    assert any(row.operation == "stats" for row in gateway.call("token_savings").operations)
 
 
 def test_run_that_read_nothing_private_calls_freely(gateway: GatewayApp) -> None:

@@ -72,6 +72,15 @@ ANSWERS = (
     "The crash was caused by the cache of the importer; clearing it fixed it.",
     "Retries are in the client now; the release notes are still missing.",
 )
+# What the agent asks, says after it, and what a person answers: {c} is a secret whatever it looks like.
+QUESTIONS = (
+    "Which password does the staging database have?",
+    "What is the PIN of the alarm? I go on with the rest until then.",
+    "I need the passphrase of the signing key.\n- It signs it.\n- The tests wait.\n- So do the docs.\n- And I.",
+)
+MEANWHILE = ("Meanwhile I have prepared the files.", "I will then run the migration. It takes a minute. Fine.")
+DELAYS = ("one second", "OK.", "Hm, good question.")
+SECRET_ANSWERS = ("we use {c} everywhere", "from now on it's always {c}", "The {c} one is always used for all.")
 LETTERS = string.ascii_letters + string.digits
 
 
@@ -209,6 +218,14 @@ def create_transcript(seed: int, folder: str) -> Transcript:
             answer += f" It now runs with {add_secret('answer')} in the environment."
         add_entry("assistant", [{"type": "text", "text": answer}])
         events.append(("stop", {"last_assistant_message": answer}))
+        if rng.random() < 0.4:
+            add_entry("assistant", [{"type": "text", "text": rng.choice(QUESTIONS)}])
+            use_tool("Bash", {"command": "pytest -q"})
+            add_entry("assistant", [{"type": "text", "text": rng.choice(MEANWHILE)}])
+            if rng.random() < 0.4:
+                prompt(rng.choice(DELAYS))
+                add_entry("assistant", [{"type": "text", "text": "Take your time."}])
+            prompt(rng.choice(SECRET_ANSWERS).format(c=create_canary("answer to a question for a secret")))
         if rng.random() < 0.15:
             summary = "<summary>\n1. Primary Request and Intent:\n   " + asked[0]
             summary += "\n2. Work:\n   The importer reads each file once. " + add_secret("summary")

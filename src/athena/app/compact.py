@@ -23,6 +23,11 @@ class CompactMemory(NamedTuple):
         """The whole text."""
         return self.preview
 
+    @property
+    def place(self) -> str:
+        """Where a piece of a document stands: `guide.pdf p. 12, Installing > macOS`; empty for other memories."""
+        return ""
+
     def __str__(self) -> str:
         is_recent = time.time() - self.created < MAX_SHORT_DATE_AGE_S
         day = time.strftime("%b %d" if is_recent else "%Y-%m-%d", time.localtime(self.created))
@@ -30,7 +35,7 @@ class CompactMemory(NamedTuple):
         text = self.preview
         if len(text) > MAX_LINE_CHARS:
             text = (text[: MAX_LINE_CHARS - 1].rpartition(" ")[0] or text[: MAX_LINE_CHARS - 1]).rstrip() + "…"
-        place = f" ({place})" if (place := self.__dict__.get("place")) else ""
+        place = f" ({self.place})" if self.place else ""
         return f"{self.hash} {f'{self.score:.2f}'.removeprefix('0')} {day}{tags}{place} {text}"
 
     def __repr__(self) -> str:
@@ -43,6 +48,10 @@ class _CompactHit(CompactMemory):
     @property
     def content(self) -> str:
         return str(self.__dict__.get("text", self.preview))
+
+    @property
+    def place(self) -> str:
+        return str(self.__dict__.get("where", ""))
 
 
 class CompactSearchResult(tuple[CompactMemory, ...]):
@@ -117,7 +126,7 @@ def compact_memory(memory: dict[str, Any]) -> CompactMemory:
     preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
     hit = _CompactHit(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
     if place := memory.get("place"):
-        hit.__dict__["place"] = place
+        hit.__dict__["where"] = place
     if preview != memory["content"]:
         hit.__dict__["text"] = memory["content"]
     return hit

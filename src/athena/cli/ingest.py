@@ -36,26 +36,33 @@ def ingest(paths: tuple[str, ...], tags: str | None, watch: bool, project: str |
 
     Example: athena ingest docs README.md --tags docs
     """
-    for path in paths:
-        _ingest_path(path, tags, project, json_output)
+    reports = [_ingest_path(path, tags, project, json_output) for path in paths]
+    if json_output:
+        output.print_json(
+            {name: sum((report[name] for report in reports), type(reports[0][name])()) for name in reports[0]}
+        )
     if watch:
         click.echo("watching; Ctrl-C ends it", err=True)
         with suppress(KeyboardInterrupt):
             for path in _iter_changed(paths):
-                _ingest_path(path, tags, project, json_output)
+                report = _ingest_path(path, tags, project, json_output)
+                if json_output:
+                    output.print_json(report)
 
 
-def _ingest_path(path: str, tags: str | None, project: str | None, json_output: bool) -> None:
-    report = _run_with_progress({"path": path, "tags": tags}, project)
+def _ingest_path(path: str, tags: str | None, project: str | None, json_output: bool) -> dict[str, Any]:
+    """Ingest one path, print what was done unless JSON is wanted, and return the report."""
+    report: dict[str, Any] = _run_with_progress({"path": path, "tags": tags}, project)
     if connect.shared_app().store.encoder.last_error is not None:
         click.echo("search by meaning is off, words still work: see athena doctor", err=True)
     if json_output:
-        return output.print_json(report)
+        return report
     for line in _format_skipped(report["skipped"]):
         click.echo(output.escape_control_chars(line), err=True)
     if report["redacted"]:
         click.echo(f"taken out before storing: {', '.join(dict.fromkeys(report['redacted']))}", err=True)
-    return click.echo(output.escape_control_chars(f"{path}: {_format_report(report)}"))
+    click.echo(output.escape_control_chars(f"{path}: {_format_report(report)}"))
+    return report
 
 
 def _format_report(report: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from athena.core.catalog import AnyOperation, Catalog
-from athena.core.operation import EVERYONE, CallerKind, Effect
+from athena.core.operation import EVERYONE, ONLY_PERSONS, CallerKind, Effect
 from athena.programs.values import KeptSkill
 
 # How the names of tools begin that change nothing, for servers that do not declare whether a tool does.
@@ -47,13 +47,18 @@ _catalog_entries: "weakref.WeakKeyDictionary[Catalog, tuple[int, tuple[ToolEntry
 
 
 def list_catalog_entries(catalog: Catalog) -> tuple[ToolEntry, ...]:
-    """Return an entry for each operation, cached until the catalog changes."""
+    """Return an entry for each operation, cached until the catalog changes.
+
+    Of those that are for a person alone, only decisions can be found: the page needs the others, and knows them.
+    """
     version = catalog.version
     cached = _catalog_entries.get(catalog)
     if cached is None or cached[0] != version:
         summaries = catalog.categories
         entries = tuple(
-            create_operation_entry(operation, summaries.get(operation.category, "")) for operation in catalog
+            create_operation_entry(operation, summaries.get(operation.category, ""))
+            for operation in catalog
+            if operation.callers != ONLY_PERSONS or operation.effect is Effect.APPROVE
         )
         cached = _catalog_entries[catalog] = version, entries
     return cached[1]

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,16 +67,16 @@ class Ingested:
     changed: int = 0
     unchanged: int = 0
     withdrawn: int = 0  # documents whose files are gone
-    ids: list[str] = field(default_factory=list)  # of new and changed documents, the first ones
-    skipped: list[str] = field(default_factory=list)  # each with the reason
-    redacted: list[str] = field(default_factory=list)  # the kinds of secrets that were removed
+    ids: tuple[str, ...] = ()  # of new and changed documents, the first ones
+    skipped: tuple[str, ...] = ()  # each with the reason
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were removed
     pending: int = 0  # passages that only words find, until the background has given them vectors
 
     def shorten(self) -> "Ingested":
         """Return the same for a model: of long lists the beginning."""
         rest = len(self.skipped) - MAX_LISTED_SKIPS
-        more = [f"and {rest:,} more: athena ingest names them"] if rest > 0 else []
-        kinds = list(dict.fromkeys(self.redacted))
+        more = (f"and {rest:,} more: athena ingest names them",) if rest > 0 else ()
+        kinds = tuple(dict.fromkeys(self.redacted))
         return replace(self, skipped=self.skipped[:MAX_LISTED_SKIPS] + more, redacted=kinds)
 
 
@@ -115,7 +115,7 @@ async def ingest_path(
     except NotFound:
         if not await run.withdraw_missing(access.resolve_source(path)):
             raise
-        return run.result
+        return run.get_result()
     progress.enter_stage("reading", await run_in_thread(_count_files, location))
     deadline = None if max_encode_s is None else time.monotonic() + max_encode_s
     with DocumentParser() as parser:
@@ -132,7 +132,7 @@ async def ingest_path(
     progress.enter_stage("embedding")
     await run.start_encoding(deadline)
     await run.wait_for_encoding()
-    return run.result
+    return run.get_result()
 
 
 def _count_files(location: Location) -> int:
@@ -152,6 +152,9 @@ class _Ingestion:
         self.result = Ingested()
         self._store, self._call, self._tags, self._hide = store, call, tags, hide
         self._batch: list[ReadDocument] = []
+        self._ids: list[str] = []
+        self._skipped: list[str] = []
+        self._redacted: list[str] = []
         self._encoding: ThreadFuture[None] | None = None
 
     async def _record_call(self) -> int:
@@ -161,6 +164,9 @@ class _Ingestion:
             self._call = self._call._replace(recorded_id=call_id)
         return int(self._call.recorded_id or 0)
 
+    def get_result(self) -> Ingested:
+        return replace(self.result, ids=tuple(self._ids), skipped=tuple(self._skipped), redacted=tuple(self._redacted))
+
     @property
     def batch_size(self) -> int:
         return sum(len(document.drafts) for document in self._batch)
@@ -168,15 +174,15 @@ class _Ingestion:
     async def take_file(self, parser: "DocumentParser", source: str, file: int | OSError) -> None:
         """Read a file unless it is known as it is; note why it is left out."""
         if isinstance(file, OSError):
-            self.result.skipped.append(f"{source}: {file.strerror}")
+            self._skipped.append(f"{source}: {file.strerror}")
             return
         record = await self._fetch_record(source)
         try:
             read = await run_in_thread(self._read_file, parser, source, file, record)
         except (Refused, InvalidInput) as error:
-            self.result.skipped.append(f"{source}: {error}")
+            self._skipped.append(f"{source}: {error}")
         except OSError as error:
-            self.result.skipped.append(f"{source}: {error.strerror}")
+            self._skipped.append(f"{source}: {error.strerror}")
         else:
             if isinstance(read, FileRecord):
                 self.result.unchanged += 1
@@ -219,7 +225,7 @@ class _Ingestion:
     def _create_drafts(self, source: str, blocks: list[Block]) -> list[Draft]:
         blocks = blocks if self._hide is None else run_sync(self._hide(blocks))
         safe_blocks, kinds = redact_blocks(blocks)  # before it is split: a secret may lie across two pieces
-        self.result.redacted += kinds
+        self._redacted += kinds
         drafts = []
         for piece in split_blocks(safe_blocks):
             check_stopped()
@@ -229,7 +235,7 @@ class _Ingestion:
             if piece.heading:
                 metadata[HEADING_KEY] = piece.heading
             draft = inputs.create_draft(piece.text, self._tags, DOCUMENT_TYPE, metadata)
-            self.result.redacted += draft.redacted
+            self._redacted += draft.redacted
             drafts.append(replace(draft, author="document"))
         return drafts
 
@@ -256,8 +262,8 @@ class _Ingestion:
             self.result.pieces += len(pieces)
             self.result.new += outcome == "new"
             self.result.changed += outcome == "changed"
-            if len(self.result.ids) < MAX_LISTED_IDS:
-                self.result.ids.append(get_document_id(document.source))
+            if len(self._ids) < MAX_LISTED_IDS:
+                self._ids.append(get_document_id(document.source))
 
     async def _write_ahead(self, pieces: list[PreparedMemory], call_id: int, now: float) -> None:
         """Write the new pieces of a long document in several transactions; the last one then finds them there.

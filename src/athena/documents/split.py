@@ -10,7 +10,6 @@ from athena.documents.formats.blocks import CODE, HEADING, PAGE, Block
 
 MAX_PIECE_CHARS = 1_600  # a few paragraphs, about a screen
 MIN_PAGE_CHARS = 500  # of a piece that ends with its page
-MIN_PIECE_CHARS = 200  # a shorter last piece of a section stays with the one before it
 MAX_HEADING_CHARS = 300
 HEADING_SEPARATOR = " > "
 BLOCK_SEPARATOR = "\n\n"
@@ -74,7 +73,7 @@ def split_blocks(blocks: Sequence[Block], max_chars: int = MAX_PIECE_CHARS) -> l
     splitter = _Splitter(max_chars)
     for block in blocks:
         splitter.add_block(block)
-    splitter.end_section()
+    splitter.end_piece()
     return list({piece.text: piece for piece in reversed(splitter.pieces)}.values())[::-1]
 
 
@@ -88,13 +87,12 @@ class _Splitter:
         self._size = 0
         self._page: int | None = None
         self._start_page: int | None = None
-        self._section_start = 0  # the first piece of the section
 
     def add_block(self, block: Block) -> None:
         kind, value = block[0], block[-1]
         if kind == PAGE:
             if self._size >= MIN_PAGE_CHARS:
-                self._end_piece()
+                self.end_piece()
             self._page = int(value)
         elif kind == HEADING:
             self._enter_section(int(block[1]), str(value))
@@ -105,26 +103,18 @@ class _Splitter:
 
     def _add_text(self, text: str) -> None:
         if self._size and self._size + len(text) + len(BLOCK_SEPARATOR) > self._max_chars - len(self._title):
-            self._end_piece()
+            self.end_piece()
         if not self._parts:
             self._start_page = self._page
         self._parts.append(text)
         self._size += len(text) + len(BLOCK_SEPARATOR)
 
     def _enter_section(self, level: int, title: str) -> None:
-        self.end_section()
+        self.end_piece()
         self._headings = [*(item for item in self._headings if item[0] < level), (level, title)]
         self._title = f"{'#' * level} {title}\n" if title else ""
 
-    def end_section(self) -> None:
-        self._end_piece()
-        if len(self.pieces) - self._section_start > 1 and len(self.pieces[-1].text) < MIN_PIECE_CHARS:
-            last, before = self.pieces.pop(), self.pieces.pop()
-            rest = last.text.removeprefix(self._title)
-            self.pieces.append(Piece(before.text + BLOCK_SEPARATOR + rest, before.heading, before.page))
-        self._section_start = len(self.pieces)
-
-    def _end_piece(self) -> None:
+    def end_piece(self) -> None:
         if not self._parts:
             return
         heading = HEADING_SEPARATOR.join(title for _, title in self._headings)

@@ -76,6 +76,8 @@ async def list_memories_by_time(
     scope_ids = await scopes.fetch_visible_ids(tx, criteria.scope)
     if not scope_ids:
         return []
+    if offset:  # how many rows the page skips is an answer, too
+        await _note_counted(tx, criteria, scope_ids)
     page = await _list_page(tx, criteria, scope_ids, limit, offset, after, oldest)
     ids = [memory_id for _, memory_id in page]  # only these are read, since each may be long
     memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, budget=budget)

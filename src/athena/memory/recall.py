@@ -88,17 +88,22 @@ def _set_kind(query: Query, kind: Kind) -> Query:
     return query._replace(criteria=replace(query.criteria, scope=query.criteria.scope.with_kind(kind)))
 
 
-async def _search_memories(store: Store, tx: Transaction, query: Query, question: QuestionEncoding | None) -> Page[Hit]:
+async def _search_memories(
+    store: Store, tx: Transaction, query: Query, question: QuestionEncoding | None, criteria: Filter | None = None
+) -> Page[Hit]:
+    """Return a page of hits among the memories that the criteria let through, by default those of the query."""
     vectors = store.database.vectors
     dimensions = 0 if question is None else len(question.vector)  # a remote model that is down cannot tell its own
     scope_ids = await scopes.fetch_visible_ids(tx, query.criteria.scope)
-    candidates = await vectors.select_candidates(tx, query.criteria, scope_ids, store.encoder.models, dimensions)
+    candidates = await vectors.select_candidates(
+        tx, criteria or query.criteria, scope_ids, store.encoder.models, dimensions
+    )
     if not candidates.total:
         return Page([], 0)
     rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or bool(query.min_score)
     limit = candidates.total if rank_all else MAX_CANDIDATES
     matches = await store.database.fulltext.search_text(tx, candidates, query.text, limit)
-    if privacy.is_watched():
+    if privacy.is_watched() and criteria is None:
         await _note_weighing_memories(store, tx, query, scope_ids, dimensions)
     nearest = (
         None if question is None else await vectors.search_nearest(tx, candidates, question.vector, limit, matches)
@@ -115,6 +120,13 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
     positions = range(query.offset, min(query.offset + query.limit, good_count))
     page = [(top, i) if i < len(top.memories) else (rest, i - len(top.memories)) for i in positions]
     ids = [int(part.memories[i]) for part, i in page]
+    if privacy.is_watched() and criteria is None:
+        ranked = [*top.memories.tolist(), *rest.memories.tolist()]
+        await rows.note_marks_of(tx, scope_ids, ranked[: min(query.offset + query.limit, good_count)])
+        unread = [one for one in await rows.list_marks_of(tx, scope_ids, ranked) if not privacy.is_noted(one)]
+        if unread:  # they shift the scores and places of the others
+            readable = replace(query.criteria, excluded_marks=tuple(sorted(unread)))
+            return await _search_memories(store, tx, query, question, readable)
     budget = rows.AnswerBudget() if query.longest is None else None
     memories = await rows.fetch_memories(tx, candidates.scopes, ids, longest=query.longest, budget=budget)
     ids_in_rest = [memory_id for memory_id, (part, _) in zip(ids, page, strict=True) if part is rest]

@@ -394,7 +394,14 @@ async def note_scope_marks(tx: Transaction, scope_ids: list[int]) -> None:
 
 async def note_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int]) -> None:
     """Mark the run with these memories; of very many, with all of the scopes."""
+    for private in await list_marks_of(tx, scope_ids, ids):
+        privacy.note_read(private)
+
+
+async def list_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int]) -> set[str]:
+    """Return the values of `private` of these memories; of very many, those of the scopes."""
     batches = split_batches(ids) if len(ids) <= MAX_NOTED_MEMORIES else [None]
+    marks: set[str] = set()
     for batch in batches:
         names, bound = ("", {}) if batch is None else bind_list("id", batch)
         rows = await tx.fetch(
@@ -402,8 +409,8 @@ async def note_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int]) -
                 {names and f"AND id IN ({names})"}""",
             **bound,
         )
-        for (private,) in rows:
-            privacy.note_read(private)
+        marks.update(row[0] for row in rows)
+    return marks
 
 
 async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int]) -> Any:

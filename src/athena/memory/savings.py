@@ -151,7 +151,7 @@ def _summarize_durations(durations: list[tuple[str, float]]) -> tuple[OperationS
 def _count_definition_tokens(catalog: Catalog) -> int:
     """Count the tokens of all definitions exactly, since a person reads the result."""
     count = tokens.load_exact_counter()
-    return sum(count(format_definition(catalog, operation.name)) for operation in catalog)
+    return sum(count(format_definition(catalog, operation.name)) for operation in catalog.exclude_personal())
 
 
 def format_definition(catalog: Catalog, name: str) -> str:

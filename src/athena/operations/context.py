@@ -249,4 +249,5 @@ class Context:
         else:
             sent, returned = tokens.estimate_json_tokens(arguments), tokens.estimate_json_tokens(result)
             spent = usage.TokenUsage(sent, returned, 0 if self.surface in PROGRAM_SURFACES else sent + returned)
-        self.call_log.log_usage(self.scope.project, self.store.clock(), operation, self.surface, spent)
+        surface = usage.PRIVATE_SURFACE if self.private_reads.marks else self.surface
+        self.call_log.log_usage(self.scope.project, self.store.clock(), operation, surface, spent)

@@ -87,7 +87,7 @@ async def verify(ctx: Context) -> Verdict:
 
 @operation(
     Effect.READ,
-    callers=EVERYONE,
+    callers=PEOPLE | {CallerKind.MODEL},
     reach=[Reach.PROJECTS],
     asks="how many tokens did we save; what did it cost in tokens; how much context was spared; how efficient "
     "were we; how much cheaper was it; token usage so far",

@@ -192,7 +192,9 @@ class ProgramRun:
             raise Conflict(f"run {self.run_id} is under way already", hint=hint, retry=True)
 
     def count_skill_use(self, name: str) -> None:
-        """Count one use of a skill, in the background."""
+        """Count one use of a skill, in the background; the uses of a run with marks would tell what it has read."""
+        if self.private_reads.marks:
+            return
         self.database.defer_write(partial(_increment_skill_uses, self.scope, name))
 
     async def store_trial(self, run: Run) -> None:

@@ -6,7 +6,7 @@ All else may run text as code or find a name that it computes, so a review says 
 
 import ast
 import builtins
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
 from athena.programs.sandbox.routing import MONTY_BUILTINS, MONTY_MODULES, split_words
@@ -49,8 +49,8 @@ class Reach:
         self.has_late_code |= other.has_late_code
 
 
-def find_reach(text: str, title: str, roots: Set[str], runners: Set[str]) -> Reach:
-    """Return what a text can reach; `roots` are namespaces, `runners` operations that run text as code."""
+def find_reach(text: str, title: str, runners: Set[str]) -> Reach:
+    """Return what a text can reach; `runners` are operations that run text as code."""
     try:
         source = ProgramSource(text, len(text) * 4 + 1)
     except ProgramRejected:
@@ -65,7 +65,7 @@ def find_reach(text: str, title: str, roots: Set[str], runners: Set[str]) -> Rea
     for node in source.nodes:
         reach.names.update(_iter_names(node))
         reach.has_late_code |= isinstance(node, _WAITING_NODES)
-        word = _find_unsafe_word(node, parents, modules, source.bound_names - modules.keys(), roots, runners)
+        word = _find_unsafe_word(node, parents, modules, runners)
         if word and len(reach.reasons) < MAX_REASONS:
             line = getattr(node, "lineno", None)
             reach.reasons.append(f"{title}, line {line}: {word}" if line else f"{title}: {word}")
@@ -98,19 +98,21 @@ def _iter_names(node: ast.AST) -> list[str]:
         names = [node.arg]
     elif isinstance(node, ast.Global | ast.Nonlocal):
         names = [*node.names]
+    elif isinstance(node, ast.MatchAs | ast.MatchStar):
+        names = [node.name]
+    elif isinstance(node, ast.MatchMapping):
+        names = [node.rest]
     elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
         names = [node.value]
     return [name for name in names if name]
 
 
-def _find_unsafe_word(
-    node: ast.AST,
-    parents: dict[int, ast.AST],
-    modules: dict[str, str],
-    bound: Set[str],
-    roots: Set[str],
-    runners: Set[str],
-) -> str:
+def _find_unsafe_builtin(names: Iterable[str]) -> str:
+    """Return the first name of an unsafe builtin, also where the program binds it: a binding may come late or never."""
+    return next((name for name in names if hasattr(builtins, name) and name not in _SAFE_BUILTINS), "")
+
+
+def _find_unsafe_word(node: ast.AST, parents: dict[int, ast.AST], modules: dict[str, str], runners: Set[str]) -> str:
     """Return what lets this node run code that the text does not show; empty if nothing does."""
     parent = parents.get(id(node))
     if isinstance(node, ast.Name):
@@ -120,12 +122,10 @@ def _find_unsafe_word(
             return f"{node.id} as a value"
         if node.id in runners and not _has_constant_arguments(node, parent):
             return node.id
-        if node.id in bound or node.id in modules or node.id in roots:
-            return ""
         is_type_name = isinstance(parent, ast.Call) and isinstance(parents.get(id(parent)), ast.Attribute)
         if node.id == "type" and is_type_name and parents[id(parent)].attr == "__name__":  # type: ignore[attr-defined]
             return ""
-        return node.id if hasattr(builtins, node.id) and node.id not in _SAFE_BUILTINS else ""
+        return _find_unsafe_builtin([node.id])
     if isinstance(node, ast.Attribute):
         if isinstance(node.value, ast.Name) and node.value.id in modules:
             module = modules[node.value.id]
@@ -140,7 +140,7 @@ def _find_unsafe_word(
         return ", ".join(f"{node.module}.{alias.name}" for alias in node.names if alias.name not in safe)
     if isinstance(node, ast.MatchClass):
         return next(filter(None, map(_check_attribute, node.kwd_attrs)), "")
-    return ""
+    return "" if isinstance(node, ast.Constant | ast.keyword) else _find_unsafe_builtin(_iter_names(node))
 
 
 def _check_attribute(name: str) -> str:

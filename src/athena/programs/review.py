@@ -10,7 +10,6 @@ from athena.core.catalog import Catalog
 from athena.core.operation import Effect
 from athena.core.values import Scope
 from athena.programs.reach import Reach, find_reach, has_frozen_values
-from athena.programs.sandbox.names import RESERVED_NAMES
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.state import MAX_KNOWN_NAMES, State, read_pause, unpack_content
 from athena.programs.sandbox.values import ProgramRejected
@@ -74,10 +73,7 @@ def review_run(
     code: str = head.get("code", "")
     path: str = head["path"]
     operations = [operation for operation in catalog if operation.effect is Effect.EXECUTE and not operation.is_foreign]
-    finder = _ReachFinder(
-        {operation.category for operation in catalog} | RESERVED_NAMES,
-        {name for operation in operations for name in operation.names},
-    )
+    finder = _ReachFinder({name for operation in operations for name in operation.names})
     definitions, named_skills = finder.collect(
         code, state.sources, {name: skill.code for name, skill in skills.items()}
     )
@@ -125,8 +121,8 @@ def split_lines(text: str) -> list[str]:
 class _ReachFinder:
     """Collects what a program can reach: by the names in its texts, or everything where a text can compute a name."""
 
-    def __init__(self, roots: set[str], runners: set[str]) -> None:
-        self.reach, self._roots, self._runners = Reach(), roots, runners
+    def __init__(self, runners: set[str]) -> None:
+        self.reach, self._runners = Reach(), runners
 
     def collect(
         self, code: str, sources: Mapping[str, str], skills: Mapping[str, str]
@@ -137,7 +133,7 @@ class _ReachFinder:
         todo = [("the program", code)]
         while todo:
             title, text = todo.pop()
-            self.reach.add(find_reach(text, title, self._roots, self._runners))
+            self.reach.add(find_reach(text, title, self._runners))
             for titles, texts, named in (("", sources, definitions), ("the skill ", skills, named_skills)):
                 new = {
                     name: text

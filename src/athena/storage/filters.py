@@ -22,10 +22,12 @@ class Filter:
     until: float | None = None
     session: str | None = None
     excluded_type: str | None = None
+    excluded_marks: tuple[str, ...] = ()  # values of `private` that the run has not read
 
     @property
     def is_unrestricted(self) -> bool:
-        return not self.tags and {self.memory_type, self.since, self.until, self.session, self.excluded_type} == {None}
+        values = {self.memory_type, self.since, self.until, self.session, self.excluded_type}
+        return not self.tags and not self.excluded_marks and values == {None}
 
 
 def tag_key(tag: str) -> str:
@@ -67,6 +69,10 @@ def build_condition(memory_filter: Filter) -> tuple[str, dict[str, Any]]:
     if memory_filter.until is not None:
         conditions.append("m.happened < :until")
         values["until"] = memory_filter.until
+    if memory_filter.excluded_marks:
+        names, bound = bind_list("mark", memory_filter.excluded_marks)
+        conditions.append(f"m.private NOT IN ({names})")
+        values |= bound
     return " AND ".join(conditions), values
 
 

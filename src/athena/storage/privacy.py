@@ -38,6 +38,11 @@ def note_read(marks: str) -> None:
         reads.marks.update(marks.split())
 
 
+def is_noted(marks: str) -> bool:
+    """Return whether the run of this transaction has all of these marks; without a run, nothing is missing."""
+    return (reads := _current_reads.get()) is None or reads.marks.issuperset(marks.split())
+
+
 def is_watched() -> bool:
     """Return whether this transaction belongs to a run."""
     return _current_reads.get() is not None

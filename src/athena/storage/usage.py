@@ -5,6 +5,7 @@ from typing import NamedTuple
 from athena.storage.database import Transaction
 
 DAY_S = 86_400
+PRIVATE_SURFACE = "private"  # calls of runs that have read something private: no program may tell how many
 
 
 class TokenUsage(NamedTuple):
@@ -46,10 +47,12 @@ async def add_usage(
 
 
 async def count_recent_calls(tx: Transaction, project: str, now: float, days: int) -> dict[str, int]:
-    """Count a project's successful calls of the last days by operation."""
+    """Count a project's successful calls of the last days by operation, without those of marked runs."""
     rows = await tx.fetch(
-        """SELECT operation, sum(calls) FROM usage WHERE scope = :scope AND day >= :first GROUP BY operation""",
+        """SELECT operation, sum(calls) FROM usage WHERE scope = :scope AND day >= :first AND surface <> :private
+           GROUP BY operation""",
         scope=project,
+        private=PRIVATE_SURFACE,
         first=int(now // DAY_S) - days,
     )
     return {row[0]: int(row[1]) for row in rows}

@@ -248,6 +248,33 @@ def test_answer_to_question_for_a_secret_is_not_learned(question: str, answer: s
     assert find_statements(talk, MODEL).statements == []
 
 
+ASKED = "Which password does the staging database have?"
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        [("assistant", ASKED), ("assistant", "Meanwhile I have prepared the files.")],
+        [("assistant", f"{ASKED} {'I run the migration then. ' * 40}")],
+        [("assistant", ASKED + "".join(f"\n- Step {i} is done." for i in range(9)))],
+        [("assistant", ASKED), ("user", "one second")],
+        [("assistant", ASKED), ("user", "OK."), ("assistant", "Take your time."), ("user", "Hm, good question.")],
+        [("assistant", ASKED), ("user", "give me 5 minutes")],
+        [("assistant", ASKED), ("user", "one second"), ("assistant", "Meanwhile all tests pass.")],
+    ],
+)
+def test_question_for_a_secret_stays_open(talk: list[tuple[str, str]]) -> None:
+    said = [Utterance(*one) for one in talk]
+    assert find_statements([*said, Utterance("user", "we use Bluefish-77 everywhere")], MODEL).statements == []
+
+
+def test_turn_after_the_answer_is_learned() -> None:
+    talk = [("assistant", ASKED), ("user", "it is Bluefish-77, as for all of them"), ("assistant", "Done.")]
+    talk.append(("user", "we use Valkey for all queues from now on"))
+    [statement] = find_statements([Utterance(*one) for one in talk], MODEL).statements
+    assert "Valkey" in statement.text
+
+
 @pytest.mark.parametrize(
     "question", ["Should I store the token in .env?", "Which code style do you want?", "Is the pin header 5V?"]
 )

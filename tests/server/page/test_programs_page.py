@@ -120,3 +120,14 @@ def test_skill_has_form(visit: Visit, fresh: RunningServer) -> None:
     expect(page.get_by_text("The skill greet is deleted")).to_be_visible()
     page.get_by_role("button", name="Undo").click()
     assert fresh.call("get_skill", name="greet")["version"] >= 1
+
+
+def test_code_that_cannot_be_foreseen_is_named(visit: Visit, fresh: RunningServer) -> None:
+    """Where a program may run other code, the page says so and shows the files of its workspace."""
+    fresh.call("write_file", path="step.txt", content="print('from a file')")
+    run_id = start_waiting_program(fresh, "exec(workspace.read(path='step.txt'))\nmemory.purge(expect=0)")
+    visitor = visit(fresh)
+    page = visitor.go(f"/programs/{run_id}")
+    expect(page.get_by_text("It can run other code than you see here")).to_be_visible()
+    expect(page.get_by_text("from a file")).to_be_visible()
+    visitor.check_accessible()

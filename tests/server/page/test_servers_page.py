@@ -8,6 +8,7 @@ from page_tools import Visitor
 from playwright.sync_api import expect
 
 from athena.core.approval import Approver
+from athena.core.threads import run_sync
 from http_tools import run_server
 
 Visit = Callable[..., Visitor]
@@ -17,10 +18,13 @@ PASSPHRASE = "correct horse battery"
 def test_changed_definition_is_shown_and_approved(visit: Visit, tmp_path: Path) -> None:
     home, flag = tmp_path / "home", tmp_path / "changed"
     home.mkdir(mode=0o700)
-    with open_gateway_app(home) as app:
-        app.add("notes", server_entry("good", env={"CHANGED": str(flag)}))
-    flag.touch()
     Approver(str(home)).set_passphrase(PASSPHRASE)
+    with open_gateway_app(home) as app:
+        app.add("notes", server_entry("good", env={"CHANGED": str(flag)}), approve=False)
+        offered, left_out = run_sync(app.gateway.fetch_tools("notes"))
+        [leave] = app.app.approver.grant([app.gateway.format_subject("notes", offered)], PASSPHRASE)
+        app.gateway.approve_tools("notes", offered, left_out, leave)
+    flag.touch()
     with run_server(tmp_path, home=home) as server:
         visitor = visit(server)
         page = visitor.go("/servers")

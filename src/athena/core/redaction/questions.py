@@ -6,7 +6,6 @@ from functools import cache
 from athena.core.redaction.values import compile_pattern
 from athena.core.redaction.words import CODE_QUALIFIERS, CODE_WORDS, PASSWORD_WORDS, PIN_WORDS, WHOLE_WORDS
 
-MAX_ASKING_CHARS, MAX_ASKING_SENTENCES = 600, 4  # the end of a text, in which it asks
 LOGIN_STEMS = "login log_in signin sign_in credential zugang anmeld identifiant acceso credenc accesso логин ログイン"
 _SENTENCE_PATTERN = r"[^.!?。？！\n]+[.!?。？！]*"
 _VARIABLE_PATTERN = r"\b[A-Z][A-Z0-9]*_(?:PASS(?:WORD|PHRASE|WD)?|PWD|PW|KEY|TOKEN|SECRET|PIN)\b"
@@ -22,10 +21,8 @@ _ASKING_PATTERN = (
 
 
 def asks_for_secret(text: str) -> bool:
-    """Return whether the end of a text asks for a password, PIN, code or key; not whether to use one."""
-    ending = text[-MAX_ASKING_CHARS:]
-    sentences = compile_pattern(_SENTENCE_PATTERN, re.UNICODE).findall(ending)[-MAX_ASKING_SENTENCES:]
-    return any(map(_asks, sentences))
+    """Return whether a text asks for a password, PIN, code or key; not whether to use one."""
+    return any(map(_asks, compile_pattern(_SENTENCE_PATTERN, re.UNICODE).findall(text)))
 
 
 def _asks(sentence: str) -> bool:

@@ -9,6 +9,7 @@ import unicodedata
 from functools import cache
 
 from athena.core.text import is_invisible
+from athena.memory.sessions.command_names import PLAIN_COMMANDS, TALKED_COMMANDS
 
 MAX_ORDER_CHARS = 4_000  # of a text that is compared
 # Cyrillic and Greek letters that look like Latin ones, after case folding
@@ -18,6 +19,9 @@ SPACED_LETTERS_PATTERN = re.compile(r"\b(?:[^\W\d][ ._*-]){3,}[^\W\d]\b")  # a d
 LETTER_GAP_PATTERN = re.compile(r"[ ._*-]")
 MIXED_WORD_PATTERN = re.compile(r"\b(?=[\w@$]*[a-z])(?=[\w@$]*[013457@$])[\w@$]{4,}")
 
+_ATHENA_COMMANDS = r"""approve|backup|call|consolidate|daemon|doctor|edit|eval|export|forget|hook|import|ingest|init|learn
+      |learned|list|mcp|migrate|passphrase|projects|purge|recall|reembed|remember|restore|run|savings|serve|servers
+      |shell|show|skills|token|tools|undo"""
 _TLDS = r"""(?:com|net|org|edu|gov|mil|int|info|biz|io|dev|app|xyz|example|invalid|test|top|site|online|shop|club
       |cloud|link|live
     |page|store|space|tech|website|zip|mov|co|me|ai|tk|ga|cf|gq|ru|cn|de|uk|fr|nl|es|it|eu|us|ch|at|pl|se|no|fi|jp|kr
@@ -45,6 +49,30 @@ _ADDRESS = rf"""
   | (?<![\w/+])(?=[a-z0-9+/]*\d)(?=[a-z0-9+/]*[a-z])[a-z0-9+/]{{44,}}={{0,2}}
       | (?<![\w/+])[a-z0-9+/]{{14,}}={{1,2}}(?![\w=])
   | \b(?:bit\.ly|t\.co|tinyurl|pastebin|ngrok|webhook\.site|gist)\b
+  | \b(?:javascript|vbscript)\s*:\s*\w | \bdata:\w+/ | \bmagnet:\? | \b(?:tel|sms|sip|callto|skype|facetime):[+\w]
+  | (?<![\w./-])(?!(?:ports?|lines?|codes?|errors?|status|ids?|https?|issues?|pr|pages?|years?|rows?|columns?|steps?)\b)
+      [a-z][a-z0-9-]{{1,62}}:(?:80|\d{{3,5}})(?![\w:.])
+  | \b(?:[a-z0-9-]{{1,63}}\.){{1,5}}(?!(?:js|ts|py|md|c|h|go|rs|rb|java|json|ya?ml|html?|css|txt|toml|tsx|jsx|sh|sql
+      |cpp|cs|kt|log)\b)[a-z]{{2,24}}:\d{{2,5}}\b
+  | \bxn--[a-z0-9]
+  | (?<![\w.-])(?=[\w-]*[^\x00-\x7f])[\w-]{{1,63}}\.{_TLDS}\b(?!\.?[\w(])
+  | (?<![\w.-])[\u0370-\u04ff0-9-]{{2,63}}\.[\u0370-\u04ff]{{2,6}}(?![\w.])
+"""
+_PROSE = r"""(?:an?|the|this|that|these|those|it|its|is|are|was|were|be|been|has|have|had|and|or|but|nor|with|without|in|on
+      |at|to|of|for|from|by|as|than|then|so|if|when|while|where|which|who|because|since|until|after|before|not|no|only
+      |also|too|now|here|there|can|could|may|might|must|should|will|would|does|do|did|needs?|uses?|runs|fails?|failed
+      |works?|takes?|gives?|returns?|supports?|reads?|writes?|says?|sees?|gets?|makes?|breaks?|hangs?|exits?|reports?
+      |scripts?|versions?|files?|images?|containers?|projects?|packages?|modules?|commands?|builds?|tests?|fixtures?
+      |plugins?|jobs?|steps?|targets?|rules?|users?|servers?|clients?|shells?|code|models?|sure|und|oder|ist|mit|et|est
+      |avec|y|con|alone|itself|instead|again|first|hooks?|workflows?|actions?|repos?|repositor\w+|histor\w+|logs?
+      |support|syntax|output|input|errors?|exceptions?|functions?|class\w*|objects?|values?|variables?|arguments?
+      |branch\w*|commits?|tags?|releases?|layers?|volumes?|networks?|compose|desktop|hub|registr\w+|charts?)\b"""
+_ARGUMENT = rf"""\s+(?!{_PROSE})["']?[\w.~/$@:+-]"""
+_NAMED_COMMAND = rf"""
+    \b(?:{"|".join(map(re.escape, PLAIN_COMMANDS.split()))}){_ARGUMENT}
+  | (?:^|[:`"'(]\s*|\b(?:after|since|was|were|with|via|using|by|ran|running|execut\w+|typed?|through)\s+|\brun\s+)
+      (?:\./)?(?:{"|".join(map(re.escape, TALKED_COMMANDS.split()))})\b(?!\s+v?\d){_ARGUMENT}
+  | \bathena\s+(?:{_ATHENA_COMMANDS})\b(?!\s+(?:is|are|was|were|fails?|failed|takes?|needs?|has|can|does)\b)
 """
 _PROGRAM = r"""(?:curl|wget|sudo|doas|chmod|chown|chattr|ssh|scp|sftp|rsync|ncat|netcat|socat|telnet|powershell|pwsh
       |iex|irm|iwr
@@ -329,7 +357,7 @@ def _join_letters(match: re.Match[str]) -> str:
 def has_command(text: str) -> bool:
     """Return whether a text holds a command, code to run or an address."""
     folded = fold_text(text[:MAX_ORDER_CHARS])
-    return any(_compile(pattern).search(folded) for pattern in (_ADDRESS, _COMMAND))
+    return any(_compile(pattern).search(folded) for pattern in (_ADDRESS, _COMMAND, _NAMED_COMMAND))
 
 
 def has_request(text: str) -> bool:

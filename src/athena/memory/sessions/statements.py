@@ -57,6 +57,8 @@ MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.6, 0.2  # probability of a fragment, and of one 
 MIN_WEAK_KEEP = 0.05  # of a sentence that may change what is known
 MIN_STEP_KEEP = 0.08  # of a clause that says when it is to be done
 MIN_BEGIN = 0.9
+MAX_DELAY_WORDS = 4  # of a turn that may put an answer off
+CODE_PATTERN = re.compile(r"\d{3}|[^\W\d_]-?\d")  # in a turn that gives the answer: 4711, Bluefish-77
 MIN_OWN_BEGIN = 0.5  # of a fragment that may stand without the one before it
 MIN_SPECIFIC_WORDS = 2
 MAX_CONFIDENCE = 0.99  # only what the person asks to remember is certain
@@ -157,17 +159,20 @@ def _classify_turns(turns: Sequence[tuple[str, str]], model: "MiniLM") -> Iterat
 def list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
     """Return the user's turns, each with the answer before it, without what that repeats of the turns before.
 
-    A turn is empty if the answer before it asks for a secret: whatever it says may be one.
+    A turn is empty if anything that was answered since the last one asks for a secret: whatever it says may be one. A
+    short turn ("one second") leaves the question open.
     """
     turns: list[tuple[str, str]] = []
     answer = ""
+    is_asked = False
     for role, text in messages:
         if role == "user":
             prompts = [turn for turn, _ in turns[-MAX_ECHOED_TURNS:]]
-            own = "" if asks_for_secret(answer) else text[:MAX_TURN_CHARS]
-            turns.append((own, remove_echoes(answer[-MAX_TURN_CHARS:], prompts)))
+            turns.append(("" if is_asked else text[:MAX_TURN_CHARS], remove_echoes(answer[-MAX_TURN_CHARS:], prompts)))
+            is_asked = is_asked and len(text.split()) <= MAX_DELAY_WORDS and not CODE_PATTERN.search(text)
         else:
             answer = text or answer
+            is_asked = is_asked or asks_for_secret(text)
     return turns
 
 
