@@ -157,7 +157,7 @@ def test_claude_mem(run: Terminal, tmp_path: Path) -> None:
     assert fix["content"] == "Cart total was wrong\n\nRounding happened twice.\n\n- Totals are cents\n- Tests cover it"
     assert (fix["memory_type"], fix["tags"]) == ("bugfix", ["gotcha"])
     assert fix["metadata"] == {"files_modified": ["cart.py"], "session": "s1"}
-    assert "nothing new" in run("import", str(path)).out
+    assert "nothing new" in run("import", str(path), "--project", "shop").out
     assert run("import", str(path), "--project", "other").out.strip() == "new: 2 memories"
     assert len(api.call("list_memories", project="other", k=10)) == 2
 

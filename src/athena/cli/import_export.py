@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ import click
 from athena.app import compose, connect
 from athena.app.settings import Settings, load_settings
 from athena.cli import output
+from athena.cli.approval import Terminal
 from athena.cli.invoke import invoke_operation, json_option
 from athena.core import clock
 from athena.core.files import create_private_folder
@@ -24,7 +26,14 @@ from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory.graph.values import NewRelation
 from athena.memory.projects import list_projects
 from athena.memory.transfer import exports, markdown, peers, stores
-from athena.memory.transfer.records import ImportedEntity, ImportReport, Record, RecordImport, SkippedRecord
+from athena.memory.transfer.records import (
+    ImportedEntity,
+    ImportedMemory,
+    ImportReport,
+    Record,
+    RecordImport,
+    SkippedRecord,
+)
 from athena.storage import copying, jsonl
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.restore import remove_store_files, restore_backup
@@ -163,15 +172,24 @@ def _write_whole_file(file: str, force: bool, write: Callable[[IO[bytes]], dict[
 )
 @click.option("--project", help="Where to; by default as the file says, else the git root of this folder.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be new.")
+@click.option(
+    "--trust", "is_trusted", is_flag=True, help="Take authors and projects from the file; asks at a terminal."
+)
 @click.option("--replace", "is_replacing", is_flag=True, help="Put an athena export in place of the whole store.")
 @json_option
 def import_file(
-    file: str, source: str | None, project: str | None, dry_run: bool, is_replacing: bool, json_output: bool
+    file: str,
+    source: str | None,
+    project: str | None,
+    dry_run: bool,
+    is_trusted: bool,
+    is_replacing: bool,
+    json_output: bool,
 ) -> None:
     """Take an export of Athena, Markdown or a file of another program in; again, it adds only what is new.
 
     An export of Athena becomes the store itself if that is empty, exactly as it was; else its memories and graphs are
-    added.
+    added, as an agent's and to this project, unless you say --trust. What was forgotten here stays forgotten.
 
     \b
     athena import athena.jsonl
@@ -186,11 +204,15 @@ def import_file(
     if is_replacing and source != "athena":
         raise InvalidInput("--replace takes an export of Athena", hint="without it, the file is added to the store")
     if source == "athena":
-        result = _import_export(os.path.abspath(file), project, dry_run=dry_run, is_replacing=is_replacing)
+        result = _import_export(
+            os.path.abspath(file), project, dry_run=dry_run, is_trusted=is_trusted, is_replacing=is_replacing
+        )
     elif source == "markdown":
-        result = _import_records(lambda now: markdown.read_folder(file, now), project, dry_run)
+        result = _import_foreign(file, lambda now: markdown.read_folder(file, now), project, dry_run, is_trusted)
     elif source in peers.FORMATS:
-        result = _import_peer(file, source, project, dry_run)
+        peer = peers.FORMATS[source]
+        result = _import_foreign(file, lambda now: peer.read(file, now), project, dry_run, is_trusted)
+        result |= {"mapping": peer.mapping} if dry_run else {}
     else:
         result = _import_graph(file, project, dry_run)
     if json_output:
@@ -219,14 +241,34 @@ def _guess_import_format(file: str) -> str:
     return "athena" if jsonl.is_export(file) else "server-memory"
 
 
-def _import_peer(file: str, source: str, project: str | None, dry_run: bool) -> dict[str, Any]:
-    """Import a file of another program; a dry run says what becomes of its fields."""
-    peer = peers.FORMATS[source]
-    result = _import_records(lambda now: peer.read(file, now), project, dry_run)
-    return {**result, "mapping": peer.mapping} if dry_run else result
+def _import_foreign(
+    file: str, read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool, is_trusted: bool
+) -> dict[str, Any]:
+    """Add what a file has; take its word for authors and projects where a person says so, or the store is empty."""
+    is_trusted = is_trusted and _confirm_trust(file, read(clock.system_clock()))
+    return _import_records(read, project, dry_run, is_trusted=is_trusted or _is_empty_file(load_settings()))
 
 
-def _import_records(read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool) -> dict[str, Any]:
+def _confirm_trust(file: str, records: Iterator[Record]) -> bool:
+    """Show a person whose words a file says it has, and for which projects; raise Abort unless they agree."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for record in records:
+        if isinstance(record, ImportedMemory):
+            counts[record.project or "", record.author] += 1
+        elif isinstance(record, ImportedEntity):
+            counts[record.project or "", "graph"] += 1
+    with Terminal(f"import {file} --trust") as terminal:
+        terminal.show(
+            f"{author}, {f'project {project}' if project else 'this project'}: {output.format_count(count, 'record')}"
+            for (project, author), count in sorted(counts.items())
+        )
+        terminal.confirm("Take them in as these authors' words, and into these projects?")
+    return True
+
+
+def _import_records(
+    read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool, *, is_trusted: bool = False
+) -> dict[str, Any]:
     store, guard = (app := connect.shared_app()).store, app.guard
     now = store.clock()
     call = Call("import", "cli", Scope.from_name(project or current_project()), now, author="agent")
@@ -235,6 +277,7 @@ def _import_records(read: Callable[[float], Iterator[Record]], project: str | No
             store,
             call,
             dry_run=dry_run,
+            is_trusted=is_trusted,
             on_stored=lambda count: update_bar(count, 0),
             hide=partial(guard.hide, secrets=False) if guard.is_on else None,
         )
@@ -248,12 +291,16 @@ def _drop_project(record: Record) -> Record:
     return record if isinstance(record, SkippedRecord) else replace(record, project=None)
 
 
-def _import_export(path: str, project: str | None, *, dry_run: bool, is_replacing: bool) -> dict[str, Any]:
+def _import_export(
+    path: str, project: str | None, *, dry_run: bool, is_trusted: bool, is_replacing: bool
+) -> dict[str, Any]:
     """Build the store from an export where there is none or it is empty; else add what it has."""
     info = jsonl.check_export(path)
+    jsonl.check_rows(path, info)
     settings = load_settings()
     if not (is_replacing or (project is None and _is_empty(settings))):
-        return _import_records(lambda _: stores.read_store(path, project), project, dry_run)
+        is_trusted = is_trusted and _confirm_trust(path, stores.read_store(path, project))
+        return _import_records(lambda _: stores.read_store(path, project), project, dry_run, is_trusted=is_trusted)
     result: dict[str, Any] = {
         "memories": info.rows.get("memories", 0),
         "rows": sum(info.rows.values()),
@@ -278,6 +325,12 @@ def _import_export(path: str, project: str | None, *, dry_run: bool, is_replacin
     finally:
         remove_store_files(prepared)
     return result
+
+
+def _is_empty_file(settings: Settings) -> bool:
+    """Return whether there is no store yet, or an empty one."""
+    is_in_memory = settings.db_path == IN_MEMORY_PATH and settings.database_url is None
+    return not is_in_memory and _is_empty(settings)
 
 
 def _is_empty(settings: Settings) -> bool:

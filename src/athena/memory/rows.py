@@ -258,6 +258,21 @@ async def find_known_digests(tx: Transaction, scope_ids: list[int], digests: lis
     return known
 
 
+async def find_forgotten_digests(tx: Transaction, scope_ids: list[int], digests: list[str]) -> set[str]:
+    """Return which of these digests belong to memories that somebody forgot, and that were not taken back since."""
+    forgotten: set[str] = set()
+    for batch in split_batches(digests):
+        placeholders, bound = bind_list("digest", batch)
+        rows = await tx.fetch(
+            f"""SELECT DISTINCT m.digest FROM memories m
+                JOIN history h ON h.scope = m.scope AND h.memory = m.id AND h.action = 'forgotten' AND h.undone = 0
+                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.digest IN ({placeholders}) AND m.deleted IS NOT NULL""",
+            **bound,
+        )
+        forgotten.update(row[0] for row in rows)
+    return forgotten
+
+
 async def insert_memory(tx: Transaction, scope: int, columns: dict[str, Any]) -> int:
     """Insert a row and return its id."""
     columns["private"] = privacy.add_current_marks(columns["private"])

@@ -9,19 +9,23 @@ import base64
 import binascii
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from typing import IO, Any, NamedTuple
+from contextlib import closing, suppress
+from typing import IO, Any, NamedTuple, get_args
 
 import apsw
 
+from athena.core import clock
 from athena.core.threads import run_sync
+from athena.core.values import Author, Kind
 from athena.core.version import __version__
 from athena.errors import InvalidInput, Misconfigured
 from athena.storage import migrations
 from athena.storage.copying import COPIED_TABLES, TableReader
 from athena.storage.database import TABLES_WITH_IDS, CopiedTable, Database
+from athena.storage.privacy import KNOWN_MARK_PATTERN
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite import schema
 from athena.storage.sqlite.connection import translate_errors
@@ -35,6 +39,7 @@ END_MARK = "end"  # the `table` of the last line
 JSON_COLUMNS = {("memories", "tags"), ("memories", "metadata"), ("history", "before")}
 BLOB_COLUMNS = {("passages", "code"), ("tokens", "signs"), ("workspaces", "state"), ("runs", "snapshot")}
 LOAD_BATCH_ROWS = 500
+LAST_TIME = 253_402_300_799.0  # the end of the year 9999, which tasks that are never due have
 MAX_LINE_BYTES = 64_000_000  # a row with the longest text, escaped
 TABLE_NAMES = [table.name for table in COPIED_TABLES]
 
@@ -143,6 +148,69 @@ def check_export(path: str) -> ExportFile:
     if not isinstance(last_ids, dict) or not {*last_ids} <= {*TABLES_WITH_IDS}:
         raise InvalidInput(f"{path}: the first line has no last_ids", hint="export it again")
     return ExportFile(int(header["schema"]), last_ids, end["rows"])
+
+
+def check_rows(path: str, file: ExportFile) -> None:
+    """Check every row: raise InvalidInput at the first that has a value of another type, or that nobody could write."""
+    with closing(sqlite_connection.connect(sqlite_connection.IN_MEMORY_PATH, create=True)) as connection:
+        schema.migrate(connection, path, SqliteFullText.schema, file.schema)
+        columns = {
+            table.name: {
+                column[1]: (column[2], bool(column[3] or column[5]))
+                for column in connection.execute(f"PRAGMA table_info({table.name})")
+            }
+            for table in COPIED_TABLES
+        }
+    expected = {table.name: {*table.column_names} & columns[table.name].keys() for table in COPIED_TABLES}
+    scope_ids: set[int] = set()
+    for row in iter_rows(path):
+        table = row.pop(TABLE_KEY)
+        where = f"{path}: a row of {table}"
+        if missing := expected[table] - row.keys():
+            raise InvalidInput(f"{where} has no {min(missing)}", hint="export it again")
+        for name, value in row.items():
+            known = columns[table].get(name)
+            if known is None:
+                raise InvalidInput(f"{path}: {table} has no column {name!r:.40}")
+            if not _is_valid(table, name, value, *known):
+                raise InvalidInput(f"{where} has no valid {name}: {value!r:.60}", hint="export it again")
+        if table == "scopes":
+            scope_ids.add(row["id"])
+        elif table in ("memories", "relations") and row["scope"] not in scope_ids:
+            raise InvalidInput(f"{where} belongs to no scope", hint="export it again")
+
+
+def _is_valid(table: str, name: str, value: Any, column_type: str, is_required: bool) -> bool:
+    """Return whether a value is of its column's type, and one that Athena writes there."""
+    if value is None:
+        return not is_required
+    if (table, name) in JSON_COLUMNS:
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value) if isinstance(value, str) else value
+        is_list = name == "tags"
+        return isinstance(value, list) and all(isinstance(tag, str) for tag in value) if is_list else _is_object(value)
+    if column_type in ("INTEGER", "BIGINT"):
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    if column_type == "DOUBLE PRECISION":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        is_time = table == "memories" and name in ("created", "updated", "happened")
+        is_share = (table, name) == ("memories", "importance")
+        return (
+            is_number
+            and (not is_time or clock.MIN_CALENDAR_TIME <= value <= LAST_TIME)
+            and (not is_share or 0 <= value <= 1)
+        )
+    if not isinstance(value, str):
+        return False
+    if (table, name) == ("memories", "author"):
+        return value in get_args(Author)
+    if (table, name) == ("scopes", "kind"):
+        return value in get_args(Kind)
+    return name != "private" or all(map(KNOWN_MARK_PATTERN.fullmatch, value.split()))
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 def iter_rows(path: str, tables: Iterable[str] = TABLE_NAMES) -> Iterator[dict[str, Any]]:

@@ -3,18 +3,20 @@
 A mark is a word: `files` for ingested documents, `server:NAME` for the results of a server that is set private.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from athena.errors import LimitExceeded
+from athena.errors import InvalidInput, LimitExceeded
 from athena.storage.database import Database, Transaction, Work
 
 FILES_MARK = "files"
 SERVER_MARK_PREFIX = "server:"
 ALL_MARKS = "all"  # accepted by a server that may get everything
 MAX_FOREIGN_CHANGES = 50  # rows without its marks that a marked run may change or remove: which ones is a message
+KNOWN_MARK_PATTERN = re.compile(rf"{FILES_MARK}|{SERVER_MARK_PREFIX}[\w.-]{{1,100}}")
 T = TypeVar("T")
 
 
@@ -86,6 +88,14 @@ def add_current_marks(marks: str) -> str:
     """Return the marks of a row that is written now: its own and those of the run that writes it."""
     reads = _current_reads.get()
     return marks if reads is None or not reads.marks else join_marks([*marks.split(), *reads.marks])
+
+
+def check_marks(marks: str) -> str:
+    """Return marks that a file brings; raise InvalidInput for one that no source has: no server could accept it."""
+    for mark in marks.split():
+        if not KNOWN_MARK_PATTERN.fullmatch(mark):
+            raise InvalidInput(f"{mark[:40]} is no private mark", hint="files, or server:NAME")
+    return join_marks(marks.split())
 
 
 def join_marks(marks: Iterable[str]) -> str:

@@ -132,6 +132,21 @@ async def fetch_observations(
     return observations
 
 
+async def fetch_observation_marks(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, list[str]]:
+    """Return the private marks of the live observations of entities."""
+    marks: dict[int, list[str]] = {}
+    for batch in split_batches(ids):
+        names, bound = bind_list("session", map(str, batch))
+        rows = await tx.fetch(
+            f"""SELECT DISTINCT session, private FROM memories WHERE scope IN ({join_ids(scope_ids)})
+                AND session IN ({names}) AND deleted IS NULL AND private <> ''""",
+            **bound,
+        )
+        for session, private in rows:
+            marks.setdefault(int(session), []).append(private)
+    return marks
+
+
 async def _list_ids(
     tx: Transaction, table: str, scope_ids: list[int], condition: str, bound: dict[str, Any] | None = None
 ) -> list[int]:

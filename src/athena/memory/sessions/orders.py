@@ -19,8 +19,8 @@ SPACED_LETTERS_PATTERN = re.compile(r"\b(?:[^\W\d][ ._*-]){3,}[^\W\d]\b")  # a d
 LETTER_GAP_PATTERN = re.compile(r"[ ._*-]")
 MIXED_WORD_PATTERN = re.compile(r"\b(?=[\w@$]*[a-z])(?=[\w@$]*[013457@$])[\w@$]{4,}")
 
-_ATHENA_COMMANDS = r"""approve|backup|call|consolidate|daemon|doctor|edit|eval|export|forget|hook|import|ingest|init|learn
-      |learned|list|mcp|migrate|passphrase|projects|purge|recall|reembed|remember|restore|run|savings|serve|servers
+_ATHENA_COMMANDS = r"""approve|backup|call|consolidate|daemon|doctor|edit|eval|export|forget|hook|import|ingest|init
+      |learn|learned|list|mcp|migrate|passphrase|projects|purge|recall|reembed|remember|restore|run|savings|serve|servers
       |shell|show|skills|token|tools|undo"""
 _TLDS = r"""(?:com|net|org|edu|gov|mil|int|info|biz|io|dev|app|xyz|example|invalid|test|top|site|online|shop|club
       |cloud|link|live
@@ -58,8 +58,8 @@ _ADDRESS = rf"""
   | (?<![\w.-])(?=[\w-]*[^\x00-\x7f])[\w-]{{1,63}}\.{_TLDS}\b(?!\.?[\w(])
   | (?<![\w.-])[\u0370-\u04ff0-9-]{{2,63}}\.[\u0370-\u04ff]{{2,6}}(?![\w.])
 """
-_PROSE = r"""(?:an?|the|this|that|these|those|it|its|is|are|was|were|be|been|has|have|had|and|or|but|nor|with|without|in|on
-      |at|to|of|for|from|by|as|than|then|so|if|when|while|where|which|who|because|since|until|after|before|not|no|only
+_PROSE = r"""(?:an?|the|this|that|these|those|it|its|is|are|was|were|be|been|has|have|had|and|or|but|nor|with|without|in
+      |on|at|to|of|for|from|by|as|than|then|so|if|when|while|where|which|who|because|since|until|after|before|not|no|only
       |also|too|now|here|there|can|could|may|might|must|should|will|would|does|do|did|needs?|uses?|runs|fails?|failed
       |works?|takes?|gives?|returns?|supports?|reads?|writes?|says?|sees?|gets?|makes?|breaks?|hangs?|exits?|reports?
       |scripts?|versions?|files?|images?|containers?|projects?|packages?|modules?|commands?|builds?|tests?|fixtures?

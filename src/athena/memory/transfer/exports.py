@@ -23,6 +23,7 @@ from athena.memory.transfer.markdown import encode_field, format_file, format_it
 from athena.memory.values import strip_reserved_keys
 from athena.storage import scopes
 from athena.storage.database import Transaction
+from athena.storage.privacy import join_marks
 
 PAGE_ROWS = 100
 GRAPH_FOLDER = "graph"
@@ -49,6 +50,7 @@ class ExportedEntity(NamedTuple):
     metadata: dict[str, Any]
     created: float | None
     relations: list[Relation]
+    private: str = ""  # the marks of all of it
 
     def to_server_memory(self) -> Entity | None:
         if self.entity_type is None:
@@ -76,7 +78,11 @@ async def iter_entities(store: Store, project: str) -> AsyncIterator[ExportedEnt
             observations = await graph_rows.fetch_observations(tx, own, page)
             metadata = await fetch_entity_metadata(tx, own, page)
             created = {row.memory.id: row.memory.created for row in await rows.list_rows_by_id(tx, own, page)}
+            marks = await graph_rows.fetch_observation_marks(tx, own, page)
             edges = await graph_rows.list_relations_touching(tx, own, [entity.key for entity in entities], ("source",))
+            edges_by_key: dict[str, list[graph_rows.RelationRow]] = {}
+            for edge in edges:
+                edges_by_key.setdefault(edge.source, []).append(edge)
             return [
                 ExportedEntity(
                     entity.name,
@@ -84,7 +90,16 @@ async def iter_entities(store: Store, project: str) -> AsyncIterator[ExportedEnt
                     observations[entity.id],
                     metadata[entity.id],
                     created[entity.id],
-                    [to_relation(edge) for edge in edges if edge.source == entity.key],
+                    [to_relation(edge) for edge in edges_by_key.get(entity.key, ())],
+                    join_marks(
+                        " ".join(
+                            [
+                                entity.private,
+                                *marks.get(entity.id, ()),
+                                *(edge.private for edge in edges_by_key.get(entity.key, ())),
+                            ]
+                        ).split()
+                    ),
                 )
                 for entity in entities
             ]
@@ -97,10 +112,21 @@ async def iter_entities(store: Store, project: str) -> AsyncIterator[ExportedEnt
 
 async def _read_orphans(tx: Transaction, own: list[int]) -> list[ExportedEntity]:
     """Return the names that relations begin at and that no entity has."""
-    relations: dict[str, list[Relation]] = {}
+    found: dict[str, list[graph_rows.RelationRow]] = {}
     for edge in await graph_rows.list_orphaned_relations(tx, own):
-        relations.setdefault(edge.source_name, []).append(to_relation(edge))
-    return [ExportedEntity(name, None, [], {}, None, edges) for name, edges in relations.items()]
+        found.setdefault(edge.source_name, []).append(edge)
+    return [
+        ExportedEntity(
+            name,
+            None,
+            [],
+            {},
+            None,
+            [to_relation(edge) for edge in edges],
+            join_marks(" ".join(edge.private for edge in edges).split()),
+        )
+        for name, edges in found.items()
+    ]
 
 
 async def write_server_memory(store: Store, project: str, stream: IO[str]) -> dict[str, int]:
@@ -167,6 +193,7 @@ async def write_markdown(
     counts = {"memories": 0, "entities": 0, "relations": 0, "left_out": 0}
 
     def write_file(path: str, data: bytes) -> None:
+        _refuse_links(folder, os.path.dirname(path))
         create_private_folder(os.path.dirname(path))
         write_file_atomically(path, data, skip_same=True, sync=False)
         written.add(path)
@@ -238,6 +265,8 @@ def _format_entity(project: str, item: ExportedEntity) -> bytes:
         fields["created"] = format_time(item.created)
     if item.metadata:
         fields["metadata"] = encode_field(item.metadata)
+    if item.private:
+        fields["private"] = encode_field(item.private)
     if item.relations:
         fields["relations"] = encode_field([{k: v for k, v in edge.items() if k != "from"} for edge in item.relations])
     return format_file(fields, format_items(item.observations))
@@ -248,6 +277,14 @@ async def _count_others(tx: Transaction, project: str) -> int:
     kinds: tuple[Kind, ...] = ("event", "task", "pattern", "skill")
     ids = [i for kind in kinds for i in await scopes.fetch_own_ids(tx, Scope(project, kind))]
     return await rows.count_live_rows(tx, ids)
+
+
+def _refuse_links(folder: str, place: str) -> None:
+    """Raise Conflict if the way from a folder to a place in it leads through a link, which may lead anywhere."""
+    while len(place) > len(folder):
+        if os.path.islink(place):
+            raise Conflict(f"{place} is a link", hint="remove it, or name another folder")
+        place = os.path.dirname(place)
 
 
 def _list_own_files(folder: str) -> set[str]:

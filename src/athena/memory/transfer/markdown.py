@@ -181,6 +181,7 @@ def _parse_entity(name: str, fields: dict[str, Any], body: str) -> ImportedEntit
         tuple(_parse_relation(str(fields["entity"]), relation) for relation in _get_list(fields, "relations")),
         _get_time(fields, "created"),
         fields.get("project"),
+        str(fields.get("private", "")),
     )
 
 

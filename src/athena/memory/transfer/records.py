@@ -4,12 +4,12 @@ What is known already stays as it is, so the same file again adds nothing. All c
 takes back together.
 """
 
-import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, get_args
 
+from athena.core import clock
 from athena.core.values import Author, Call, Scope
 from athena.errors import InvalidInput
 from athena.memory import inputs, link_rows, rows
@@ -23,7 +23,8 @@ from athena.memory.remember import WriteContext, upsert_memory
 from athena.memory.rows import RESERVED_RELATIONS
 from athena.memory.store import Store
 from athena.storage import calls, scopes
-from athena.storage.database import Transaction
+from athena.storage.database import Database, Transaction
+from athena.storage.privacy import PrivateReads, WatchedDatabase, check_marks
 
 BATCH_MEMORIES, BATCH_CHARS = 64, 400_000  # stored in one transaction, at most
 MAX_LISTED_SKIPS = 1_000
@@ -66,6 +67,7 @@ class ImportedEntity:
     relations: tuple[NewRelation, ...] = ()
     created: float | None = None
     project: str | None = None
+    private: str = ""
 
 
 class SkippedRecord(NamedTuple):
@@ -113,12 +115,14 @@ class RecordImport:
         call: Call,
         *,
         dry_run: bool = False,
+        is_trusted: bool = False,
         on_stored: Callable[[int], None] = lambda _: None,
         hide: HideValues | None = None,
     ) -> None:
+        """Begin an import; unless it `is_trusted`, no text becomes a person's, and all goes to the call's project."""
         self.report = ImportReport()
         self._store, self._call, self._dry_run, self._on_stored = store, call, dry_run, on_stored
-        self._hide = hide
+        self._hide, self._is_trusted = hide, is_trusted
         self._now = store.clock()
         self._links: list[PendingLink] = []
         self._dry_names: set[tuple[Scope, str]] = set()  # of the entities that a dry run has counted
@@ -147,7 +151,8 @@ class RecordImport:
         return replace(hidden, project=record.project)
 
     def _get_scope(self, record: ImportedMemory | ImportedEntity) -> Scope:
-        return self._call.scope if record.project is None else Scope.from_name(record.project)
+        own = record.project is None or not self._is_trusted
+        return self._call.scope if own else Scope.from_name(record.project)
 
     # --- memories -----------------------------------------------------------------------------------------------------
 
@@ -162,11 +167,17 @@ class RecordImport:
                 prepared.append((record, item))
                 self.report.redacted += item.draft.redacted
 
-        async def read_known_digests(tx: Transaction) -> set[str]:
-            own = await scopes.fetch_own_ids(tx, scope)
-            return await rows.find_known_digests(tx, own, [item.digest for _, item in prepared])
+        async def read_digests(tx: Transaction) -> tuple[set[str], set[str]]:
+            own, *_ = visible = await scopes.fetch_visible_ids(tx, scope) or [0]
+            digests = [item.digest for _, item in prepared]
+            known = await rows.find_known_digests(tx, [own], digests)
+            return known, await rows.find_forgotten_digests(tx, visible, digests) - known
 
-        known = await self._store.database.read(read_known_digests)
+        known, forgotten = await self._store.database.read(read_digests)
+        for record, item in prepared:
+            if item.digest in forgotten:
+                self.report.add_skip(record.where, "it was forgotten here; athena remember stores it again")
+        prepared = [pair for pair in prepared if pair[1].digest not in forgotten]
         if self._dry_run:
             new = {item.digest for _, item in prepared} - known
             self.report.memories += len(new)
@@ -191,12 +202,14 @@ class RecordImport:
     def _prepare_memory(self, record: ImportedMemory) -> PreparedMemory:
         if not 0 <= record.importance <= 1:
             raise InvalidInput("importance must be from 0 to 1")
-        for moment in (record.created, record.updated):
-            if moment is not None and not math.isfinite(moment):
-                raise InvalidInput("a time is out of range")
+        _check_times(record.created, record.updated, *(link.at for link in record.links))
+        check_marks(record.private)
+        if record.author not in get_args(Author):
+            raise InvalidInput(f"there is no author {record.author!r:.40}")
         draft = inputs.create_draft(record.content, record.tags, record.memory_type, record.metadata, record.importance)
         created = self._now if record.created is None else record.created
-        return prepare_memory(replace(draft, author=record.author), created)
+        is_person = record.author == "person" and not self._is_trusted
+        return prepare_memory(replace(draft, author="agent" if is_person else record.author), created)
 
     async def _store_memory(
         self, tx: Transaction, scope: int, call_id: int, record: ImportedMemory, item: PreparedMemory
@@ -250,6 +263,9 @@ class RecordImport:
     async def _store_entity(self, record: ImportedEntity) -> None:
         scope = self._get_scope(record).with_kind("entity")
         try:
+            periods = [time for edge in record.relations for time in (edge.get("since"), edge.get("until"))]
+            _check_times(record.created, *periods)
+            check_marks(record.private)
             known = await open_nodes(self._store, [record.name], scope)
             entity = next((item for item in known["entities"] if item["name"] == record.name), None)
             old_texts = set(entity["observations"]) if entity else set()
@@ -260,7 +276,7 @@ class RecordImport:
             if not self._dry_run and (entity is None or new_texts):
                 await self._write_entity(record, scope)
             if not self._dry_run and relations:
-                await create_relations(self._at_time(record), relations, self._call._replace(scope=scope))
+                await create_relations(self._open_store(record), relations, self._call._replace(scope=scope))
         except InvalidInput as error:
             self.report.add_skip(record.where, str(error))
             return
@@ -276,12 +292,15 @@ class RecordImport:
             return
         texts = [text for text in record.observations if text.strip()]
         entity = NewEntity(name=record.name, entityType=record.entity_type, observations=texts)
-        await create_entity(self._at_time(record), entity, record.metadata, self._call._replace(scope=scope))
+        await create_entity(self._open_store(record), entity, record.metadata, self._call._replace(scope=scope))
 
-    def _at_time(self, record: ImportedEntity) -> Store:
-        """Return the store with the clock at the time when the entity was created."""
-        created = record.created
-        return self._store if created is None else self._store._replace(clock=lambda: created)
+    def _open_store(self, record: ImportedEntity) -> Store:
+        """Return the store with the clock at the time when the entity was created, and which writes its marks."""
+        store, created = self._store, record.created
+        if record.private:
+            watched = WatchedDatabase(store.database, PrivateReads(record.private))
+            store = store._replace(database=cast("Database", watched))
+        return store if created is None else store._replace(clock=lambda: created)
 
     async def _has_relation(self, scope: Scope, relation: NewRelation) -> bool:
         key = to_entity_key(relation["from"]), to_entity_key(relation["to"]), relation["relationType"]
@@ -293,6 +312,12 @@ class RecordImport:
             return any((edge.began, edge.ended) == wanted or wanted == (None, None) for edge in found)
 
         return await self._store.database.read(find_period)
+
+
+def _check_times(*moments: float | str | None) -> None:
+    for moment in moments:
+        if isinstance(moment, int | float) and not clock.is_in_calendar(moment):
+            raise InvalidInput("a time is out of range")
 
 
 def _batch_records(records: Iterable[Record]) -> Iterator[list[Record]]:

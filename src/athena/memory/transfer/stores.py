@@ -23,7 +23,12 @@ def read_store(path: str, project: str | None) -> Iterator[Record]:
         if row[jsonl.TABLE_KEY] == "relations":
             if row["removed"] is None:
                 yield ImportedEntity(
-                    "relations", row["source_name"], None, relations=(_to_relation(row),), project=target
+                    "relations",
+                    row["source_name"],
+                    None,
+                    relations=(_to_relation(row),),
+                    project=target,
+                    private=row["private"],
                 )
         elif row["deleted"] is not None:
             left_out["forgotten memories"] += 1
@@ -35,11 +40,24 @@ def read_store(path: str, project: str | None) -> Iterator[Record]:
             entity_names[row["id"]] = row["content"]
             facts = row["metadata"].get(ENTITY_METADATA_KEY, {})
             yield ImportedEntity(
-                "entities", row["content"], row["memory_type"], (), facts, created=row["created"], project=target
+                "entities",
+                row["content"],
+                row["memory_type"],
+                (),
+                facts,
+                created=row["created"],
+                project=target,
+                private=row["private"],
             )
         elif (entity := entity_names.get(int(row["session"]))) is not None:
             yield ImportedEntity(
-                "entities", entity, OBSERVATION_TYPE, (row["content"],), created=row["created"], project=target
+                "entities",
+                entity,
+                OBSERVATION_TYPE,
+                (row["content"],),
+                created=row["created"],
+                project=target,
+                private=row["private"],
             )
     for what, count in left_out.items():
         yield SkippedRecord(what, f"{count:,}; only an import into an empty store takes them")
