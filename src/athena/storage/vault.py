@@ -8,7 +8,6 @@ import hashlib
 import hmac
 import os
 import re
-import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,7 +73,7 @@ class KeyFolder:
 
     def create(self) -> str:
         """Write a new key and return its id."""
-        key, data = secrets.token_hex(8), os.urandom(KEY_BYTES)
+        key, data = os.urandom(8).hex(), os.urandom(KEY_BYTES)
         if self.path is None:
             self._in_memory[key] = data
             return key

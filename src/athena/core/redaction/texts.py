@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any
@@ -80,6 +79,8 @@ def replace_texts(value: Any, texts: Mapping[TextKey, str], name: str = "") -> A
 
 def find_literals(source: str) -> list[tuple[int, int, str]]:
     """Return start, end and prefix of each string literal of a program; none if it cannot be read."""
+    import tokenize  # only for programs where privacy is on
+
     starts = [0]
     for line in io.StringIO(source):
         starts.append(starts[-1] + len(line))
