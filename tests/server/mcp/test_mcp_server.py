@@ -14,7 +14,7 @@ from mcp_tools import LEGACY, MODERN, call_for_text, connect_client, open_lines
 from athena.app.compose import App
 from athena.core import tokens
 from athena.core.foreign_operation import ForeignOperation, ToolDefinition
-from athena.core.operation import CallerKind, Effect
+from athena.core.operation import ONLY_PERSONS, CallerKind, Effect
 from athena.operations import CATALOG
 from athena.server.admission import CallDispatcher
 from athena.server.mcp import server as mcp_server
@@ -145,6 +145,7 @@ def test_operations_are_tools_with_hints(served: RunningServer) -> None:
     found = {tool.name: tool for tool in asyncio.run(work())}
     wanted = [one for one in CATALOG if CallerKind.MODEL in one.callers]
     closed = {"learn", "list_projects", "rename_project", "approve_run", "list_learned", "keep_learned", "edit_learned"}
+    closed |= {one.name for one in CATALOG if one.callers == ONLY_PERSONS}
     closed |= {"drop_learned", "refuse_learned", "list_learning_rules", "remove_learning_rule", "list_open_questions"}
     assert {one.name for one in CATALOG} - found.keys() == closed
     assert list(found) == [one.name for one in wanted]

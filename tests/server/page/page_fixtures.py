@@ -1,4 +1,4 @@
-"""Fixtures of the page: one browser for all tests; servers with and without content."""
+"""Fixtures of the page: one browser for the tests of a module; servers with and without content."""
 
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: its event loop runs in this thread, and other tests start their own
 def browser() -> "Generator[Browser]":
     import page_tools  # imports Playwright, which other tests do not need
     from playwright.sync_api import sync_playwright

@@ -86,7 +86,9 @@ async def learn_from_session(
                 restored.append(relation.known)
             continue
         if candidate.is_weak and not (relation.replaced or candidate.replaced):
-            continue  # it is no statement
+            # it is no statement, but may say what comes next: "next time: the certificate for the EU"
+            told += [candidate] if candidate.kind == "todo" and candidate.role == "user" else []
+            continue
         told.append(candidate)
         hidden = [hit for hit in relation.replaced if AUTO_TAG in hit.tags]  # what a person stored is theirs to change
         if hidden:
