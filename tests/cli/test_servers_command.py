@@ -378,7 +378,8 @@ def test_privacy_says_each_change(servers: Terminal, tmp_path: Path) -> None:
     shown = servers.shown()
     assert "Other servers may get the results of vault." in shown
     assert "Programs may not send files to vault any more without asking." in shown
-    assert json.loads(servers("privacy", "vault", "--json")) == {"accepts": ["files", "server:out"], "private": True}
+    facts = json.loads(servers("privacy", "vault", "--json"))
+    assert (facts["accepts"], facts["private"]) == (["files", "server:out"], True)
     servers("privacy", "vault", "--public")
     assert "may send" not in servers.shown()
     assert json.loads(servers("privacy", "vault", "--json"))["private"] is False
@@ -388,10 +389,11 @@ def test_privacy_says_each_change(servers: Terminal, tmp_path: Path) -> None:
 
 def test_privacy_needs_terminal(servers: Terminal) -> None:
     servers("add", "out", "--", *HERE, "fine")
-    for change in (("--accept", "all"), ("--private",)):
+    for change in (("--accept", "all"), ("--private",), ("--receives", "all")):
         done = run_without_terminal("servers", "privacy", "out", *change, ATHENA_UNATTENDED="1")
         assert done.code == ApprovalNeeded.exit, done
-    assert json.loads(servers("privacy", "out", "--json")) == {"accepts": [], "private": False}
+    facts = {"accepts": [], "private": False, "receives": None, "receivesByTool": None}
+    assert json.loads(servers("privacy", "out", "--json")) == facts
 
 
 def test_privacy_is_changed_with_approval_only(servers: Terminal) -> None:

@@ -297,7 +297,7 @@ def test_processes_pick_different_passages(stores: Stores) -> None:
     async def pick(tx: Transaction) -> list[int]:
         return await later.store.database.vectors.pick_outdated(tx, MODELS, 4)
 
-    picks = [run_sync(later.store.database.read(pick)) for _ in range(40)]
+    picks = [run_sync(later.store.database.read(pick)) for _ in range(120)]
     assert all(len(picked) in range(1, 5) for picked in picks)
     assert len({tuple(picked) for picked in picks}) > 4
     assert len({passage for picked in picks for passage in picked}) > len(TEXTS) // 2

@@ -37,7 +37,10 @@ TABLE_KEY = "table"  # in each line: the table that the row belongs to
 END_MARK = "end"  # the `table` of the last line
 # JSON inside a column is written as a value, so that other programs can read it.
 JSON_COLUMNS = {("memories", "tags"), ("memories", "metadata"), ("history", "before")}
-BLOB_COLUMNS = {("passages", "code"), ("tokens", "signs"), ("workspaces", "state"), ("runs", "snapshot")}
+BLOB_COLUMNS = {
+    ("passages", "code"), ("tokens", "signs"), ("workspaces", "state"), ("runs", "snapshot"),
+    ("vault", "lookup"), ("vault", "spelling"), ("vault", "value"),
+}  # fmt: skip
 LOAD_BATCH_ROWS = 500
 LAST_TIME = 253_402_300_799.0  # the end of the year 9999, which tasks that are never due have
 MAX_LINE_BYTES = 64_000_000  # a row with the longest text, escaped

@@ -42,9 +42,7 @@ def replace_texts(value: Any, texts: Mapping[TextKey, str], name: str = "") -> A
     """Return a value with other texts, of the same type; the same object if none of its texts changes."""
     if isinstance(value, str):
         changed = texts.get((name, str(value)), value)
-        if changed == value or type(value) is str:
-            return changed
-        return str.__new__(type(value), changed)
+        return value if changed == value else changed
     if isinstance(value, _PLAIN_TYPES):
         return value
     if isinstance(value, int):
