@@ -3,7 +3,9 @@
 Tables about calls and programs (calls, receipts, usage, runs, workspaces, files, ...) have the project's name instead.
 """
 
-from athena.core.values import Scope
+from collections.abc import Sequence
+
+from athena.core.values import Kind, Scope
 from athena.storage.database import Transaction
 from athena.storage.filters import bind_list
 
@@ -17,6 +19,12 @@ async def fetch_visible_ids(tx: Transaction, scope: Scope) -> list[int]:
         f"SELECT name, id FROM scopes WHERE kind = :kind AND name IN ({names})", kind=scope.kind, **bound
     )
     return [scope_id for _, scope_id in sorted(rows, key=lambda row: scope.visible_projects.index(row[0]))]
+
+
+async def fetch_visible_kinds(tx: Transaction, scope: Scope, kinds: Sequence[Kind]) -> dict[int, Kind]:
+    """Return the ids of the scopes of some kinds that a read may see, each with its kind, the project first."""
+    visible = [(kind, await fetch_visible_ids(tx, scope.with_kind(kind))) for kind in kinds]
+    return {scope_id: kind for kind, ids in visible for scope_id in ids}
 
 
 async def fetch_own_ids(tx: Transaction, scope: Scope) -> list[int]:
