@@ -4,7 +4,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
-MAX_PREVIEW_CHARS = 200
+from athena.core.previews import format_preview
+
 MAX_LINE_CHARS = 120
 MAX_SHORT_DATE_AGE_S = 300 * 86_400  # a younger memory's line has no year, which costs four tokens
 
@@ -129,8 +130,7 @@ class CompactIngestResult(NamedTuple):
 
 def compact_memory(memory: dict[str, Any]) -> CompactMemory:
     """Return a memory with a preview of its text, for a list of results."""
-    line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
-    preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
+    preview = format_preview(memory["content"])
     hit = _CompactHit(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
     if place := memory.get("place"):
         hit.__dict__["where"] = place
