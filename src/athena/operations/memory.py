@@ -83,7 +83,7 @@ async def recall(
     offset: params.Offset = 0,
     understand_time: Annotated[bool, Param("Take time in the question ('last week') as a filter.")] = False,
     explain: Annotated[bool, Param("Say of each hit why it was chosen.")] = False,
-    kinds: Annotated[list[Kind] | None, Param("What to look through, in one ranking; memories by default.", least=1)] = None,
+    kinds: Annotated[list[Kind] | None, Param("What to look through; memories by default.", least=1)] = None,
 ) -> list[Hit]:
     """Find the memories that fit a question best, by words and by meaning.
 
