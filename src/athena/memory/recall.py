@@ -141,7 +141,7 @@ async def _fetch_kinds(
 ) -> dict[int, Kind]:
     if len(query.searched_kinds) == 1:
         return dict.fromkeys(ids, query.searched_kinds[0])
-    scope_ids = await rows.fetch_scope_ids(tx, list(kinds_by_scope), ids)
+    scope_ids = await scopes.fetch_memory_scopes(tx, list(kinds_by_scope), ids)
     return {memory_id: kinds_by_scope[scope_id] for memory_id, scope_id in scope_ids.items()}
 
 

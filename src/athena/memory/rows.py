@@ -147,16 +147,6 @@ async def fetch_memories(
     return memories
 
 
-async def fetch_scope_ids(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, int]:
-    """Return for each of these memories the id of its scope."""
-    found: dict[int, int] = {}
-    for batch in split_batches(ids):
-        placeholders, bound = bind_list("id", batch)
-        sql = f"SELECT id, scope FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({placeholders})"
-        found |= {int(row[0]): int(row[1]) for row in await tx.fetch(sql, **bound)}
-    return found
-
-
 async def find_memory_rows(tx: Transaction, scope_ids: list[int], condition: str, **values: Any) -> list[MemoryRow]:
     """Return at most 50 rows that meet a condition: live before deleted ones, then by scope as given, then by id."""
     rows = await tx.fetch(
