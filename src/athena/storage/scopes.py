@@ -32,7 +32,8 @@ async def fetch_memory_scopes(tx: Transaction, scope_ids: list[int], ids: list[i
     found: dict[int, int] = {}
     for batch in split_batches(ids):
         placeholders, bound = bind_list("id", batch)
-        sql = f"SELECT id, scope FROM memories WHERE scope IN ({', '.join(map(str, scope_ids))}) AND id IN ({placeholders})"
+        visible = ", ".join(map(str, scope_ids))
+        sql = f"SELECT id, scope FROM memories WHERE scope IN ({visible}) AND id IN ({placeholders})"
         found |= {int(row[0]): int(row[1]) for row in await tx.fetch(sql, **bound)}
     return found
 
