@@ -117,7 +117,8 @@ class McpHandlers:
     async def call_tool(self, ctx: McpContext, params: types.CallToolRequestParams) -> types.CallToolResult:
         peer, arguments = self._get_peer(ctx), params.arguments or {}
         operation = self._find_tool(peer.surface, params.name)
-        defaults = mcp_tools.DEFAULT_ARGUMENTS.get(operation.name, {}) if peer.surface != "all" else {}
+        arguments = mcp_tools.DEFAULT_ARGUMENTS.get(operation.name, {}) | arguments
+        defaults = mcp_tools.FIRST_ARGUMENTS.get(operation.name, {}) if peer.surface != "all" else {}
         note = ""
         try:
             result = await self._run_call(ctx, operation, defaults | arguments, peer)
@@ -127,11 +128,15 @@ class McpHandlers:
                 note = mcp_tools.ANY_TIME_NOTE if result else ""
         except AthenaError as error:
             return _create_tool_result(mcp_text.format_error(error), failed=True)
+        context = self._create_context(peer.project, peer.workspace)
         if mcp_tools.has_graph_answer(operation.name, peer.surface):
-            return await self._answer_as_graph(ctx, operation, result)
+            answer = await self._answer_as_graph(ctx, operation, result)
+            context.record_answer(operation.name, params.arguments or {}, answer.content[0].text)
+            return answer
         text = note + await self._dispatcher.write_answer(
             result, lambda _: mcp_text.format_result(operation, arguments, result)
         )
+        context.record_answer(operation.name, params.arguments or {}, text)
         workspace = None if operation.is_foreign else arguments.get("workspace")
         content = await self._create_attachments(peer, workspace, result)
         return _create_tool_result(text, content, failed=mcp_text.is_failed_run(result))
