@@ -131,8 +131,10 @@ class McpHandlers:
         context = self._create_context(peer.project, peer.workspace)
         if mcp_tools.has_graph_answer(operation.name, peer.surface):
             answer = await self._answer_as_graph(ctx, operation, result)
-            context.record_answer(operation.name, params.arguments or {}, answer.content[0].text)
-            return answer
+            context.record_answer(operation.name, params.arguments or {}, answer.text)
+            return types.CallToolResult(
+                content=[types.TextContent(text=answer.text)], structured_content=answer.structured
+            )
         text = note + await self._dispatcher.write_answer(
             result, lambda _: mcp_text.format_result(operation, arguments, result)
         )
@@ -141,12 +143,10 @@ class McpHandlers:
         content = await self._create_attachments(peer, workspace, result)
         return _create_tool_result(text, content, failed=mcp_text.is_failed_run(result))
 
-    async def _answer_as_graph(self, ctx: McpContext, operation: AnyOperation, result: Any) -> types.CallToolResult:
+    async def _answer_as_graph(self, ctx: McpContext, operation: AnyOperation, result: Any) -> GraphAnswer:
         if self._is_graph_watched and operation.effect is not Effect.READ:
             await ctx.session.send_resource_updated(GRAPH_URI)
-        answer = await self._write_graph(operation.name, result)
-        content: list[types.ContentBlock] = [types.TextContent(text=answer.text)]
-        return types.CallToolResult(content=content, structured_content=answer.structured)
+        return await self._write_graph(operation.name, result)
 
     async def _write_graph(self, operation: str, result: Any) -> GraphAnswer:
         return await self._dispatcher.write_answer(result, lambda _: create_graph_answer(operation, result))
