@@ -21,8 +21,8 @@ from athena.app.compact import (
     CompactSearchResult,
     compact_memory,
 )
-from athena.app.connect import AppConnection, OperationResult, close
-from athena.core.threads import get_running_loop, run_in_thread, run_sync
+from athena.app.connect import AppConnection, HomeConnection, OperationResult, close
+from athena.core.threads import get_running_loop, run_sync
 from athena.core.words import suggest_name
 from athena.errors import InvalidInput
 
@@ -356,7 +356,7 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_default_api = MemoryApi(AppConnection(connect.shared_app, None, "python"))
+_default_api = MemoryApi(HomeConnection(None, "python"))
 
 
 def _make_blocking(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
@@ -426,5 +426,4 @@ async def open(  # noqa: A001  # read as `athena.open`
     project: str | None = None,
 ) -> AsyncGenerator[MemoryApi]:
     """Open the store for asynchronous code: `async with athena.open() as memory: await memory.search(...)`."""
-    app = await run_in_thread(connect.shared_app)
-    yield MemoryApi(AppConnection(lambda: app, project, "python"))
+    yield MemoryApi(await connect.open_connection(project, "python"))

@@ -128,10 +128,17 @@ class App:
         )
 
     async def call_operation(
-        self, name: str, arguments: Mapping[str, Any], project: str, surface: str, approval: Approval | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        project: str,
+        surface: str,
+        approval: Approval | None = None,
+        key: str | None = None,
     ) -> tuple[Any, int | None]:
         """Run an operation; return its result as JSON values, and the length of the list that it is a page of."""
-        result = await invoke(self.catalog, name, arguments, self.create_context(project, surface, approval=approval))
+        context = self.create_context(project, surface, key, approval=approval)
+        result = await invoke(self.catalog, name, arguments, context)
         return to_json(result), getattr(result, "total", None)
 
     def close(self) -> None:

@@ -52,6 +52,7 @@ class Settings(NamedTuple):
     backup_folder: str | None = None  # ATHENA_BACKUP_FOLDER, backup.folder: where; by default in the data folder
     backup_key_file: str | None = None  # ATHENA_BACKUP_KEY_FILE, backup.key_file: has the secret that encrypts them
     daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
+    daemon_auto: bool = False  # ATHENA_DAEMON_AUTO, daemon.auto: programs and commands start it, too, not only clients
     privacy: PrivacyMode = "off"  # ATHENA_PRIVACY, privacy: off, boundary or strict: where personal data becomes tokens
     personal_names: tuple[str, ...] = ()  # ATHENA_PERSONAL_NAMES, personal.names: people whose names are personal data
     personal_patterns: Mapping[str, str] = {}  # ATHENA_PERSONAL_PATTERNS, personal.patterns: kinds of your own
@@ -89,6 +90,7 @@ SETTING_KEYS = (
     "backup.folder",
     "backup.key_file",
     "daemon.idle_minutes",
+    "daemon.auto",
     "privacy",
     "personal.names",
     "personal.patterns",
@@ -108,6 +110,7 @@ NON_TEXT_KEYS = (
     "backup.every_hours",
     "backup.keep",
     "daemon.idle_minutes",
+    "daemon.auto",
 )
 
 
@@ -175,6 +178,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_absolute_path("backup.folder", values.get("backup.folder")),
         _parse_absolute_path("backup.key_file", values.get("backup.key_file")),
         _parse_number("daemon.idle_minutes", values.get("daemon.idle_minutes", "720"), 1_000_000),
+        _parse_switch("daemon.auto", values.get("daemon.auto", "off")),
         _parse_privacy(values.get("privacy", "off")),
         tuple(filter(None, (name.strip() for name in values.get("personal.names", "").split(",")))),
         _parse_patterns(values.get("personal.patterns", "")),
