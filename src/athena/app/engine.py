@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from _socket import AF_UNIX, MSG_DONTWAIT, MSG_PEEK, SOCK_STREAM, socket
+from _socket import AF_UNIX, MSG_PEEK, SOCK_STREAM, socket
 
 from athena import errors
 from athena.core.home.paths import CALL_SOCKET, socket_path
@@ -154,8 +154,9 @@ class Engine:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
+            connection.setblocking(False)
             try:
-                connection.recv(1, MSG_PEEK | MSG_DONTWAIT)
+                connection.recv(1, MSG_PEEK)
             except BlockingIOError:
                 return connection
             except OSError:
