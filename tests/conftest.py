@@ -232,7 +232,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames and not is_on_one:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
 
-
     find_server = metafunc.definition.path.relative_to(HERE).parts[0] in ("api", "cli")
     if find_server and find_mark("in_process") is None and (FULL or THROUGH_SERVER or find_mark("both_ways")):
         metafunc.fixturenames.append("way")

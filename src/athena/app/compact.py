@@ -37,6 +37,11 @@ MAX_LINE_CHARS = 120
 MAX_SHORT_DATE_AGE_S = 300 * 86_400  # a younger memory's line has no year, which costs four tokens
 
 
+def format_weaker(count: int, option: str = "min_score=0") -> str:
+    """Say how many hits a search left out, and what shows them."""
+    return f"{count:,} weaker {'hit' if count == 1 else 'hits'}, {option} shows {'it' if count == 1 else 'them'}"
+
+
 class CompactMemory(_MemoryFields):
     """A memory in a list of results: its hash, the beginning of its text, and how probably it answers."""
 
@@ -83,11 +88,12 @@ class CompactSearchResult(tuple[CompactMemory, ...]):
 
     total: int
     query: str
+    weaker: int  # hits that were left out, since they answer too improbably; `min_score=0` shows them
     _fields = ("memories", "total", "query")
 
-    def __new__(cls, memories: Iterable[CompactMemory], total: int, query: str) -> Self:
+    def __new__(cls, memories: Iterable[CompactMemory], total: int, query: str, weaker: int = 0) -> Self:
         result = super().__new__(cls, memories)
-        result.total, result.query = total, query
+        result.total, result.query, result.weaker = total, query, weaker
         return result
 
     @property
@@ -107,16 +113,17 @@ class CompactSearchResult(tuple[CompactMemory, ...]):
         return tuple.__hash__(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.memories, self.total, self.query)
+        return type(self), (self.memories, self.total, self.query, self.weaker)
 
     def _asdict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._fields}
 
     def _replace(self, **changes: Any) -> Self:
-        return type(self)(**self._asdict() | changes)
+        return type(self)(**self._asdict() | {"weaker": self.weaker} | changes)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self)) or "nothing found"
+        lines = [*map(str, self)] or ["nothing found"]
+        return "\n".join([*lines, format_weaker(self.weaker)] if self.weaker else lines)
 
     __repr__ = __str__
 

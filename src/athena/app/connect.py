@@ -67,9 +67,10 @@ if TYPE_CHECKING:
 
         data: Any
         total: int | None = None
+        weaker: int = 0  # hits that a search left out, since they answer too improbably
         is_model_off: bool = False  # the model does not work: searches use words alone
 else:
-    OperationResult = namedtuple("OperationResult", "data total is_model_off", defaults=(None, False))
+    OperationResult = namedtuple("OperationResult", "data total weaker is_model_off", defaults=(None, 0, False))
 
 
 class AppConnection:
@@ -98,8 +99,8 @@ class AppConnection:
         self, name: str, arguments: Mapping[str, Any], project: str, approval: Approval | None, key: str | None = None
     ) -> OperationResult:
         app = self._get_app()
-        data, total = await app.call_operation(name, arguments, project, self.surface, approval, key)
-        return OperationResult(data, total, app.store.encoder.last_error is not None)
+        result = await app.call_operation(name, arguments, project, self.surface, approval, key)
+        return OperationResult(*result, app.store.encoder.last_error is not None)
 
 
 class HomeConnection(AppConnection):
@@ -127,7 +128,7 @@ class HomeConnection(AppConnection):
         if request is not None:
             try:
                 answer = await engine.call(request)
-                return OperationResult(answer["data"], answer["total"], answer["is_model_off"])
+                return OperationResult(*map(answer.__getitem__, OperationResult._fields))
             except EngineUnusable as error:
                 is_absent = error.is_absent
             except AnswerLost:

@@ -150,8 +150,8 @@ class CallServer:
         key = None if operation.effect is Effect.READ else request.get("key")
         context = self._app.create_context(request.get("project"), request["surface"], key)  # type: ignore[arg-type]  # checked there
         result = await self._dispatcher.dispatch(operation, arguments, context)
-        total = getattr(result, "total", None)
-        return result, {"total": total, "is_model_off": self._app.store.encoder.last_error is not None}
+        fields = {"total": getattr(result, "total", None), "weaker": getattr(result, "weaker", 0)}
+        return result, fields | {"is_model_off": self._app.store.encoder.last_error is not None}
 
     def _refuse_own_work(self, operation: AnyOperation) -> None:
         if operation.reach & OWN_REACH or operation.effect is Effect.APPROVE:
