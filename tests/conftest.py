@@ -285,10 +285,11 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
 
 
 @pytest.fixture(scope="session")
-def _forge() -> Generator[ServerForge]:
-    forge = ServerForge()
-    yield forge
-    forge.close()
+def forge() -> Generator[ServerForge]:
+    """Start servers for tests of this worker."""
+    servers = ServerForge()
+    yield servers
+    servers.close()
 
 
 @pytest.fixture
@@ -297,7 +298,7 @@ def way(request: pytest.FixtureRequest, _own_home: None) -> Generator[str]:
     if getattr(request, "param", "process") == "process":
         yield "process"
         return
-    forge: ServerForge = request.getfixturevalue("_forge")
+    forge: ServerForge = request.getfixturevalue("forge")
     pid = forge.start(Path(os.environ["ATHENA_HOME"]))
     yield "server"
     forge.stop(pid)

@@ -41,8 +41,10 @@ class ServerForge:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(100)
+        self._process.stdout.close()
 
 
 def main() -> None:

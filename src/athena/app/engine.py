@@ -180,7 +180,7 @@ def encode_frame(value: Any) -> bytes:
     """Return a value as a frame."""
     import json  # takes longer to import than all else here; only with the first call
 
-    body = json.dumps(value, allow_nan=True, separators=(",", ":")).encode()
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
@@ -191,7 +191,7 @@ def encode_call(name: str, arguments: Mapping[str, Any], project: str, surface: 
     fields = {"operation": name, "arguments": arguments, "project": project, "surface": surface, "key": key}
     try:
         frame = encode_frame(fields)
-    except (ValueError, RecursionError):  # a number of thousands of digits
+    except (ValueError, RecursionError):  # half of a surrogate pair, or a number of thousands of digits
         return None
     return frame if len(frame) <= MAX_REQUEST_BYTES else None
 

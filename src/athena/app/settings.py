@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
+from athena.core.files import create_private_folder, write_file_atomically
 from athena.core.home.paths import find_home_problem, home_folder
 from athena.core.values import HOOK_EVENTS, SettingValue
 from athena.errors import Misconfigured
@@ -423,6 +424,33 @@ def _read_config(path: str) -> dict[str, str]:
         if not isinstance(value, str | int | float if key in NON_TEXT_KEYS else str):
             raise Misconfigured(f"{path}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}
+
+
+def set_daemon_auto(home: str) -> bool:
+    """Write `daemon.auto = true` into the configuration file, unless the file says something about it."""
+    path = os.path.join(home, CONFIG_FILE)
+    if "daemon.auto" in _read_config(path):
+        return False
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        lines = []
+    if "[daemon]" in map(str.strip, lines):
+        at = [line.strip() for line in lines].index("[daemon]") + 1
+        lines.insert(at, "auto = true")
+    else:
+        lines += ["[daemon]", "auto = true"] if not lines else ["", "[daemon]", "auto = true"]
+    import tomllib  # a file that writes the table in another way would break
+
+    text = "\n".join(lines) + "\n"
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    create_private_folder(home)
+    write_file_atomically(path, text.encode())
+    return True
 
 
 def _encode_lists(tables: dict[str, Any]) -> dict[str, Any]:
