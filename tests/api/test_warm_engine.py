@@ -92,7 +92,7 @@ def test_values_arrive_unchanged(server: int) -> None:
 @pytest.mark.parametrize("metadata", [{1: "number"}, {"set": {1}}, {"nan": float("nan")}, {"half": "\ud83d\ude00"}])
 def test_values_that_json_would_change_stay_here(server: int, metadata: Any) -> None:
     """The own process answers, or refuses, as it does without a server."""
-    outcomes = []
+    outcomes: list[Any] = []
     for _ in range(2):
         try:
             outcomes.append(api.get(api.remember("odd", metadata=metadata)).metadata)

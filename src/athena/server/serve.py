@@ -192,7 +192,7 @@ class AthenaServer:
         self._hook_server = HookServer(
             app, home, self._http_api.metrics, write_log_line, lambda: self.guard.is_draining
         )
-        self._call_server = CallServer(app, home, self._http_api.dispatcher, find_difference, _write_log_line)
+        self._call_server = CallServer(app, home, self._http_api.dispatcher, find_difference, write_log_line)
         self._socket_paths += [self._hook_server.path, self._call_server.path]
         app.finder.stays_open = True
         self.background_tasks: list[Callable[[], Coroutine[Any, Any, None]]] = [
