@@ -257,7 +257,7 @@ def evaluate(
     compare: str | None,
     json_output: bool,
 ) -> None:
-    """Measure search on collections with known answers; your own store is not touched.
+    """Measure search on collections with known answers. Your own store is not touched.
 
     Example: athena eval --set questions.jsonl --compare tokens=3
     """
@@ -288,7 +288,7 @@ def evaluate(
             results[name] |= _run_trials(collections, {compare: Weights()}, database, other_model)
     if json_output:
         figures = {name: _to_json(by_variant, compare) for name, by_variant in results.items()}
-        return output.print_json(figures | ({"tools": tool_figures} if tool_figures else {}))
+        return output.print_data(figures | ({"tools": tool_figures} if tool_figures else {}))
     if tool_figures:
         print_tools_report(tool_figures)
     for name, by_variant in results.items():

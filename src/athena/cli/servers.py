@@ -9,6 +9,7 @@ import click
 from athena.app import connect
 from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals, open_terminal
+from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import invoke_operation, json_option
 from athena.client import AthenaClient
 from athena.core.home import lock
@@ -26,10 +27,10 @@ STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "
 yes_option = click.option("--yes", is_flag=True, help="Do not ask; a terminal is needed all the same.")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def servers(context: click.Context) -> None:
-    """Connect other MCP servers.
+    """Connect other MCP servers, and approve their tools.
 
     Example: athena servers add files -- npx -y some-mcp-server ~/notes
     """
@@ -54,7 +55,7 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
         if problem := daemon_problems.get(server["name"]):
             server |= {"status": "failing", "detail": "; ".join(filter(None, [server["detail"], problem]))}
     if json_output:
-        return output.print_json(listed)
+        return output.print_data(listed)
     for server in listed:
         status = output.style(f"{server['status']:<10}", fg=STATUS_COLOURS.get(server["status"]))
         command = sanitize.escape_hidden(server["command"])
@@ -114,7 +115,7 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
             gateway.add_servers(new)
             problems = _approve_new(terminal, new, json_output)
     if json_output:
-        output.print_json(problems | {name: f"skipped: {reason}" for name, reason in skipped.items()})
+        output.print_data(problems | {name: f"skipped: {reason}" for name, reason in skipped.items()})
     if skipped:
         raise click.exceptions.Exit(1)
 
@@ -130,7 +131,7 @@ def remove_server(name: str, json_output: bool) -> None:
     gateway = load_gateway()
     server = gateway.resolve_name(name)
     gateway.remove_server(server)
-    return output.print_json({"removed": server}) if json_output else click.echo(f"removed {server}")
+    return output.print_data({"removed": server}) if json_output else click.echo(f"removed {server}")
 
 
 @servers.command("login")
@@ -200,7 +201,7 @@ def set_server_privacy(
         entry = load_gateway().get_server(name).config
     if json_output:
         facts = {key: entry.options.get(key) for key in ("receives", "receivesByTool")}
-        return output.print_json({"accepts": sorted(entry.accepted_marks), "private": entry.is_private} | facts)
+        return output.print_data({"accepts": sorted(entry.accepted_marks), "private": entry.is_private} | facts)
     click.echo(f"{name} accepts: {', '.join(sorted(entry.accepted_marks)) or 'nothing private'}")
     click.echo(f"its results are {'private' if entry.is_private else 'not private'}")
     limits = {"it": entry.options.get("receives"), **entry.options.get("receivesByTool", {})}
@@ -353,7 +354,7 @@ def approve_tools(
     terminal.show(_format_offered_tools(gateway, name, offered, changes, before))
     if before is not None and same_server and not changes and not before.refused:
         if json_output:
-            return output.print_json(_approval_to_dict(name, before))
+            return output.print_data(_approval_to_dict(name, before))
         return click.echo(f"{name}: all as approved")
     subject = gateway.format_subject(name, offered)
     [approval] = ask_approvals(terminal, f"Allow these {len(offered)} tools of {name}?", [subject])
@@ -361,7 +362,7 @@ def approve_tools(
     if problem := fetch_server_problems(gateway.servers_file.home).get(name):
         click.echo(f"{name} will not work yet {problem}", err=True)
     if json_output:
-        return output.print_json(_approval_to_dict(name, approved))
+        return output.print_data(_approval_to_dict(name, approved))
     renamed = ({} if key == name else {key: name}) | approved.renamed_tools
     for theirs, ours in renamed.items():
         click.echo(f"called in programs: {sanitize.escape_hidden(theirs[:80])} -> {ours}")

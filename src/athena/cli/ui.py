@@ -35,7 +35,7 @@ class SocketConnection(HTTPConnection):
 @click.option("--no-browser", is_flag=True, help="Only print the link.")
 @json_option
 def ui(project: str | None, read_only: bool, no_browser: bool, json_output: bool) -> None:
-    """Open the page: see, search, correct and approve what agents know and do.
+    """Open the page in a browser. See, search, correct and approve what agents know and do.
 
     The link works once, within ten minutes. Without a server, the daemon is started.
 
@@ -45,7 +45,7 @@ def ui(project: str | None, read_only: bool, no_browser: bool, json_output: bool
     path = request_link(facts["socket"], project or current_project(), read_only)
     link = f"{facts.get('page_url', facts['url'])}{path}"
     if json_output:
-        return output.print_json({"url": link})
+        return output.print_data({"url": link})
     click.echo(link)
     if not no_browser and not click.launch(link):
         return None
