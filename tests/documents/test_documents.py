@@ -269,14 +269,21 @@ def test_killed_ingestion_goes_on(isolated: App, tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {f"{i:02}.md": f"# Note {i}\n\nFact {i} of the set." for i in range(30)}
     files |= {"a.docx": build_docx([("", "A docx fact.")]), "b.pdf": build_pdf([[(10, "A pdf fact.")]])}
     folder = write_files(tmp_path / "d", files)
+    command = [sys.executable, "-c", KILLED_RUN, str(folder)]
+
+    def use_home(name: str) -> dict[str, str]:
+        return os.environ | {"ATHENA_HOME": str(tmp_path / name), "ATHENA_DB_PATH": str(tmp_path / name / "athena.db")}
+
+    began = time.monotonic()
+    subprocess.run(command, env=use_home("undisturbed"), stdout=subprocess.DEVNULL, check=True, timeout=60)
+    whole_s = time.monotonic() - began
     ingest(folder)
     expected = [row[:2] for row in list_rows(folder)]
+    rng = random.Random(22)
     for number in range(rounds(2, 50)):
-        home = tmp_path / f"home{number}"
-        environ = os.environ | {"ATHENA_HOME": str(home), "ATHENA_DB_PATH": str(home / "athena.db")}
-        command = [sys.executable, "-c", KILLED_RUN, str(folder)]
+        environ = use_home(f"home{number}")
         process = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(0.5 + 0.35 * (number % 7))
+        time.sleep(rng.uniform(0.2, whole_s))
         process.kill()
         process.wait()
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)

@@ -52,10 +52,12 @@ def parse_relation_time(at: str | float | None, now: float) -> float | None:
     return now if at is None else inputs.parse_time(at, "at", now, end=False)
 
 
-async def search_nodes(store: Store, query: str, scope: Scope) -> Graph:
-    """Return the entities that contain a text, in their order, then those close to it by text and meaning."""
+async def search_nodes(store: Store, query: str, scope: Scope, *, by_meaning: bool = False) -> Graph:
+    """Return the entities that contain a text, in their order; with `by_meaning`, then those close to it."""
     query = normalize_text(query)
-    hits = (await _search_rows(store, query, MAX_EXTRA_ENTITIES * ROWS_PER_ENTITY, scope))[0] if query.strip() else []
+    hits: list[Hit] = []
+    if by_meaning and query.strip():
+        hits, _ = await _search_rows(store, query, MAX_EXTRA_ENTITIES * ROWS_PER_ENTITY, scope)
 
     async def find_nodes(tx: Transaction) -> Graph:
         visible = await scopes.fetch_visible_ids(tx, scope)
