@@ -55,6 +55,7 @@ class CommandGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_unnamed = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        is_unnamed = is_unnamed and not ctx.resilient_parsing  # a shell completes the command's name
         return super().parse_args(ctx, [self.default, *args] if self.default and is_unnamed else args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

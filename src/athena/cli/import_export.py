@@ -280,7 +280,7 @@ def _confirm_trust(file: str, records: Iterator[Record]) -> bool:
             counts[record.project or "", "graph"] += 1
     with Terminal(f"import {file} --trust") as terminal:
         terminal.show(
-            f"{author}, {f'project {project}' if project else 'this project'}: {output.format_count(count, 'record', 'records')}"
+            f"{author}, {f'project {project}' if project else 'this project'}: {count:,} record{'s' * (count != 1)}"
             for (project, author), count in sorted(counts.items())
         )
         terminal.confirm("Take them in as these authors' words, and into these projects?")

@@ -19,7 +19,7 @@ from athena.core.files import create_private_folder
 from athena.core.home.paths import current_project, home_folder
 from athena.core.operation import CallerKind
 from athena.core.threads import run_sync
-from athena.errors import ApprovalNeeded, InvalidInput
+from athena.errors import ApprovalNeeded, InvalidInput, NotFound
 from athena.programs.values import RunReview
 
 HISTORY_FILE = "shell_history"
@@ -104,8 +104,12 @@ def read_source(file: str) -> str:
     try:
         with open(file, encoding="utf-8") as stream:
             return stream.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read: {error}") from None
+    except OSError as error:
+        raise NotFound(
+            f"{file} cannot be read: {error.strerror}", hint="name a file with a program, or - to read it"
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{file} is not text in UTF-8", hint="name a file with a program") from None
 
 
 @click.command()

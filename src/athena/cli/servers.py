@@ -14,7 +14,7 @@ from athena.cli.invoke import invoke_operation, json_option
 from athena.client import AthenaClient
 from athena.core.home import lock
 from athena.core.threads import run_sync
-from athena.errors import AthenaError, Conflict, InvalidInput
+from athena.errors import AthenaError, Conflict, InvalidInput, NotFound
 from athena.gateway import approvals, config, definitions, sanitize
 from athena.gateway.approvals import RegisteredServer
 from athena.gateway.config import ServerEntry, reject_self, validate_entry
@@ -101,8 +101,9 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
 
     Example: athena servers import ~/.cursor/mcp.json
     """
+    entries, skipped = read_foreign_entries(file)
     with open_terminal(f"servers import {file}", assume_yes=yes) as terminal:
-        (entries, skipped), gateway = read_foreign_entries(file), load_gateway()
+        gateway = load_gateway()
         new = [entry for entry in entries if gateway.is_unapproved(entry.name)]
         for entry in entries:
             terminal.show([f"{entry.name}: {entry.target}{'' if entry in new else '  (there already)'}"])
@@ -273,7 +274,7 @@ def read_foreign_entries(file: str) -> tuple[list[ServerEntry], dict[str, str]]:
         with open(file, "rb") as stream:
             return config.read_foreign_entries(stream.read(), file)
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from None
+        raise NotFound(f"{file} cannot be read: {error.strerror}", hint="name the file of another client") from None
 
 
 def _parse_key_value(text: str) -> tuple[str, str]:

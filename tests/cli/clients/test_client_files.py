@@ -648,7 +648,7 @@ def test_init_reports_changes_cost_and_undo(user: Path, capsys: pytest.CaptureFi
     assert "changed" in output
     assert "900 for the briefing" in output
     assert "remove: athena init gemini --remove" in output
-    assert "list_injections" in output
+    assert "athena session told" in output
     assert "[hooks]" in output
     assert os.access(Path(os.environ["ATHENA_HOME"]) / "bin" / "athena-mcp", os.X_OK)
     assert run("gemini") == 0
