@@ -5,6 +5,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from athena.cli.calls import call_operation
 from athena.errors import AthenaError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -24,12 +25,11 @@ def completion(shell: str) -> None:
 
     Example: athena completion bash
     """
-    from athena.cli.commands import athena  # it imports this module by its name
-
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"there is no completion for {shell}")
-    click.echo(kind(athena, {}, PROGRAM, COMPLETE_VARIABLE).source())
+    program = click.get_current_context().find_root().command
+    click.echo(kind(program, {}, PROGRAM, COMPLETE_VARIABLE).source())
 
 
 def complete_projects(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -44,16 +44,7 @@ def complete_tags(context: click.Context, param: click.Parameter, incomplete: st
     return [CompletionItem(f"{before}{comma}{item.value}") for item in items]
 
 
-def complete_operations(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the operations whose names begin so."""
-    from athena.operations import CATALOG  # imports all operations
-
-    return [CompletionItem(each.name, help=each.summary) for each in CATALOG if each.name.startswith(incomplete)]
-
-
 def _complete(incomplete: str, operation: str, field: str, project: Any) -> list[CompletionItem]:
-    from athena.cli.calls import call_operation  # imports the store
-
     try:
         rows = call_operation(operation, project)
     except AthenaError:  # no store, or none that can be read: nothing to complete

@@ -5,13 +5,13 @@ import os
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from athena.app import connect
 from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals
 from athena.cli.command_group import CommandGroup
 from athena.cli.commands import CALL_HINT_PATTERN
-from athena.cli.completion import complete_operations
 from athena.cli.invoke import (
     call_approved,
     invoke_operation,
@@ -28,8 +28,14 @@ from athena.core.types import to_json
 from athena.discovery import export
 from athena.discovery.entry import ToolEntry
 from athena.errors import InvalidInput
+from athena.operations import CATALOG
 from athena.operations import tools as operations_tools
 from athena.operations.context import Context
+
+
+def complete_operations(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the operations whose names begin so."""
+    return [CompletionItem(each.name, help=each.summary) for each in CATALOG if each.name.startswith(incomplete)]
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)

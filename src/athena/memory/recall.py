@@ -20,7 +20,7 @@ from athena.memory.ranking import (
 )
 from athena.memory.scores import DEFAULT_MIN_SCORE, compute_probabilities
 from athena.memory.store import Store
-from athena.memory.values import FILE_KEY, Hit, Memory, extend_memory, format_place, strip_reserved_keys
+from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, Hit, Memory, extend_memory, format_place, strip_reserved_keys
 from athena.storage import privacy, scopes
 from athena.storage.database import TextMatches, Transaction
 from athena.storage.filters import Filter
@@ -60,6 +60,7 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
 
     Further pages make nothing stronger: it would move to an earlier page, and others would be shown twice.
     """
+    asked = query
     if query.understand_time:
         query = extract_time(query, store.clock())
     if not query.text.strip():
@@ -73,7 +74,20 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
                 scope = query.criteria.scope.with_kind(kind)
                 strengthen = partial(rows.strengthen_memories, scope, ids, store.clock(), HALF_LIFE_S)
                 store.database.defer_write(strengthen)
+    if not hits and query is not asked and (documents := _ask_documents(asked)):
+        return await recall(store, documents, used=used)
     return hits
+
+
+def _ask_documents(asked: Query) -> Query | None:
+    """Return a question with a time for documents alone, which are of no time: "when does it leave in winter"."""
+    criteria = asked.criteria
+    can_answer = asked.as_probability and "memory" in asked.searched_kinds and not asked.offset
+    if not can_answer or criteria.memory_type not in (None, DOCUMENT_TYPE):
+        return None
+    min_score = DEFAULT_MIN_SCORE if asked.min_score is None else asked.min_score
+    criteria = replace(criteria, memory_type=DOCUMENT_TYPE)
+    return asked._replace(criteria=criteria, min_score=min_score, understand_time=False)
 
 
 async def _search_memories(
