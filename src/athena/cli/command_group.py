@@ -26,11 +26,10 @@ COMMAND_SYNONYMS = {
 }
 
 
-class ExampleCommand(click.Command):
-    """A command whose help explains its arguments and ends with an example."""
+class ExplainedCommand(click.Command):
+    """A command whose help explains its arguments."""
 
     argument_help: list[tuple[str, str]] = []  # noqa: RUF012  # set for each command
-    example = ""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.argument_help:
@@ -38,16 +37,9 @@ class ExampleCommand(click.Command):
                 formatter.write_dl(self.argument_help)
         super().format_options(ctx, formatter)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if self.example:
-            formatter.write_paragraph()
-            formatter.write(f"Example: {self.example}\n")
-
 
 class CommandGroup(click.Group):
     """A group that lists its commands with whole sentences; without a command's name it runs the default one."""
-
-    example = ""
 
     def __init__(self, *args: Any, default: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -66,11 +58,6 @@ class CommandGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order in which people need them
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if self.example:
-            formatter.write_paragraph()
-            formatter.write(f"Example: {self.example}\n")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if (command := super().get_command(ctx, cmd_name)) is not None:

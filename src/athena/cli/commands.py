@@ -12,7 +12,6 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
 
 from athena.cli.command_group import write_commands
 from athena.cli.streams import escape_text, style_text, use_safe_streams
@@ -138,8 +137,10 @@ class LazyGroup(click.Group):
                 formatter, title, [(f"{name:<{COMMAND_WIDTH}}", command.summary) for name, command in section.items()]
             )
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Complete the name of a subcommand from the table, without importing its module."""
+        from click.shell_completion import CompletionItem  # only where a shell completes
+
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return [

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 import click
 
 from athena.cli import formats, output
-from athena.cli.command_group import CommandGroup, ExampleCommand
+from athena.cli.command_group import CommandGroup, ExplainedCommand
 from athena.cli.invoke import invoke_operation, json_option, parse_json_object, project_option
 from athena.core.catalog import AnyOperation
 from athena.core.operation import Parameter
@@ -64,15 +64,13 @@ class OperationCommand(NamedTuple):
 
 
 def create_group(
-    name: str, summary: str, commands: Mapping[str, OperationCommand], default: str | None = "list"
+    name: str, summary: str, commands: Mapping[str, OperationCommand], default: str = "list"
 ) -> click.Group:
     """Return a group of commands; without a command's name it runs the default one."""
-
-    group = CommandGroup(name, help=summary, default=default)
+    help_text = f"{summary}\n\nWithout a command it does what '{default}' does.\n\nExample: athena {name}"
+    group = CommandGroup(name, help=help_text, default=default)
     for command_name, spec in commands.items():
         group.add_command(create_command(f"{name} {command_name}", spec))
-    first = next(iter(commands))
-    group.example = f"athena {name} {first}" if default is None else f"athena {name}"
     return group
 
 
@@ -100,15 +98,12 @@ def create_command(path: str, spec: OperationCommand) -> click.Command:
     summary = spec.summary or operation.summary
     details = "" if spec.summary else operation.documentation.details
     example = spec.example or _format_example(path, operation, positional, spec)
+    paragraphs = [_to_command_words(summary), _to_command_words(details), f"\b\nExample: {example}"]
     command = click.command(
-        path.split()[-1],
-        cls=ExampleCommand,
-        params=params,
-        help=f"{_to_command_words(summary)}\n\n{_to_command_words(details)}",
+        path.split()[-1], cls=ExplainedCommand, params=params, help="\n\n".join(filter(None, paragraphs))
     )(project_option(json_option(run)))
     given = [by_name[name] for name in positional]
     command.argument_help = [(_get_metavar(p), _to_command_words(p.help)) for p in given if p.help]
-    command.example = example
     return command
 
 
