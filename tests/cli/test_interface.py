@@ -143,7 +143,7 @@ def test_results_are_json_csv_or_tables(run: Terminal) -> None:
     [row] = list(csv.DictReader(io.StringIO(run("recall", "deploy", "--csv").out)))
     assert (row["content"], json.loads(row["tags"]), row["kind"]) == (text, ["deploy", "ops"], "memory")
     heading, line = run("list", "--table").out.splitlines()
-    assert heading.split() == ["hash", "created", "type", "tags", "content"]
+    assert heading.split() == ["hash", "created", "tags", "content"]
     assert line.endswith('Deploys, "big" ones, run on Fridays')
     assert "field" in run("stats", "--table").out.splitlines()[0]
     two = run("list", "--csv", "--json")

@@ -215,7 +215,7 @@ def _print_usage_error(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.message)
         return 0
-    message = error.format_message()
+    message = " ".join(error.format_message().split())
     click.echo(f"{style_text('error:', 'red')} {escape_text(message[:1].lower() + message[1:])}", err=True)
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(f"{style_text('hint:', 'cyan')}  {escape_text(error.ctx.command_path)} --help", err=True)

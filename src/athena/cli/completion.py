@@ -14,7 +14,7 @@ PROGRAM = "athena"
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL")
 def completion(shell: str) -> None:
     """Print the completion script of a shell. It completes commands, options, projects, tags and tools.
 

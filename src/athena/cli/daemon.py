@@ -10,6 +10,7 @@ import click
 from athena.cli import output
 from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import json_option
+from athena.cli.progress import show_progress
 from athena.core.home import daemon as daemon_process
 from athena.core.home import lock, logs
 from athena.core.home.paths import home_folder
@@ -31,7 +32,8 @@ def start_daemon(json_output: bool) -> None:
 
     Example: athena daemon start
     """
-    facts = daemon_process.start_daemon(home_folder())
+    with show_progress("Starting the daemon"):
+        facts = daemon_process.start_daemon(home_folder())
     output.print_data(facts) if json_output else click.echo(format_daemon(facts))
 
 
@@ -42,7 +44,8 @@ def stop_daemon(json_output: bool) -> None:
 
     Example: athena daemon stop
     """
-    facts = daemon_process.stop_daemon(home_folder())
+    with show_progress("Stopping the daemon"):
+        facts = daemon_process.stop_daemon(home_folder())
     if json_output:
         return output.print_data({"stopped": None if facts is None else facts["pid"]})
     return click.echo("no daemon runs" if facts is None else f"stopped process {facts['pid']}")

@@ -159,7 +159,9 @@ def _check_sandbox() -> list[tuple[str, bool, str]]:
     """Check the engines that run programs, and say which layers of isolation each has."""
     rows: list[tuple[str, bool, str]] = []
     choices = [list(layers) for layers in jail.list_layer_choices()]
-    for name, engine in connect.shared_app().programs.sandbox.probe_engines().items():
+    with show_progress("Checking the sandbox"):
+        engines = connect.shared_app().programs.sandbox.probe_engines()
+    for name, engine in engines.items():
         layers = engine["layers"]
         isolation = ", ".join("namespaces" if layer == "ns" else layer for layer in layers) or "NO ISOLATION"
         if layers in choices:
@@ -181,7 +183,8 @@ def _check_servers() -> list[tuple[str, bool, str]]:
             return []
     except AthenaError as error:
         return [("servers", False, f"{error}; {error.hint or ''}")]
-    problems = run_sync(app.gateway.check_servers())
+    with show_progress("Asking the servers"):
+        problems = run_sync(app.gateway.check_servers())
     daemon_problems = servers.fetch_server_problems(str(home_folder()))
     rows = []
     for server in app.gateway.list_servers() if problems else server_list:

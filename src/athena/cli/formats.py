@@ -137,12 +137,11 @@ def format_table(rows: Sequence[Sequence[str]], headings: Sequence[str]) -> list
         max([measure_width(heading), *(measure_width(row[i]) for row in rows)]) for i, heading in enumerate(headings)
     ]
     if sys.stdout.isatty():
-        limit = get_terminal_size().columns
-        while sum(widths) + 2 * (len(widths) - 1) > limit and max(widths) > MIN_CUT_COLUMN_CHARS:
-            spare = sum(widths) + 2 * (len(widths) - 1) - limit
-            widest = widths.index(max(widths))
-            second = max([*(width for i, width in enumerate(widths) if i != widest), MIN_CUT_COLUMN_CHARS])
-            widths[widest] = max(MIN_CUT_COLUMN_CHARS, min(widths[widest] - 1, max(second, widths[widest] - spare)))
+        spare = sum(widths) + 2 * (len(widths) - 1) - get_terminal_size().columns
+        for i in sorted(range(len(widths)), key=lambda i: -widths[i]):  # the widest first: texts, not times
+            cut = min(max(0, spare), max(0, widths[i] - MIN_CUT_COLUMN_CHARS))
+            widths[i] -= cut
+            spare -= cut
     return [style_text(_fit_row(headings, widths), None, bold=True), *(_fit_row(row, widths) for row in rows)]
 
 

@@ -20,7 +20,7 @@ from athena.memory.consolidation.values import Strategy
 
 CONSOLIDATION_STAGES = ["reading", "duplicates", "recurring", "sequences", "topics", "contradictions", "done"]
 PROGRESS_INTERVAL_S = 0.3
-MEMORY_COLUMNS = ("hash", "score", "created", "kind", "memory_type", "tags", "place", "content")
+MEMORY_COLUMNS = ("hash", "score", "created", "kind", "tags", "place", "content")
 RECALLED_KINDS: tuple[Kind, ...] = ("memory", "entity", "event")  # documents are memories
 REEMBED_BATCH_SIZE = 128
 MAX_NAME_CHARS = 1_000  # of an entity

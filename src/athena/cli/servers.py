@@ -11,6 +11,7 @@ from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals, open_terminal
 from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import invoke_operation, json_option
+from athena.cli.progress import show_progress
 from athena.client import AthenaClient
 from athena.core.home import lock
 from athena.core.threads import run_sync
@@ -47,7 +48,8 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
     Example: athena servers list --check
     """
     gateway = load_gateway()
-    problems = run_sync(gateway.check_servers()) if check else {}
+    with show_progress("Asking the servers"):
+        problems = run_sync(gateway.check_servers()) if check else {}
     listed, daemon_problems = invoke_operation("list_servers"), fetch_server_problems(gateway.servers_file.home)
     for server in listed:
         server["command"] = gateway.get_server(server["name"]).config.target
@@ -303,7 +305,8 @@ def _approve_new(terminal: Terminal, entries: list[ServerEntry], json_output: bo
     for entry in entries:
         name = gateway.resolve_name(entry.name)
         try:
-            offers[name] = run_sync(_fetch_offered_tools(gateway, name))
+            with show_progress(f"Asking {output.escape_control_chars(name)}"):
+                offers[name] = run_sync(_fetch_offered_tools(gateway, name))
         except AthenaError as error:
             problems[entry.name] = f"{error}; {error.hint}"
             if not json_output:
@@ -350,7 +353,8 @@ def approve_tools(
         _show_server_changes(terminal, name, server)
     if login:
         _log_in(terminal, gateway, name)
-    offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
+    with show_progress(f"Asking {output.escape_control_chars(name)}"):
+        offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
     changes = approvals.compare_tools(before, offered, whole=True) if before else {}
     terminal.show(_format_offered_tools(gateway, name, offered, changes, before))
     if before is not None and same_server and not changes and not before.refused:

@@ -9,6 +9,7 @@ import click
 
 from athena.cli import output
 from athena.cli.invoke import json_option, project_option
+from athena.cli.progress import show_progress
 from athena.core.home import daemon as daemon_process
 from athena.core.home.paths import current_project, home_folder
 from athena.errors import Unavailable
@@ -41,7 +42,8 @@ def ui(project: str | None, read_only: bool, no_browser: bool, json_output: bool
 
     Example: athena ui
     """
-    facts = daemon_process.start_daemon(home_folder())
+    with show_progress("Starting the daemon"):
+        facts = daemon_process.start_daemon(home_folder())
     path = request_link(facts["socket"], project or current_project(), read_only)
     link = f"{facts.get('page_url', facts['url'])}{path}"
     if json_output:
