@@ -156,6 +156,10 @@ def test_commands_back_up_and_restore(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ATHENA_DB_PATH", raising=False)
     (tmp_path / "key").write_bytes(SECRET)
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(InvalidInput, match="others can read"):
+        backups.read_secret(str(tmp_path / "key"))
+    (tmp_path / "key").chmod(0o600)
     environ = os.environ | {"ATHENA_HOME": str(tmp_path / "home")}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
