@@ -9,6 +9,7 @@ from test_commands import Terminal
 
 from athena import api
 from athena.app.compose import App
+from athena.cli import memory as memory_commands
 from athena.memory.transfer import server_memory
 
 LINES: list[dict[str, Any]] = [
@@ -60,7 +61,9 @@ def test_undo_takes_back_whole_import(run: Terminal, tmp_path: Path, monkeypatch
     result = run("import", write_memory_file(tmp_path, *LINES, *towns, *links))
     assert result.out == "new: 6 entities, 6 observations, 6 relations\n"
     assert api.call("read_graph")["relations"][1]["since"] == 7.0
-    assert run("undo").code == 0
+    monkeypatch.setattr(memory_commands, "MAX_LISTED_CHANGES", 5)
+    lines = run("undo").out.splitlines()
+    assert (len(lines), lines[-1].startswith("and "), lines[-1].endswith(" changes more")) == (6, True, True)
     assert api.call("read_graph") == before
 
 

@@ -25,7 +25,7 @@ def invoke_operation(operation: str, project: str | None = None, /, **arguments:
 def invoke_page(operation: str, project: str | None = None, /, **arguments: Any) -> connect.OperationResult:
     """Call an operation and return its result with how many there are; warn if the model does not work."""
     result = _call_home(operation, project, arguments, None)
-    if connect.shared_app().store.encoder.last_error is not None:
+    if result.is_model_off:
         sys.stderr.write(f"{MODEL_WARNING}\n")
     return result
 
@@ -43,6 +43,6 @@ def call_approved(operation: str, project: str | None, arguments: dict[str, Any]
 def _call_home(
     operation: str, project: str | None, arguments: dict[str, Any], approval: Approval | None
 ) -> connect.OperationResult:
-    connection = connect.AppConnection(connect.shared_app, project, "cli")
+    connection = connect.HomeConnection(project, "cli")
     with show_progress(operation.replace("_", " "), in_lines=False):
         return run_sync(connection.call(operation, arguments, approval=approval))
