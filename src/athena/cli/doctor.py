@@ -134,7 +134,7 @@ def _check_backups(settings: configuration.Settings) -> list[tuple[str, bool, st
     age_hours = (time.time() - os.path.getmtime(paths[-1])) / 3_600
     is_late = 0 < settings.backup_every_hours * 2 < age_hours
     late = "; the server did not write one when it was due: see its log" if is_late else ""
-    return [("backup", not is_late, f"{paths[-1]}, {age_hours:,.0f} hours old{late}")]
+    return [("backup", not is_late, f"{paths[-1]}, {output.format_count(round(age_hours), 'hour', 'hours')} old{late}")]
 
 
 def _check_hooks(settings: configuration.Settings, projects: set[str]) -> list[tuple[str, bool, str]]:

@@ -61,7 +61,7 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
     for server in listed:
         status = output.style(f"{server['status']:<10}", fg=STATUS_COLOURS.get(server["status"]))
         command = sanitize.escape_hidden(server["command"])
-        click.echo(f"{status} {server['name']:<16} {server['tools']:>4} tools  {command}")
+        click.echo(f"{status} {server['name']:<16} {_count_tools(server['tools']):>9}  {command}")
         for line in filter(None, [server["detail"], *server["refused"]]):
             click.echo(f"           {output.escape_control_chars(line)}")
     if not listed:
@@ -279,6 +279,14 @@ def read_foreign_entries(file: str) -> tuple[list[ServerEntry], dict[str, str]]:
         raise NotFound(f"{file} cannot be read: {error.strerror}", hint="name the file of another client") from None
 
 
+def _count_tools(count: int) -> str:
+    return output.format_count(count, "tool", "tools")
+
+
+def _format_these(count: int) -> str:
+    return "this tool" if count == 1 else f"these {count:,} tools"
+
+
 def _parse_key_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key.strip() and equals):
@@ -317,12 +325,12 @@ def _approve_new(terminal: Terminal, entries: list[ServerEntry], json_output: bo
     if offers:
         count = sum(len(offered) for offered, _ in offers.values())
         subjects = [gateway.format_subject(name, offered) for name, (offered, _) in offers.items()]
-        granted = ask_approvals(terminal, f"Allow these {count} tools of {', '.join(offers)}?", subjects)
+        granted = ask_approvals(terminal, f"Allow {_format_these(count)} of {', '.join(offers)}?", subjects)
         for (name, (offered, left_out)), approval in zip(offers.items(), granted, strict=True):
             approved = gateway.approve_tools(name, offered, left_out, approval)
             if not json_output:
                 example = f"{name}.{_first_tool_name(approved)}(...)"
-                click.echo(f"{name}: added, {len(approved.tools)} tools can be called, as {example}")
+                click.echo(f"{name}: added, {_count_tools(len(approved.tools))} can be called, as {example}")
     return problems
 
 
@@ -362,7 +370,7 @@ def approve_tools(
             return output.print_data(_approval_to_dict(name, before))
         return click.echo(f"{name}: all as approved")
     subject = gateway.format_subject(name, offered)
-    [approval] = ask_approvals(terminal, f"Allow these {len(offered)} tools of {name}?", [subject])
+    [approval] = ask_approvals(terminal, f"Allow {_format_these(len(offered))} of {name}?", [subject])
     approved = gateway.approve_tools(name, offered, left_out, approval)
     if problem := fetch_server_problems(gateway.servers_file.home).get(name):
         click.echo(f"{name} will not work yet {problem}", err=True)
@@ -376,7 +384,7 @@ def approve_tools(
             f"{left_out} tools were left out: more than {approvals.MAX_TOOLS:,}, too large, or named twice", err=True
         )
     example = f"{name}.{_first_tool_name(approved)}(...)"
-    return click.echo(f"{name}: {len(approved.tools)} tools can be called, as {example}")
+    return click.echo(f"{name}: {_count_tools(len(approved.tools))} can be called, as {example}")
 
 
 def _show_server_changes(terminal: Terminal, name: str, server: RegisteredServer) -> None:
