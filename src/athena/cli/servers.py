@@ -10,11 +10,12 @@ from athena.app import connect
 from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals, open_terminal
 from athena.cli.command_group import CommandGroup
-from athena.cli.invoke import invoke_operation, json_option
+from athena.cli.invoke import json_option
 from athena.cli.progress import show_progress
 from athena.client import AthenaClient
 from athena.core.home import lock
 from athena.core.threads import run_sync
+from athena.core.types import to_json
 from athena.errors import AthenaError, Conflict, InvalidInput, NotFound
 from athena.gateway import approvals, config, definitions, sanitize
 from athena.gateway.approvals import RegisteredServer
@@ -50,7 +51,8 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
     gateway = load_gateway()
     with show_progress("Asking the servers"):
         problems = run_sync(gateway.check_servers()) if check else {}
-    listed, daemon_problems = invoke_operation("list_servers"), fetch_server_problems(gateway.servers_file.home)
+    # as this process sees them; a running server's view is beside it
+    listed, daemon_problems = to_json(gateway.list_servers()), fetch_server_problems(gateway.servers_file.home)
     for server in listed:
         server["command"] = gateway.get_server(server["name"]).config.target
         server["detail"] = problems.get(server["name"]) or server["detail"]
