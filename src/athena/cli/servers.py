@@ -15,7 +15,6 @@ from athena.cli.progress import show_progress
 from athena.client import AthenaClient
 from athena.core.home import lock
 from athena.core.threads import run_sync
-from athena.core.types import to_json
 from athena.errors import AthenaError, Conflict, InvalidInput, NotFound
 from athena.gateway import approvals, config, definitions, sanitize
 from athena.gateway.approvals import RegisteredServer
@@ -52,7 +51,8 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
     with show_progress("Asking the servers"):
         problems = run_sync(gateway.check_servers()) if check else {}
     # as this process sees them; a running server's view is beside it
-    listed, daemon_problems = to_json(gateway.list_servers()), fetch_server_problems(gateway.servers_file.home)
+    listed = run_sync(connect.AppConnection(connect.shared_app, None, "cli").call("list_servers", {})).data
+    daemon_problems = fetch_server_problems(gateway.servers_file.home)
     for server in listed:
         server["command"] = gateway.get_server(server["name"]).config.target
         server["detail"] = problems.get(server["name"]) or server["detail"]
