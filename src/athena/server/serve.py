@@ -104,7 +104,7 @@ def open_server(
     lock: ServerLock | None = None,
 ) -> "AthenaServer":
     """Open the store that the settings name, and the server in front of it."""
-    memory_limit.limit_arenas()
+    memory_limit.limit_heaps()
     app = open_app(settings)
     try:
         return AthenaServer(
