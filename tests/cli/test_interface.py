@@ -314,6 +314,7 @@ def test_store_in_a_missing_folder_is_an_error(
         (("init", "vs-code"), "did you mean vscode?"),
         (("init", "emacs"), "the clients are claude-code, codex,"),
         (("rcall", "x"), "Did you mean 'athena recall'?"),
+        (("list_tags",), "Did you mean 'athena call list_tags'?"),
         (("task", "lst"), "Did you mean 'athena task list'?"),
         (("task", "fly"), "The commands are: list, add, due, done, edit, forget."),
         (("recall", "x", "--limt", "3"), "no such option '--limt'."),

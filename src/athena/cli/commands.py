@@ -191,7 +191,8 @@ class LazyGroup(click.Group):
 
 
 def _suggest_command(name: str) -> str | None:
-    if close := get_close_matches(name, [*SUBCOMMANDS, *COMMAND_ALIASES, *COMMAND_SYNONYMS], 1):
+    is_operation = "_" in name  # no command has one
+    if not is_operation and (close := get_close_matches(name, [*SUBCOMMANDS, *COMMAND_ALIASES, *COMMAND_SYNONYMS], 1)):
         return COMMAND_SYNONYMS.get(close[0], close[0])
     from athena.operations import CATALOG  # imports all operations
 
