@@ -17,10 +17,8 @@ LAYER_NAMES = {
     "procedural": "skills",
     "prospective": "tasks",
     "knowledge_graph": "graph",
-    "knowledge-graph": "graph",
     "working": "workspace",
     "meta_memory": "meta",
-    "meta-memory": "meta",
 }
 
 
@@ -137,7 +135,7 @@ class Catalog:
 
     def resolve_category(self, name: str) -> str:
         """Return a category by its name or by that of its layer; any other name as it is."""
-        return name if name in self._descriptions else LAYER_NAMES.get(name.lower(), name)
+        return name if name in self._descriptions else LAYER_NAMES.get(name.lower().replace("-", "_"), name)
 
     def get_operation(self, name: str) -> AnyOperation:
         """Return the operation called `name`, bare or as `category.name`; if there is none, suggest similar names."""

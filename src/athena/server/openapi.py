@@ -262,11 +262,8 @@ def describe_catalog(catalog: Catalog, category: str | None = None, *, names_onl
         categories[name] = [operation.name for operation in shown]
         if not names_only:
             tools = [{"name": one.name, "description": shorten_summary(one.summary)} for one in shown]
-            categories[name] = {
-                "description": CLAUSE_PATTERN.split(about)[0],
-                "count": len(operations),
-                "tools": tools,
-            }
+            about = CLAUSE_PATTERN.split(about)[0]
+            categories[name] = {"description": about, "count": len(operations), "tools": tools}
     return {"categories": categories, "total_tools": len(catalog)}
 
 
