@@ -27,6 +27,7 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
         "athena.memory.values": "imports dataclasses, only once a result is returned: 18 ms less",
     },
     "athena.app.compose": {
+        "athena.app.backups": "imports the copying of stores, only where a person looks at the backups: 5 ms less",
         "athena.embedding.remote": "imports http.client, only where the settings name a model server: 13 ms less",
         "athena.programs.runner": "imports the sandbox, only with the first program: 54 ms less",
         "athena.storage.postgres.store": "imports psycopg, which may not be installed: 200 ms less with SQLite",

@@ -15,7 +15,7 @@ from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
 from athena.core.threads import run_sync
 from athena.core.types import to_json
-from athena.core.values import Scope
+from athena.core.values import BackupFile, Scope
 from athena.discovery.finder import ToolFinder
 from athena.embedding.embedder import Embedder
 from athena.embedding.encoder import Encoder
@@ -120,6 +120,8 @@ class App:
             self.finder,
             self.gateway,
             describe_settings=describe_settings,
+            list_backups=list_backups,
+            create_backup=partial(add_backup, self.store.database),
             document_roots=self.document_roots,
             idempotency_key=key,
             workspace=workspace,
@@ -141,6 +143,18 @@ class App:
         self.store.database.close()  # first, so that background work fails at its next step and ends
         self.finder.stop()
         self.store.encoder.stop()
+
+
+def list_backups() -> list[BackupFile]:
+    from athena.app import backups  # few ask for them
+
+    return backups.list_files(load_settings())
+
+
+def add_backup(database: Database) -> BackupFile:
+    from athena.app import backups  # few ask for them
+
+    return backups.add_file(database, load_settings())
 
 
 def open_app(settings: Settings | None = None) -> App:

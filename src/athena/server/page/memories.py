@@ -1,6 +1,7 @@
 """Memories: search and browse them, see why one was found, correct, tag, relate, merge and forget them."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -9,11 +10,16 @@ from athena.core.values import Page
 from athena.errors import AthenaError, InvalidInput
 from athena.server.page.forms import create_fields, parse_arguments
 from athena.server.page.rendering import compare_texts
+from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PageRequest, View, to_plain
 
 PAGE_SIZE = 25
 MAX_TAGS_SHOWN = 200
 KINDS = {"event": "Events", "task": "Tasks", "entity": "Names", "pattern": "Patterns"}  # beside memories
+KIND_PAGES = {"event": "/timeline", "task": "/tasks", "entity": "/graph/names", "pattern": "/patterns"}
+WEAK_SCORE = 0.1  # a hit below it is probably none
+CANDIDATES_SHOWN = 5
+MAX_QUESTION_CHARS = 500
 EDITED_FIELDS = ("content", "tags", "memory_type", "importance")
 # The terms of the ranking, in words; the order is that of the list.
 WHY_WORDS = {
@@ -51,7 +57,11 @@ async def show_memories(page: PageRequest) -> Response:
         "filters": filters | {"kind": kind},
         "is_filtered": bool(question or any(filters.values())),
         "kinds": KINDS,
+        "kind_page": KIND_PAGES.get(kind, "") if not question else "",
+        "strong": [hit for hit in found if not question or hit.score >= WEAK_SCORE],
+        "weak": [hit for hit in found if question and hit.score < WEAK_SCORE],
         "explain": explain_hit,
+        "locate": partial(locate_hit, page),
         "total": total,
         "offset": offset,
         "next_offset": offset + PAGE_SIZE if len(found) == PAGE_SIZE and offset + PAGE_SIZE < total else None,
@@ -64,6 +74,15 @@ async def show_memories(page: PageRequest) -> Response:
     return page.render(
         "memories.html", tags=tags[:MAX_TAGS_SHOWN], types=sorted(stats["by_type"]), fields=fields, **context
     )
+
+
+def locate_hit(page: PageRequest, hit: Any) -> str:
+    """Return the address of what was found."""
+    kind = getattr(hit, "kind", "memory")
+    if kind == "entity":
+        return page.url("/graph", name=hit.content.partition("\n")[0].partition(":")[0])
+    folder = {"task": "/tasks", "pattern": "/patterns"}.get(kind, "/memories")
+    return page.url(f"{folder}/{hit.id}")
 
 
 def explain_hit(why: dict[str, float] | None) -> list[tuple[str, float, float]]:
@@ -93,10 +112,25 @@ async def show_memory(page: PageRequest) -> Response:
         steps=describe_history(to_plain(history), to_plain(memory)),
         related=[(link, other) for link, other in zip(memory.related, related, strict=False) if other is not None],
         fields=create_fields(page.find_operation("update_memory").arguments_schema, values, EDITED_FIELDS),
-        relate_fields=create_fields(
-            page.find_operation("relate_memories").arguments_schema, {}, ("other_id", "relation")
-        ),
+        candidates=await _find_candidates(page, memory),
+        find=page.params.get("find", ""),
     )
+
+
+async def _find_candidates(page: PageRequest, memory: Any) -> list[Any]:
+    """Return memories that may belong together with this one: alike, or found by words."""
+    question = page.params.get("find") or memory.content[:MAX_QUESTION_CHARS]
+    hits = await page.call("recall", query=question, k=CANDIDATES_SHOWN + 1)
+    known = {memory.id, *(link.id for link in memory.related)}
+    return [hit for hit in hits if hit.id not in known][:CANDIDATES_SHOWN]
+
+
+async def show_candidates(page: PageRequest) -> Response:
+    """Show what may belong together with a memory, as a part of its page."""
+    memory = await page.call("get_memory", memory_id=parse_ref(page.get_path("ref")))
+    if not page.is_fragment:
+        return page.redirect(f"/memories/{memory.id}", find=page.params.get("find"))
+    return page.render("relate_part.html", memory=memory, candidates=await _find_candidates(page, memory))
 
 
 async def _find_memory(page: PageRequest, memory_id: int) -> Any:
@@ -215,7 +249,7 @@ async def relate_memories(page: PageRequest) -> Response:
     arguments = parse_arguments(page.find_operation("relate_memories").arguments_schema, page.form)
     arguments["other_id"] = parse_ref(str(arguments.get("other_id", "")).strip())
     await page.call("relate_memories", **arguments | {"memory_id": ref})
-    return page.redirect(f"/memories/{ref}", "Related")
+    return page.redirect(f"/memories/{ref}", "Related", UNDO_LAST)
 
 
 async def show_duplicates(page: PageRequest) -> Response:
@@ -256,6 +290,7 @@ VIEWS = (
     View("GET", "/memories", show_memories),
     View("GET", "/memories/duplicates", show_duplicates),
     View("GET", "/memories/{ref}", show_memory),
+    View("GET", "/memories/{ref}/candidates", show_candidates),
     View("POST", "/memories/remember", remember),
     View("POST", "/memories/forget", forget_memories),
     View("POST", "/memories/tag", tag_memories),
