@@ -90,6 +90,7 @@ async function refreshPart(address, { keep = false } = {}) {
   try {
     const reply = await fetch(address, { headers: { "x-athena-part": "1" }, signal: searchAbort.signal });
     if (reply.status === 401) return location.reload();
+    if (keep && reply.status >= 500) return; // busy or about to stop: what is shown stays
     const picked = new Set(findAll("[data-pick]:checked").map((box) => box.value));
     const text = await reply.text();
     const known = new Set(findAll("[data-id]", part).map((row) => row.dataset.id));
@@ -104,7 +105,7 @@ async function refreshPart(address, { keep = false } = {}) {
     if (keep) for (const row of findAll("[data-id]", part)) row.classList.toggle("new", !known.has(row.dataset.id));
     countPicked();
   } catch (error) {
-    if (error.name !== "AbortError") throw error;
+    if (error.name !== "AbortError" && !(error instanceof TypeError)) throw error; // the latter: no server answers
   }
 }
 
@@ -230,8 +231,8 @@ async function loadAreas(root) {
   for (const area of findAll("[data-load]", root)) {
     const address = area.dataset.load;
     if (!loaded.has(address)) {
-      const reply = await fetch(address, { headers: { "x-athena-part": "1" } });
-      loaded.set(address, reply.ok ? await reply.text() : "");
+      const reply = await fetch(address, { headers: { "x-athena-part": "1" } }).catch(() => null);
+      loaded.set(address, reply?.ok ? await reply.text() : "");
     }
     if (area.isConnected && loaded.get(address)) area.innerHTML = loaded.get(address);
   }
