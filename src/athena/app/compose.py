@@ -71,7 +71,12 @@ class App:
         document_roots: tuple[str, ...] = (),
         privacy: PrivacyRules = PrivacyRules(),  # noqa: B008  # a tuple, never changed
     ) -> None:
-        edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), LearningEditHooks(), ProgramEditHooks())
+        edit_hooks = (
+            GraphEditHooks(),
+            ConsolidationEditHooks(),
+            LearningEditHooks(),
+            ProgramEditHooks(self._forget_runs),
+        )
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
         self.call_log = CallLog(database)
         self._programs: ProgramRunner | None = None
@@ -95,6 +100,10 @@ class App:
 
                 self._programs = ProgramRunner(self._create_program_key, self.approver, allow_bare=self._allow_bare)
             return self._programs
+
+    def _forget_runs(self, project: str) -> None:
+        if self._programs is not None:
+            self._programs.watch.forget_ended(project)
 
     def _create_program_key(self) -> bytes:
         """Return the key that seals variables and paused programs, and where privacy is on encrypts them, too."""

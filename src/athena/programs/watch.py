@@ -69,6 +69,12 @@ class RunWatch:
         with self._lock:
             self._entries.pop((project, run_id), None)
 
+    def forget_ended(self, project: str) -> None:
+        with self._lock:
+            for (name, run_id), entry in list(self._entries.items()):
+                if name == project and (entry.active is None or entry.active.is_done):
+                    del self._entries[name, run_id]
+
     def list_running(self, project: str) -> list[runs.RunRow]:
         return [entry.row for entry in self._list_entries(project) if entry.active and not entry.active.is_done]
 

@@ -219,9 +219,17 @@ document.addEventListener("visibilitychange", () => !document.hidden && isStale 
 followChanges(document.body, (change) => {
   refreshSoon();
   const run = find("[data-run]");
-  const ours = run && change.runs.find((other) => other.run_id === run.dataset.run);
-  if (ours && ours.status !== run.dataset.status) location.reload();
+  if (run && change.runs.some((other) => other.run_id === run.dataset.run)) checkRun(run);
 });
+
+// The news may be older than the page: only what the server says now counts.
+async function checkRun(run) {
+  const reply = await fetch(location.href, { headers: { "x-athena-part": "1" } }).catch(() => null);
+  const area = document.createElement("template");
+  area.innerHTML = reply?.ok ? await reply.text() : "";
+  const status = area.content.querySelector("[data-status]")?.dataset.status;
+  if (status && status !== run.dataset.status) location.reload();
+}
 
 // --- what takes long to count comes later; a program that runs is asked again ------------------------------------------
 
