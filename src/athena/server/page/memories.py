@@ -9,7 +9,7 @@ from starlette.responses import Response
 from athena.core.values import Page
 from athena.errors import AthenaError, InvalidInput
 from athena.server.page.forms import create_fields, parse_arguments
-from athena.server.page.rendering import compare_texts
+from athena.server.page.rendering import DiffPiece, compare_texts, cut_text
 from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PageRequest, View, to_plain
 
@@ -19,6 +19,7 @@ KINDS = {"event": "Events", "task": "Tasks", "entity": "Names", "pattern": "Patt
 KIND_PAGES = {"event": "/timeline", "task": "/tasks", "entity": "/graph/names", "pattern": "/patterns"}
 WEAK_SCORE = 0.1  # a hit below it is probably none
 CANDIDATES_SHOWN = 5
+MAX_COMPARED_CHARS = 400
 MAX_QUESTION_CHARS = 500
 EDITED_FIELDS = ("content", "tags", "memory_type", "importance")
 # The terms of the ranking, in words; the order is that of the list.
@@ -254,7 +255,15 @@ async def relate_memories(page: PageRequest) -> Response:
 
 async def show_duplicates(page: PageRequest) -> Response:
     groups = await page.call("find_duplicates", k=20, threshold=0.88)
-    return page.render("duplicates.html", groups=[group for group in groups if len(group.memories) > 1])
+    alike = [group for group in groups if len(group.memories) > 1]
+    return page.render("duplicates.html", groups=alike, compare=compare_pair)
+
+
+def compare_pair(memories: Any, memory: Any) -> list[DiffPiece]:
+    """Return the text of a memory with what another of its group does not say as added."""
+    other = next(each for each in memories if each.id != memory.id)
+    pieces = compare_texts(cut_text(other.content, MAX_COMPARED_CHARS), cut_text(memory.content, MAX_COMPARED_CHARS))
+    return [piece for piece in pieces if piece.kind != "removed"]
 
 
 async def merge_memories(page: PageRequest) -> Response:
