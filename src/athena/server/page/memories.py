@@ -113,7 +113,7 @@ async def show_memory(page: PageRequest) -> Response:
         steps=describe_history(to_plain(history), to_plain(memory)),
         related=[(link, other) for link, other in zip(memory.related, related, strict=False) if other is not None],
         fields=create_fields(page.find_operation("update_memory").arguments_schema, values, EDITED_FIELDS),
-        candidates=await _find_candidates(page, memory),
+        candidates=await _find_candidates(page, memory) if page.params.get("find") else None,
         find=page.params.get("find", ""),
     )
 

@@ -126,6 +126,12 @@ function searchSoon(box) {
 
 document.addEventListener("input", (event) => searchSoon(event.target));
 
+// What is only needed once it is unfolded is fetched then.
+document.addEventListener("toggle", (event) => {
+  const part = event.target.open && find("#part[data-unfold]", event.target);
+  if (part && !part.childElementCount) refreshPart(part.dataset.unfold);
+}, true);
+
 // --- select many -------------------------------------------------------------------------------------------------------
 
 function countPicked() {
