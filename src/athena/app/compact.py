@@ -1,22 +1,51 @@
 """Results of the code API: short lines for people and models, whole values for programs."""
 
-import time
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Self
+from __future__ import annotations
 
-MAX_PREVIEW_CHARS = 200
+import time
+from collections import namedtuple
+
+from athena.core.previews import format_preview
+
+TYPE_CHECKING = False  # importing typing takes longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, NamedTuple, Self
+
+    class _MemoryFields(NamedTuple):
+        hash: str
+        preview: str
+        tags: tuple[str, ...]
+        created: float
+        score: float
+
+    class _HealthFields(NamedTuple):
+        status: str
+        count: int  # type: ignore[assignment]  # a field of the contract; it hides tuple.count
+        backend: str
+
+    class _IngestFields(NamedTuple):
+        documents: int
+        pieces: int
+        skipped: tuple[str, ...]
+else:
+    _MemoryFields = namedtuple("_MemoryFields", "hash preview tags created score")
+    _HealthFields = namedtuple("_HealthFields", "status count backend")
+    _IngestFields = namedtuple("_IngestFields", "documents pieces skipped")
+
 MAX_LINE_CHARS = 120
 MAX_SHORT_DATE_AGE_S = 300 * 86_400  # a younger memory's line has no year, which costs four tokens
 
 
-class CompactMemory(NamedTuple):
+def format_weaker(count: int, option: str = "min_score=0") -> str:
+    """Say how many hits a search left out, and what shows them."""
+    return f"{count:,} weaker {'hit' if count == 1 else 'hits'}, {option} shows {'it' if count == 1 else 'them'}"
+
+
+class CompactMemory(_MemoryFields):
     """A memory in a list of results: its hash, the beginning of its text, and how probably it answers."""
 
-    hash: str
-    preview: str
-    tags: tuple[str, ...]
-    created: float
-    score: float
+    __slots__ = ()
 
     @property
     def content(self) -> str:
@@ -59,11 +88,12 @@ class CompactSearchResult(tuple[CompactMemory, ...]):
 
     total: int
     query: str
+    weaker: int  # hits that were left out, since they answer too improbably; `min_score=0` shows them
     _fields = ("memories", "total", "query")
 
-    def __new__(cls, memories: Iterable[CompactMemory], total: int, query: str) -> Self:
+    def __new__(cls, memories: Iterable[CompactMemory], total: int, query: str, weaker: int = 0) -> Self:
         result = super().__new__(cls, memories)
-        result.total, result.query = total, query
+        result.total, result.query, result.weaker = total, query, weaker
         return result
 
     @property
@@ -83,24 +113,25 @@ class CompactSearchResult(tuple[CompactMemory, ...]):
         return tuple.__hash__(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.memories, self.total, self.query)
+        return type(self), (self.memories, self.total, self.query, self.weaker)
 
     def _asdict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._fields}
 
     def _replace(self, **changes: Any) -> Self:
-        return type(self)(**self._asdict() | changes)
+        return type(self)(**self._asdict() | {"weaker": self.weaker} | changes)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self)) or "nothing found"
+        lines = [*map(str, self)] or ["nothing found"]
+        return "\n".join([*lines, format_weaker(self.weaker)] if self.weaker else lines)
 
     __repr__ = __str__
 
 
-class CompactHealthInfo(NamedTuple):
-    status: str
-    count: int  # type: ignore[assignment]  # a field of the contract; it hides tuple.count
-    backend: str
+class CompactHealthInfo(_HealthFields):
+    """Whether the store works, and how many memories it has."""
+
+    __slots__ = ()
 
     @property
     def ready(self) -> bool:
@@ -110,10 +141,10 @@ class CompactHealthInfo(NamedTuple):
         return f"{self.status}, {self.count} memories, {self.backend}"
 
 
-class CompactIngestResult(NamedTuple):
-    documents: int
-    pieces: int
-    skipped: tuple[str, ...]
+class CompactIngestResult(_IngestFields):
+    """How many documents and pieces were kept, and what was left out."""
+
+    __slots__ = ()
 
     def __str__(self) -> str:
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
@@ -122,8 +153,7 @@ class CompactIngestResult(NamedTuple):
 
 def compact_memory(memory: dict[str, Any]) -> CompactMemory:
     """Return a memory with a preview of its text, for a list of results."""
-    line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
-    preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
+    preview = format_preview(memory["content"])
     hit = _CompactHit(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
     if place := memory.get("place"):
         hit.__dict__["where"] = place

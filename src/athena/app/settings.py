@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
+from athena.core.files import create_private_folder, write_file_atomically
 from athena.core.home.paths import find_home_problem, home_folder
 from athena.core.values import HOOK_EVENTS, SettingValue
 from athena.errors import Misconfigured
@@ -41,6 +42,7 @@ class Settings(NamedTuple):
     hooks_timeout_ms: int = 5_000  # ATHENA_HOOKS_TIMEOUT_MS, hooks.timeout_ms: the longest that a hook may take
     hooks_fallback_to_mcp: bool = True  # ATHENA_HOOKS_FALLBACK_TO_MCP, hooks.fallback_to_mcp: off, hooks say nothing
     hooks_mcp_url: str | None = None  # ATHENA_HOOKS_MCP_URL, hooks.mcp_url: the MCP server that hooks ask when we fail
+    hooks_mcp_token: str | None = None  # ATHENA_HOOKS_MCP_TOKEN, hooks.mcp_token: sent to it as a bearer token
     hooks_python_path: str | None = None  # ATHENA_HOOKS_PYTHON_PATH, hooks.python_path: what runs the hooks
     hooks_enable_metrics: bool = False  # ATHENA_HOOKS_ENABLE_METRICS, hooks.enable_metrics: report the tokens saved
     hooks_budget_tokens: int = 900  # ATHENA_HOOKS_BUDGET_TOKENS, hooks.budget_tokens: budget of a session start
@@ -52,6 +54,7 @@ class Settings(NamedTuple):
     backup_folder: str | None = None  # ATHENA_BACKUP_FOLDER, backup.folder: where; by default in the data folder
     backup_key_file: str | None = None  # ATHENA_BACKUP_KEY_FILE, backup.key_file: has the secret that encrypts them
     daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
+    daemon_auto: bool = False  # ATHENA_DAEMON_AUTO, daemon.auto: programs and commands start it, too, not only clients
     privacy: PrivacyMode = "off"  # ATHENA_PRIVACY, privacy: off, boundary or strict: where personal data becomes tokens
     personal_names: tuple[str, ...] = ()  # ATHENA_PERSONAL_NAMES, personal.names: people whose names are personal data
     personal_patterns: Mapping[str, str] = {}  # ATHENA_PERSONAL_PATTERNS, personal.patterns: kinds of your own
@@ -78,6 +81,7 @@ SETTING_KEYS = (
     "hooks.timeout_ms",
     "hooks.fallback_to_mcp",
     "hooks.mcp_url",
+    "hooks.mcp_token",
     "hooks.python_path",
     "hooks.enable_metrics",
     "hooks.budget_tokens",
@@ -89,6 +93,7 @@ SETTING_KEYS = (
     "backup.folder",
     "backup.key_file",
     "daemon.idle_minutes",
+    "daemon.auto",
     "privacy",
     "personal.names",
     "personal.patterns",
@@ -108,6 +113,7 @@ NON_TEXT_KEYS = (
     "backup.every_hours",
     "backup.keep",
     "daemon.idle_minutes",
+    "daemon.auto",
 )
 
 
@@ -140,6 +146,8 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
     if values.get("llm.url") and not values.get("llm.model"):
         raise Misconfigured("llm.url is set without llm.model", hint="name the model to ask for")
+    if values.get("hooks.mcp_token") and "@" in values.get("hooks.mcp_url", "").partition("//")[2].partition("/")[0]:
+        raise Misconfigured("hooks.mcp_url has a token, and hooks.mcp_token is set too", hint="keep one of them")
     path = values.get("db_path") or os.path.join(home, "athena.db")
     if not environment.get("ATHENA_DB_PATH") and path != ":memory:":
         path = os.path.join(home, os.path.expanduser(path))  # in the file, a relative path starts at the data folder
@@ -164,6 +172,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_integer("hooks.timeout_ms", values.get("hooks.timeout_ms", "5000"), 100, 60_000),
         _parse_switch("hooks.fallback_to_mcp", values.get("hooks.fallback_to_mcp", "on")),
         _check_http_url("hooks.mcp_url", values.get("hooks.mcp_url")),
+        _check_token("hooks.mcp_token", values.get("hooks.mcp_token")),
         _parse_absolute_path("hooks.python_path", values.get("hooks.python_path")),
         _parse_switch("hooks.enable_metrics", values.get("hooks.enable_metrics", "off")),
         _parse_integer("hooks.budget_tokens", values.get("hooks.budget_tokens", "900"), 50, 9_000),
@@ -175,6 +184,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_absolute_path("backup.folder", values.get("backup.folder")),
         _parse_absolute_path("backup.key_file", values.get("backup.key_file")),
         _parse_number("daemon.idle_minutes", values.get("daemon.idle_minutes", "720"), 1_000_000),
+        _parse_switch("daemon.auto", values.get("daemon.auto", "off")),
         _parse_privacy(values.get("privacy", "off")),
         tuple(filter(None, (name.strip() for name in values.get("personal.names", "").split(",")))),
         _parse_patterns(values.get("personal.patterns", "")),
@@ -330,6 +340,13 @@ def _check_http_url(key: str, text: str | None) -> str | None:
     return text or None
 
 
+def _check_token(key: str, text: str | None) -> str | None:
+    token = (text or "").strip()
+    if not (token.isascii() and (not token or token.isprintable())) or " " in token:
+        raise Misconfigured(f"{key} is no token: it has a space or a character that no header may have")
+    return token or None
+
+
 def _parse_absolute_path(key: str, text: str | None) -> str | None:
     if text and not os.path.isabs(path := os.path.expanduser(text)):
         raise Misconfigured(f"{key} must be a whole path, not {text!r:.40}", hint="as in /usr/bin/python3")
@@ -419,6 +436,33 @@ def _read_config(path: str) -> dict[str, str]:
         if not isinstance(value, str | int | float if key in NON_TEXT_KEYS else str):
             raise Misconfigured(f"{path}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}
+
+
+def set_daemon_auto(home: str) -> bool:
+    """Write `daemon.auto = true` into the configuration file, unless the file says something about it."""
+    path = os.path.join(home, CONFIG_FILE)
+    if "daemon.auto" in _read_config(path):
+        return False
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        lines = []
+    if "[daemon]" in map(str.strip, lines):
+        at = [line.strip() for line in lines].index("[daemon]") + 1
+        lines.insert(at, "auto = true")
+    else:
+        lines += ["[daemon]", "auto = true"] if not lines else ["", "[daemon]", "auto = true"]
+    import tomllib  # a file that writes the table in another way would break
+
+    text = "\n".join(lines) + "\n"
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    create_private_folder(home)
+    write_file_atomically(path, text.encode())
+    return True
 
 
 def _encode_lists(tables: dict[str, Any]) -> dict[str, Any]:
