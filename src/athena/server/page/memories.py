@@ -73,11 +73,14 @@ async def show_memories(page: PageRequest) -> Response:
     }
     if page.is_fragment:
         return page.render("memories_part.html", **context)
-    tags, stats = await asyncio.gather(page.call("list_tags"), page.call("stats"))
     fields = create_fields(page.find_operation("remember").arguments_schema, {}, ("content", "tags", "memory_type"))
-    return page.render(
-        "memories.html", tags=tags[:MAX_TAGS_SHOWN], types=sorted(stats["by_type"]), fields=fields, **context
-    )
+    return page.render("memories.html", fields=fields, **context)
+
+
+async def show_known_filters(page: PageRequest) -> Response:
+    """Show the types and tags in use, as a part: to count them takes longer than the list in a large store."""
+    tags, stats = await asyncio.gather(page.call("list_tags"), page.call("stats"))
+    return page.render("filters_part.html", tags=tags[:MAX_TAGS_SHOWN], types=sorted(stats["by_type"]))
 
 
 def locate_hit(page: PageRequest, hit: Any) -> str:
@@ -307,6 +310,7 @@ def _list_chosen(page: PageRequest) -> list[int | str]:
 VIEWS = (
     View("GET", "/memories", show_memories),
     View("GET", "/memories/duplicates", show_duplicates),
+    View("GET", "/memories/filters", show_known_filters),
     View("GET", "/memories/{ref}", show_memory),
     View("GET", "/memories/{ref}/candidates", show_candidates),
     View("POST", "/memories/remember", remember),
