@@ -55,7 +55,7 @@ def test_value_is_found_exactly(text: str, expected: list[tuple[str, str]]) -> N
 
 
 def test_names_patterns_and_known_values() -> None:
-    rules = PersonalRules(frozenset({"Ada Lovelace"}), {"CUSTOMER": r"C-\d{6}"}, {"1980-03-04": "BIRTH_DATE"})
+    rules = PersonalRules(frozenset({"Ada Lovelace"}), {"CUSTOMER": r"C-\d{6}"}, {"19800304": "BIRTH_DATE"})
     text = "ADA  lovelace (C-123456) on 1980-03-04 and 1980-03-05; Adalbert Lovelace"
     assert find(text, rules) == [("NAME", "ADA  lovelace"), ("CUSTOMER", "C-123456"), ("BIRTH_DATE", "1980-03-04")]
     assert find(text) == []

@@ -13,7 +13,8 @@ from athena.core.values import Scope
 from athena.errors import Denied, Misconfigured, NotFound
 from athena.storage import vault_rows
 from athena.storage.database import Database, Transaction
-from athena.storage.vault import KeyFolder, Vault
+from athena.storage.vault import Vault
+from athena.storage.vault_keys import KeyFolder
 from conftest import Engine
 
 P, Q, USER = Scope("p"), Scope("q"), Scope("user")

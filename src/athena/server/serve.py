@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import json
 import logging
 import os
 import resource
@@ -28,7 +27,6 @@ from athena.core import memory_limit
 from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
-from athena.core.redaction.personal import mask_private
 from athena.core.threads import start_in_thread
 from athena.core.values import Scope
 from athena.core.version import __version__
@@ -49,6 +47,7 @@ from athena.server.guard import (
     list_allowed_hosts,
 )
 from athena.server.http import HttpApi
+from athena.server.log import JsonLogHandler, write_log_line
 from athena.server.mcp.http import McpEndpoint, import_mcp_server
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
@@ -181,13 +180,13 @@ class GracefulServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self._guard.is_draining:  # the second signal: exit now; acknowledged writes are on disk
             with contextlib.suppress(RuntimeError):  # the signal interrupted the writing of another line
-                _write_log_line({"event": "stopped at once", "unanswered": self._guard.active_count})
+                write_log_line({"event": "stopped at once", "unanswered": self._guard.active_count})
             os._exit(1)
         self._guard.is_draining = True  # new requests are refused from now on
         super().handle_exit(sig, frame)
         line = {"event": "stopping", "calls in flight": self._guard.active_count, "at most": f"{DRAIN_TIMEOUT_S} s"}
         # not here: the signal may have interrupted the writing of another line
-        asyncio.get_running_loop().call_soon_threadsafe(_write_log_line, line)
+        asyncio.get_running_loop().call_soon_threadsafe(write_log_line, line)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -284,7 +283,7 @@ class AthenaServer:
             self._create_http_context,
             self._read_health,
             facts,
-            is_stopping=lambda: self.guard.is_draining,
+            is_stopping=self._is_draining,
             max_concurrent=_get_call_limit(app.store.database.engine),
         )
         mcp_arguments = self._http_api.dispatcher, self._create_mcp_context, WorkspacePool(), project
@@ -297,10 +296,9 @@ class AthenaServer:
         self.site = create_site(app, self._http_api.dispatcher, project, f"athena_{self.port}", is_owner)
         routes = [*self._http_api.create_routes(), Route("/mcp", self._mcp_endpoint), *self.site.create_routes()]
         router = Router(routes, redirect_slashes=False, lifespan=self._run_lifespan)
-        self.guard = Guard(router, policy, _write_log_line)
-        self._hook_server = HookServer(
-            app, home, self._http_api.metrics, _write_log_line, lambda: self.guard.is_draining
-        )
+        self._write_log = partial(write_log_line, rules=app.guard.fixed_rules)
+        self.guard = Guard(router, policy, self._write_log)
+        self._hook_server = HookServer(app, home, self._http_api.metrics, self._write_log, self._is_draining)
         self._socket_paths.append(self._hook_server.path)
         self.background_tasks: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self._warm_up,
@@ -332,8 +330,8 @@ class AthenaServer:
         )
         server = GracefulServer(config, self.guard)
         GuardedProtocol.max_connections = _raise_connection_limit()
-        logging.getLogger().addHandler(_JsonLogHandler())
-        _write_log_line({"event": "serving", "url": self.url, "pid": os.getpid()})
+        logging.getLogger().addHandler(JsonLogHandler(self._write_log))
+        write_log_line({"event": "serving", "url": self.url, "pid": os.getpid()})
         try:
             server.run(sockets=self._sockets)
         finally:
@@ -343,7 +341,7 @@ class AthenaServer:
                         os.unlink(path)
             self._lock.release()
             self._app.close()
-            _write_log_line({"event": "stopped", "pid": os.getpid()})
+            write_log_line({"event": "stopped", "pid": os.getpid()})
 
     def _create_http_context(self, project: str | None, key: str | None) -> Any:
         return self._app.create_context(self._project if project is None else project, "http", key)
@@ -415,21 +413,23 @@ class AthenaServer:
             await asyncio.sleep(CONSOLIDATION_CHECK_S)
             try:
                 for project in await consolidate_due_projects(self._app.store, self._consolidate_strategy):
-                    _write_log_line(
-                        {"event": "consolidated", "project": project, "strategy": self._consolidate_strategy}
-                    )
+                    strategy = self._consolidate_strategy
+                    self._write_log({"event": "consolidated", "project": project, "strategy": strategy})
             except AthenaError as error:
-                _write_log_line({"event": "not consolidated", "error": str(error)})
+                self._write_log({"event": "not consolidated", "error": str(error)})
 
     async def _back_up_periodically(self) -> None:
         """Back the store up where the settings say how often; the age of the newest backup decides."""
         while self._back_up is not None:
             try:
                 if (backup := await start_in_thread(self._back_up)) is not None:
-                    _write_log_line({"event": "backed up", "path": backup.path, "memories": backup.memories})
+                    write_log_line({"event": "backed up", "path": backup.path, "memories": backup.memories})
             except (AthenaError, OSError) as error:
-                _write_log_line({"event": "not backed up", "error": str(error)})
+                self._write_log({"event": "not backed up", "error": str(error)})
             await asyncio.sleep(BACKUP_CHECK_S)
+
+    def _is_draining(self) -> bool:
+        return self.guard.is_draining
 
 
 def _get_call_limit(engine: str) -> int:
@@ -479,22 +479,3 @@ def _raise_connection_limit() -> int:
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
     return max(10, min(MAX_CONNECTIONS, soft - RESERVED_FILES_COUNT))
-
-
-class _JsonLogHandler(logging.Handler):
-    """Writes the records of uvicorn and asyncio as our log lines, the same record at most once a second."""
-
-    _last_record: tuple[str, float] = ("", 0.0)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._last_record[0] == record.msg and record.created < self._last_record[1] + 1:
-            return
-        self._last_record = str(record.msg), record.created
-        facts = {"event": record.name, "level": record.levelname.lower(), "message": record.getMessage()}
-        if record.exc_info:
-            facts["error"] = logging.Formatter().formatException(record.exc_info)
-        _write_log_line({name: mask_private(text) for name, text in facts.items()})
-
-
-def _write_log_line(facts: dict[str, Any]) -> None:
-    print(json.dumps({"at": round(time.time(), 3), **facts}, ensure_ascii=False), file=sys.stderr, flush=True)

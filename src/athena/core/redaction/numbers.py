@@ -32,8 +32,11 @@ def _find_in_zones(pattern: re.Pattern[str], text: str, zones: Zones) -> Iterato
 
 
 def _has_cue(lower: str, start: int, pattern: str, chars: int = CUE_CHARS) -> bool:
-    """Return whether a telling word stands before a position, in the same line."""
+    """Return whether a telling word stands before a position: in the same line, or alone in the one before."""
     before = lower[max(0, start - chars) : start]
+    line = before.rfind("\n") + 1
+    if line and not before[line:].strip():  # a label above its value
+        before = before[: line - 1].rstrip()
     if "[" in before:
         before = compile_pattern(r"\[\w{1,60}\]").sub("", before)  # the name of a token is no word of the text
     return compile_pattern(pattern, re.U).search(before[before.rfind("\n") + 1 :]) is not None
@@ -56,13 +59,16 @@ def find_zones(text: str) -> Zones:
 # --- cards and accounts -----------------------------------------------------------------------------------------------
 
 _CARD_PATTERN = (
-    r"(?<![\w.+-])(?<!\d )[2-6](?:\d{12,18}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{3}([ -])\d{6}\2\d{4,5})"
-    r"(?![\w-]|\.\d| \d)"
+    r"(?<![\w.+])(?<![\w.+]-)(?:(?P<whole>[2-6]\d{12,18})(?![\w-]|\.(?!0+\b)\d)"
+    r"|[2-6]\d{3}(?P<gap>[ ./\t-]|  )(?:\d{4}(?P=gap)\d{4}(?P=gap)\d{4}(?:(?P=gap)\d{3})?|\d{6}(?P=gap)\d{4,5})"
+    r"(?![\w-]|\.\d))"
 )
+_NEXT_GROUP_PATTERN = r"[ ./\t-]\d{4}(?!\d)"  # of a row of numbers, unless that is a card as well
 _CARD_BRANDS = (
     r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
     r"|(?:6011|64[4-9]\d|65\d\d|62\d\d|35(?:2[89]|[3-8]\d))\d{12,15}"
 )
+_CARD_CUE = r"card|visa|master|amex|karte|carte|carta|tarjeta|cartão|карт"
 _IBAN_LENGTHS_TEXT = """AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DK18 DO28 EE20
 EG29 ES24 FI18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21
 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MR27 MT31 MU30 NL18 NO15 PK24 PL28 PS29 PT25 QA29 RO24 RS22 SA24 SC31 SD18 SE24
@@ -71,10 +77,21 @@ _IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBAN_LENGTHS_TEXT.split
 
 
 def find_cards(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
-    for match in _find_in_zones(compile_pattern(_CARD_PATTERN), text, zones):
-        digits = match[0].replace(" ", "").replace("-", "")
-        if compile_pattern(_CARD_BRANDS).fullmatch(digits) and _passes_luhn(digits):
-            yield PersonalMatch(CARD, *match.span())
+    pattern = compile_pattern(_CARD_PATTERN)
+    done = 0
+    for match in _find_in_zones(pattern, text, zones):
+        start, end = match.span()
+        digits = compile_pattern(r"\D").sub("", match[0])
+        if not compile_pattern(_CARD_BRANDS).fullmatch(digits) or not _passes_luhn(digits):
+            continue
+        if match["gap"] and start != done + 1:
+            before, after = text[max(0, start - 2) : start], compile_pattern(_NEXT_GROUP_PATTERN).match(text, end)
+            if compile_pattern(r"\d[ ./-]").fullmatch(before):
+                continue
+            if after and not pattern.match(text, end + 1) and not _has_cue(lower, start, _CARD_CUE):
+                continue
+        done = end
+        yield PersonalMatch(CARD, start, end)
 
 
 def _passes_luhn(digits: str) -> bool:
@@ -85,12 +102,12 @@ def _passes_luhn(digits: str) -> bool:
 
 
 def find_ibans(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
-    for match in compile_pattern(r"(?<![A-Za-z0-9])([A-Za-z]{2})\d{2}(?=[ -]?[A-Za-z0-9]{4})").finditer(text):
+    for match in compile_pattern(r"(?<![A-Za-z0-9])([A-Za-z]{2})\d{2}(?=[ .-]?[A-Za-z0-9]{4})").finditer(text):
         length = _IBAN_LENGTHS.get(match[1].upper())
         if length is None:
             continue
-        body = compile_pattern(rf"(?:[ -]?[A-Za-z0-9]){{{length - 4}}}(?![A-Za-z0-9])").match(text, match.end())
-        if body and _load_validator("iban")(text[match.start() : body.end()].upper()):
+        body = compile_pattern(rf"(?:[ .-]?[A-Za-z0-9]){{{length - 4}}}(?![A-Za-z0-9])").match(text, match.end())
+        if body and _load_validator("iban")(text[match.start() : body.end()].replace(".", "").upper()):
             yield PersonalMatch(IBAN, match.start(), body.end())
 
 
