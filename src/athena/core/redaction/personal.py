@@ -12,7 +12,7 @@ from typing import NamedTuple
 from athena.core.redaction import redact, views
 from athena.core.redaction.characters import fold_characters
 from athena.core.redaction.columns import find_in_columns
-from athena.core.redaction.numbers import NUMBER_FINDERS, find_ips, find_zones
+from athena.core.redaction.numbers import NUMBER_FINDERS, find_ips
 from athena.core.redaction.personal_values import (
     BIRTH_DATE,
     CARD,
@@ -26,6 +26,7 @@ from athena.core.redaction.personal_values import (
     PersonalMatch,
 )
 from athena.core.redaction.values import compile_pattern
+from athena.core.redaction.zones import find_zones
 from athena.core.threads import check_stopped
 
 MAX_BLOB_DEPTH = 2
@@ -111,8 +112,8 @@ def _find_plain(text: str, rules: PersonalRules) -> Iterator[PersonalMatch]:
         for find in NUMBER_FINDERS:
             check_stopped()
             yield from find(text, lower, zones)
-        if "\n" in text:
-            yield from find_in_columns(text, lower)
+        if zones and "\n" in text:
+            yield from find_in_columns(text, lower, zones)
         if rules.known:
             yield from _find_known(text, rules.known)
     elif "::" in text:
@@ -246,7 +247,7 @@ def _match_known_groups(
 ) -> Generator[PersonalMatch, None, int]:
     """Find the longest known number that begins with a group; return the group after it, 0 if there is none."""
     for last in range(min(len(groups), first + MAX_KNOWN_GROUPS), first, -1):
-        value = text[groups[first][0] : groups[last - 1][1]].rstrip("./-(")
+        value = text[groups[first][0] : groups[last - 1][1]].rstrip("./-()").removesuffix(".0")  # a float
         if len(value) <= MAX_KNOWN_CHARS and (kind := known.get(strip_number(value))):
             yield PersonalMatch(kind, groups[first][0], groups[first][0] + len(value))
             return last
