@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,11 +71,9 @@ def test_log_has_no_values(capsys: pytest.CaptureFixture[str]) -> None:
 def test_traceback_of_a_crash_has_no_values(capsys: pytest.CaptureFixture[str]) -> None:
     async def send(message: Any) -> None: ...
 
-    try:
-        raise ValueError(f"cannot read {EMAIL}")
-    except ValueError as error:
-        Guard(send, AccessPolicy(frozenset(), None))._print_traceback(GuardedResponse(send, "id"), error)  # type: ignore[arg-type]
-        assert EMAIL in "".join(traceback.format_exception(error))
+    error = ValueError(f"cannot read {EMAIL}")
+    guard = Guard(send, AccessPolicy(frozenset(), None))  # type: ignore[arg-type]
+    guard._print_traceback(GuardedResponse(send, "id"), error)
     logged = capsys.readouterr().err
     assert "cannot read [EMAIL]" in logged
     assert EMAIL not in logged
