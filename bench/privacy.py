@@ -45,8 +45,8 @@ def run(run: Run) -> Result:
         "Personal data",
         f"{count:,} labelled texts in `tests/data/personal`: `own` from our tables, `faker` and `judge` with values "
         "and sentences of Faker in fifteen locales, `other` written by another hand that has not seen the rules. A "
-        f"value counts only if exactly it is found, with its kind. {FIRST_SIGHT} Speed: MB of text searched in a second "
-        "of CPU time, on one core.",
+        f"value counts only if exactly it is found, with its kind. {FIRST_SIGHT} Speed: MB of text searched in a "
+        "second of CPU time, on one core.",
         [
             Row(
                 "Personal data found, and found rightly, by kind",

@@ -40,7 +40,6 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
         "athena.cli.mcp_proxy": "needed by `athena mcp` alone: 10 ms less for `athena --version`",
     },
     "athena.cli.commands": {
-        "athena.core.text": "few texts have characters to escape: one module less for `athena --help`",
         "athena.operations": "imports all operations, only for an unknown command: 130 ms less",
     },
     "athena.cli.mcp_proxy": {
@@ -48,6 +47,9 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
     },
     "athena.cli.serve": {
         "athena.server.serve": "imports Starlette and uvicorn, which `athena token` does not need: 300 ms less",
+    },
+    "athena.cli.streams": {
+        "athena.core.text": "few texts have characters to escape: 12 ms less for `athena recall`",
     },
     "athena.core.home.paths": {
         "athena.core.files": "needed once in the life of a data folder: one module less for every client",
@@ -104,8 +106,8 @@ def measure() -> list[Metric]:
     graph = grimp.build_graph("athena")
     single = [path for path in trees if is_small_with_one_importer(graph, path)]
     return [
-        Metric("modules", len(trees), 390),
-        Metric("lines", sum(path.read_text("utf-8").count("\n") for path in trees), 72_500),
+        Metric("modules", len(trees), 400),
+        Metric("lines", sum(path.read_text("utf-8").count("\n") for path in trees), 74_500),
         Metric("packages at the root", len([path for path in SOURCE.iterdir() if (path / "__init__.py").exists()]), 13),
         Metric("modules at the root", len(list(SOURCE.glob("*.py"))), 8),
         Metric("longest module", max(path.read_text("utf-8").count("\n") for path in trees), 500, "lines"),

@@ -25,7 +25,7 @@ class Reference:
         )
         self._number = 0
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "athena", "version": "1"}}
-        self._ask("initialize", about)
+        self.ask("initialize", about)
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def empty(self) -> None:
@@ -33,7 +33,7 @@ class Reference:
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
         """Call a tool and return what its text says."""
-        answer = self._ask("tools/call", {"name": name, "arguments": arguments})
+        answer = self.ask("tools/call", {"name": name, "arguments": arguments})
         if "error" in answer:
             raise Refused(answer["error"]["message"])
         result = answer["result"]
@@ -49,7 +49,7 @@ class Reference:
         self._process.wait(10)
         self._process.stdout.close()
 
-    def _ask(self, method: str, parameters: dict[str, Any]) -> Any:
+    def ask(self, method: str, parameters: dict[str, Any]) -> Any:
         self._number += 1
         self._send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})
         assert self._process.stdout is not None

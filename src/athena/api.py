@@ -88,8 +88,8 @@ class MemoryApi:
     ) -> CompactSearchResult:
         """Find memories by words and by meaning.
 
-        A score is the probability that the memory answers. If even the best is improbable there are none;
-        `min_score=0` shows everything. `k` is another name of `limit`.
+        A score is the probability that the memory answers. If even the best is improbable there are none, and
+        `weaker` counts them; `min_score=0` shows everything. `k` is another name of `limit`.
         """
         filters = {"tags": tags, "memory_type": memory_type, "since": since, "until": until, "min_score": min_score}
         page = await self._call("recall", project, query=query, **_name_limit(limit, k), **filters)
@@ -271,7 +271,7 @@ class MemoryApi:
 
 def _compact_result(page: OperationResult, query: str) -> CompactSearchResult:
     memories = tuple(map(compact_memory, page.data))
-    return CompactSearchResult(memories, len(memories) if page.total is None else page.total, query)
+    return CompactSearchResult(memories, len(memories) if page.total is None else page.total, query, page.weaker)
 
 
 def _get_hash_and_warn(stored: Mapping[str, Any]) -> str:

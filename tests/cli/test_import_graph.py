@@ -9,6 +9,8 @@ from test_commands import Terminal
 
 from athena import api
 from athena.app.compose import App
+from athena.cli import memory as memory_commands
+from athena.memory.transfer import server_memory
 
 LINES: list[dict[str, Any]] = [
     {"type": "entity", "name": "Ann", "entityType": "person", "observations": ["likes tea", ""]},
@@ -46,6 +48,23 @@ def test_import_adds_only_new_lines(run: Terminal, tmp_path: Path) -> None:
         "observations": 1,
         "relations": 0,
     }
+
+
+def test_undo_takes_back_whole_import(run: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_memory, "BATCH_LINES", 2)
+    api.call("create_entities", entities=[{"name": "Ann", "entityType": "person", "observations": ["is tall"]}])
+    before = api.call("read_graph")
+    towns = [{"type": "entity", "name": f"Town {i}", "entityType": "town", "observations": ["old"]} for i in range(5)]
+    links = [
+        {"type": "relation", "from": "Ann", "to": f"Town {i}", "relationType": "saw", "since": 7} for i in range(5)
+    ]
+    result = run("import", write_memory_file(tmp_path, *LINES, *towns, *links))
+    assert result.out == "new: 6 entities, 6 observations, 6 relations\n"
+    assert api.call("read_graph")["relations"][1]["since"] == 7.0
+    monkeypatch.setattr(memory_commands, "MAX_LISTED_CHANGES", 5)
+    lines = run("undo").out.splitlines()
+    assert (len(lines), lines[-1].startswith("and "), lines[-1].endswith(" changes more")) == (6, True, True)
+    assert api.call("read_graph") == before
 
 
 @pytest.mark.parametrize("line", ["just text", ["a", "list"], {"type": "entity"}, {**LINES[0], "observations": "tea"}])

@@ -198,6 +198,80 @@ def test_chat_exports(run: Terminal, tmp_path: Path) -> None:
     assert list_memories()["Green?"]["created"] == 1_714_557_600.0
 
 
+def write_lines(path: Path, lines: list[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def build_claude_code_lines(folder: Path) -> list[Any]:
+    """Return a transcript with the fields that Claude Code writes."""
+    common = {"cwd": str(folder), "sessionId": "c0ffee00-1", "isSidechain": False, "version": "2.0.1"}
+
+    def say(role: str, content: Any, second: int, **more: Any) -> dict[str, Any]:
+        stamp = f"2026-03-04T05:06:{second:02}.250Z"
+        return {"type": role, "message": {"role": role, "content": content}, "timestamp": stamp, **common, **more}
+
+    return [
+        {"type": "summary", "summary": "Boats", "leafUuid": "x"},
+        say("user", "Which boat is fast?", 1),
+        say("assistant", [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "The blue one."}], 2),
+        say("assistant", [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}], 3),
+        say("user", [{"type": "tool_result", "tool_use_id": "t1", "content": "secret list"}], 4),
+        say("user", "talk of a subagent", 5, isSidechain=True),
+        say("user", "<command-name>/clear</command-name>", 6),
+        "{cut off",
+        say("user", "Long: " + "x" * 30_000, 7),
+    ]
+
+
+def build_codex_lines(folder: Path) -> list[Any]:
+    """Return a transcript with the fields that Codex writes."""
+
+    def say(role: str, kind: str, text: str) -> dict[str, Any]:
+        payload = {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+        return {"timestamp": "2026-03-05T00:00:00Z", "type": "response_item", "payload": payload}
+
+    return [
+        {"timestamp": "2026-03-05T00:00:00Z", "type": "session_meta", "payload": {"id": "dead-1", "cwd": str(folder)}},
+        say("user", "input_text", "Paint the hull red"),
+        say("assistant", "output_text", "Painted."),
+        {"type": "event_msg", "payload": {"type": "agent_message", "message": "Painted."}},
+        {"type": "response_item", "payload": {"type": "function_call", "name": "shell", "arguments": "{}"}},
+    ]
+
+
+def test_transcripts_of_coding_clients(run: Terminal, tmp_path: Path) -> None:
+    talk = write_lines(tmp_path / "talk" / "c0ffee00-1.jsonl", build_claude_code_lines(tmp_path))
+    report = import_twice(run, str(talk))
+    assert (report["memories"], report["skipped"]) == (3, [f"{talk}: 1 line is no JSON"])
+    memories = list_memories()
+    assert {*memories} == {"Which boat is fast?", "The blue one.", "Long: " + "x" * 30_000}
+    question = memories["Which boat is fast?"]
+    assert question["created"] == 1_772_600_761.25
+    assert (question["metadata"]["session_id"], question["metadata"]["role"]) == ("c0ffee00-1", "user")
+    rollout = write_lines(tmp_path / "talk" / "2026" / "rollout-2026-x.jsonl", build_codex_lines(tmp_path))
+    assert "commands, tool calls" in run("import", str(rollout), "--dry-run").out
+    assert run("import", str(tmp_path / "talk"), "--from", "codex").out == "new: 2 memories\n"
+    assert list_memories()["Painted."]["metadata"] == {
+        "session_id": "dead-1",
+        "client": "codex",
+        "role": "assistant",
+        "date": 1_772_668_800.0,
+    }
+    assert run("import", str(rollout)).out == "nothing new\n"
+    assert run("undo").code == 0
+    assert "Painted." not in list_memories()
+
+
+def test_transcripts_go_to_the_project_of_their_folder(run: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    talk = write_lines(tmp_path / "a.jsonl", build_codex_lines(tmp_path / "repo"))
+    assert run("import", str(talk)).out == "new: 2 memories\n"
+    assert list_memories() == {}
+    assert len(api.call("list_memories", project=str(tmp_path / "repo"))) == 2
+
+
 def test_csv(run: Terminal, tmp_path: Path) -> None:
     path = tmp_path / "notes.csv"
     path.write_text('Text,Tags,Date,Owner\n"A, quoted fact","a, b",2024-05-01T00:00:00Z,Ann\n,,,\nOther,,,\n')
@@ -214,6 +288,8 @@ def test_dry_run_shows_the_mapping(run: Terminal, service_database: Path) -> Non
     out = run("import", str(service_database), "--dry-run").out
     assert "memory_graph: relations" in out
     assert "would be new: 3 memories" in out
+    assert "observations: observations" in run("import", str(PEERS / "server-memory.jsonl"), "--dry-run").out
+    assert "[[link]]" in run("import", str(PEERS / "basic-memory"), "--dry-run").out
 
 
 @pytest.mark.parametrize("content", [b"SQLite format 3\0 broken", b"{", b'{"a": 1}', b"[1, 2]", b'{"memories": [1]}'])

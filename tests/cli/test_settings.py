@@ -55,7 +55,8 @@ def test_unknown_key_of_the_file_suggests_the_nearest(tmp_path: Path) -> None:
 WRONG_VALUES = {
     "port": "http", "auth": "maybe", "consolidate": "fast", "ranking.role": "much", "ranking.recency": "2",
     "sandbox.bare": "yes please", "hooks.enabled": "1", "hooks.timeout_ms": "fast", "hooks.fallback_to_mcp": "nay",
-    "hooks.mcp_url": "ftp://x", "hooks.python_path": "python", "hooks.enable_metrics": "?", "hooks.budget_tokens": "-1",
+    "hooks.mcp_url": "ftp://x", "hooks.mcp_token": "a b",
+    "hooks.python_path": "python", "hooks.enable_metrics": "?", "hooks.budget_tokens": "-1",
     "hooks.off": "start", "hooks.projects": "x", "daemon.idle_minutes": "long", "database_url": "mysql://x",
 }  # fmt: skip
 

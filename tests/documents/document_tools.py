@@ -69,7 +69,7 @@ def build_zip(entries: Mapping[str, str | bytes]) -> bytes:
 
 
 def build_docx(paragraphs: Iterable[tuple[str, str]]) -> bytes:
-    """Return a DOCX; each paragraph has a style (`Heading1`, `Heading2` or empty) and a text."""
+    """Return a DOCX; each paragraph has a style (`Title`, `Heading1`, `Heading2` or empty) and a text."""
     body = "".join(
         f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{escape(text)}</w:t></w:r></w:p>'
         for style, text in paragraphs
@@ -77,6 +77,7 @@ def build_docx(paragraphs: Iterable[tuple[str, str]]) -> bytes:
     styles = "".join(
         f'<w:style w:styleId="Heading{level}"><w:name w:val="heading {level}"/></w:style>' for level in (1, 2)
     )
+    styles += '<w:style w:styleId="Title"><w:name w:val="Title"/></w:style>'
     table = "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>left</w:t></w:r></w:p></w:tc><w:tc><w:p/></w:tc></w:tr></w:tbl>"
     return build_zip(
         {

@@ -1,5 +1,5 @@
-"""Questions about documents find the right piece. Documents and questions are those of a writer (`data/worlds`) whose
-worlds the model was not trained on, and who knew nothing of the splitter.
+"""Questions about documents find the right piece: those of a generator with known facts, and at the full count those of
+a writer (`data/worlds`) whose worlds the model was not trained on. Neither knew the splitter.
 """
 
 import re
@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import question_set
 from document_tools import Line, build_pdf
 
 from athena import api
 from athena.app.compose import App
-from conftest import HERE
+from conftest import FULL, HERE, rounds
 
 WORLDS = HERE.parent / "data" / "worlds" / "gus.txt"
 SECTION_PARAGRAPHS = 5
 PAGE_LINES = 48
-MIN_TOP_5 = 0.92  # measured: 0.93 of 102 questions, 0.91 with pieces of 2,000 characters that know no structure
+MIN_TOP_5 = 0.95  # measured: 0.987 of 384 questions, 0.927 with plain pieces of 500 tokens
+MIN_WORLDS_TOP_5 = 0.92  # measured: 0.93 of 102 questions, 0.91 with plain pieces; their headings say nothing
 
 
 class World(NamedTuple):
@@ -71,6 +73,18 @@ def holds(piece: str, paragraph: str) -> bool:
 
 @pytest.mark.sqlite_only("the ranking is the same")
 def test_questions_find_the_right_piece(isolated: App, tmp_path: Path) -> None:
+    documents, questions = question_set.build_set(rounds(1, 6))
+    for document in documents:
+        question_set.write_document(tmp_path, document)
+    assert api.ingest(tmp_path).documents == len(documents)
+    assert len(questions) >= 64
+    right = sum(question_set.rank_answer(question) is not None for question in questions)
+    assert right / len(questions) >= MIN_TOP_5
+
+
+@pytest.mark.skipif(not FULL, reason="in make test-full: the set above is for every day")
+@pytest.mark.sqlite_only("the ranking is the same")
+def test_questions_of_another_writer_find_the_right_piece(isolated: App, tmp_path: Path) -> None:
     worlds = read_worlds()
     for number, world in enumerate(worlds):
         write_world(tmp_path, world, ("pdf", "html", "md")[number % 3])
@@ -81,4 +95,4 @@ def test_questions_find_the_right_piece(isolated: App, tmp_path: Path) -> None:
     for question, paragraph in cases:
         hits = api.call("recall", query=question, k=5, min_score=0)
         right += any(holds(hit["content"], paragraph) for hit in hits)
-    assert right / len(cases) >= MIN_TOP_5
+    assert right / len(cases) >= MIN_WORLDS_TOP_5

@@ -198,6 +198,27 @@ def test_headings_find_a_piece(isolated: App, tmp_path: Path) -> None:
         assert fact in api.search(f"care of the {name.lower()}", limit=1)[0].content
 
 
+def test_hit_leads_to_its_neighbours(isolated: App, tmp_path: Path) -> None:
+    sections = [f"# Step {i}\n\nTurn valve {name}." for i, name in enumerate(["red", "green", "blue", "black"])]
+    folder = write_files(tmp_path / "d", {"a.md": "\n\n".join(sections)})
+    ingest(folder)
+    hit = api.call("recall", query="blue valve", k=1)[0]
+    texts = api.call("get_document", source=hit["metadata"]["source"], around=hit["id"])
+    assert [text.split()[-1] for text in texts] == ["green.", "blue.", "black."]
+    assert len(api.call("get_document", source=str(folder / "a.md"), around=list_rows(folder)[0][2])) == 2
+    with pytest.raises(NotFound, match="no piece of"):
+        api.call("get_document", source=str(folder / "a.md"), around=10_000)
+
+
+def test_time_in_question_does_not_hide_documents(isolated: App, tmp_path: Path) -> None:
+    text = "# Ferry\n\n## Winter\n\nThe ferry leaves at 7:40.\n\n## Summer\n\nThe ferry leaves at 6:10."
+    ingest(write_files(tmp_path / "d", {"a.md": text}))
+    hit = api.search("when does the ferry leave in winter", limit=1)[0]
+    assert "7:40" in hit.content
+    assert not api.search("which tests failed last winter").memories, "but only what answers"
+    assert not api.search("when does the ferry leave in winter", memory_type="note").memories
+
+
 def test_secret_across_paragraphs_is_removed(isolated: App, tmp_path: Path) -> None:
     key = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq8pLkXv2\n\nq9J3kT5wYzQ1nB7cV0mXsD4fG6hJ8kL"
     key += "\n-----END RSA PRIVATE KEY-----"
@@ -269,14 +290,21 @@ def test_killed_ingestion_goes_on(isolated: App, tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {f"{i:02}.md": f"# Note {i}\n\nFact {i} of the set." for i in range(30)}
     files |= {"a.docx": build_docx([("", "A docx fact.")]), "b.pdf": build_pdf([[(10, "A pdf fact.")]])}
     folder = write_files(tmp_path / "d", files)
+    command = [sys.executable, "-c", KILLED_RUN, str(folder)]
+
+    def use_home(name: str) -> dict[str, str]:
+        return os.environ | {"ATHENA_HOME": str(tmp_path / name), "ATHENA_DB_PATH": str(tmp_path / name / "athena.db")}
+
+    began = time.monotonic()
+    subprocess.run(command, env=use_home("undisturbed"), stdout=subprocess.DEVNULL, check=True, timeout=60)
+    whole_s = time.monotonic() - began
     ingest(folder)
     expected = [row[:2] for row in list_rows(folder)]
+    rng = random.Random(22)
     for number in range(rounds(2, 50)):
-        home = tmp_path / f"home{number}"
-        environ = os.environ | {"ATHENA_HOME": str(home), "ATHENA_DB_PATH": str(home / "athena.db")}
-        command = [sys.executable, "-c", KILLED_RUN, str(folder)]
+        environ = use_home(f"home{number}")
         process = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(0.5 + 0.35 * (number % 7))
+        time.sleep(rng.uniform(0.2, whole_s))
         process.kill()
         process.wait()
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)

@@ -225,3 +225,19 @@ def test_errors_do_not_show_where_links_lead(app: App, repository: Path) -> None
     with pytest.raises(NotFound) as error:
         call(app, "get_document", repository, "mcp", source="link.txt")
     assert "outside" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "head", [b"SQLite format 3\0", b"athena backup 1\n", b'{"format":"athena","version":1}\n', b"---\nathena: 1\n---\n"]
+)
+def test_copy_of_store_in_project_is_refused(head: bytes, tmp_path: Path) -> None:
+    """`athena export notes.jsonl` in the project's folder must not show programs the other projects."""
+    (tmp_path / "notes.md").write_bytes(head + CANARY.encode())
+    (tmp_path / "other.md").write_text("Fine.")
+    for path in ("", "notes.md"):
+        opened = dict(FileAccess(None, roots=(str(tmp_path),)).locate(path or ".").iter_files())
+        refused = opened[str(tmp_path / "notes.md")]
+        assert isinstance(refused, PermissionError)
+        assert "copy of Athena's store" in str(refused)
+    person = dict(FileAccess(None, is_confined=False).locate(str(tmp_path)).iter_files())
+    assert all(isinstance(file, int) for file in person.values())

@@ -177,6 +177,12 @@ def test_office_files(parser: DocumentParser, tmp_path: Path) -> None:
         ["text", "Dogs & cats."],
         ["text", "left |"],
     ]
+    titled = build_docx([("Title", "House"), ("Heading1", "Rules"), ("", "No smoking.")])
+    assert read(parser, tmp_path, "b.docx", titled)[:3] == [
+        ["heading", 1, "House"],
+        ["heading", 2, "Rules"],
+        ["text", "No smoking."],
+    ]
     pptx = build_pptx([("Plan", "Buy lamps."), ("Cost", "Nine euros.")])
     assert read(parser, tmp_path, "a.pptx", pptx) == [
         ["page", 1],

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from athena.app import settings
+from athena.cli.daemon import count_fallbacks
 from athena.core.home import daemon
 from athena.core.home.paths import socket_path
 from athena.errors import Misconfigured
@@ -163,6 +164,24 @@ def test_broken_store_does_not_break_session(home: Home) -> None:
     result = start_session(home)
     assert (result.code, result.out, home.links) == (0, b"", ["nothing"])
     assert "there is no mcp_url" in home.lines[0]["why"]
+
+
+@pytest.mark.parametrize("malformed", [b"", b"not json", b"[1]", b'{"session_id": '])
+def test_malformed_input_leaves_line_in_log(warm: Home, malformed: bytes) -> None:
+    before = len(warm.lines)
+    assert warm.hook("session-start", malformed, **PROJECT)[:2] == (0, b"")
+    (line,) = warm.lines[before:]
+    assert (line["event"], line["link"]) == ("session-start", "daemon")
+    assert "not a JSON object" in line["why"]
+    warm.hook("stop", b"{}", **PROJECT)  # empty, but well formed
+    assert len(warm.lines) == before + 1
+    assert count_fallbacks(str(warm.path))[0].get("daemon") is None
+
+
+def test_malformed_input_without_daemon_is_logged(home: Home) -> None:
+    assert home.hook("session-start", b"not json", **PROJECT)[:2] == (0, b"")
+    assert home.links == ["process"]
+    assert "not a JSON object" in home.lines[0]["why"]
 
 
 def test_other_server_is_asked_over_mcp(home: Home, other: str) -> None:

@@ -17,6 +17,7 @@ from athena.hooks.events import MAX_ANSWER_CHARS
 from athena.hooks.other_server import format_memories
 
 pytestmark = pytest.mark.sqlite_only("no store is touched")
+TOKEN = "tok-4711-for-the-other-server"
 SECRET = "ghp_" + "a1B2" * 9
 LINES = ["Releases are signed by hand", "Invoices belong to Marta", "Staging is wiped every Sunday"]
 STRANGE = {
@@ -32,10 +33,19 @@ class Other(BaseHTTPRequestHandler):
     """A memory server that records its requests."""
 
     asked: ClassVar[list[str]] = []
+    tokens: ClassVar[list[str | None]] = []
+    leads_to: ClassVar[str] = ""  # another address
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"])).decode()
         self.asked.append(body)
+        self.tokens.append(self.headers["authorization"])
+        if self.leads_to and self.path == "/moved":
+            self.send_response(307)
+            self.send_header("location", self.leads_to)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
         result = {"tools": [{"name": "recall"}], "content": [{"type": "text", "text": "found"}]}
         answer = json.dumps({"jsonrpc": "2.0", "id": json.loads(body).get("id"), "result": result}).encode()
         self.send_response(200)
@@ -59,6 +69,36 @@ def test_prompt_secrets_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert b"found" in found.output
     assert "refused?" in Other.asked[-1]
     assert SECRET[:20] not in "".join(Other.asked)
+
+
+def test_token_goes_to_other_server_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
+    monkeypatch.setenv("ATHENA_HOOKS_ENABLED", "off")
+    (tmp_path / "config.toml").write_text(f"[hooks]\nmcp_token = '{TOKEN}'\n")
+    monkeypatch.setattr(Other, "tokens", [])
+
+    def ask() -> fallback.FallbackAnswer:
+        return fallback.answer_without_daemon("session-start", b"[]", "off", time.monotonic() + 10)
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("ATHENA_HOOKS_MCP_URL", f"{address}/mcp")
+        found = ask()
+        assert b"found" in found.output
+        assert found.reason == "off; the input is not a JSON object, or has too many values"
+        assert set(Other.tokens) == {f"Bearer {TOKEN}"}
+        monkeypatch.setattr(Other, "leads_to", f"http://localhost:{server.server_port}/mcp")
+        monkeypatch.setenv("ATHENA_HOOKS_MCP_URL", f"{address}/moved")
+        count = len(Other.tokens)
+        moved = ask()
+        assert (moved.output, len(Other.tokens)) == (b"", count + 1)
+        server.shutdown()
+    assert TOKEN not in moved.reason
+    monkeypatch.setenv("ATHENA_HOOKS_MCP_URL", f"http://other@127.0.0.1:{server.server_port}/mcp")
+    twice = ask()
+    assert "keep one" not in twice.reason  # hints are for people
+    assert twice.reason.endswith("hooks.mcp_url has a token, and hooks.mcp_token is set too")
 
 
 def text_of(answer: bytes) -> str:

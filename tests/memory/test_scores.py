@@ -1,5 +1,6 @@
 """The score of a hit as a probability, and the floor that hides chance hits."""
 
+import pickle
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,6 +59,38 @@ def test_foreign_question_gets_no_hit(isolated: App) -> None:
     assert ([memory.hash for memory in everything.memories], everything.total) == ([short], 1)
     assert 0 < everything.memories[0].score < DEFAULT_MIN_SCORE
     assert [memory.hash for memory in api.search_iter(FOREIGN_QUESTION)] == [short]
+
+
+def test_weaker_hits_are_counted(isolated: App) -> None:
+    api.store_batch(NOTES[:3])
+    results = api.search(FOREIGN_QUESTION)
+    assert (results.weaker, str(results)) == (3, "nothing found\n3 weaker hits, min_score=0 shows them")
+    assert len(api.search(FOREIGN_QUESTION, min_score=0)) == 3
+    assert api.search(FOREIGN_QUESTION, min_score=0).weaker == 0
+    assert api.search(FOREIGN_QUESTION, limit=2).weaker == 2  # as many as min_score=0 would show
+    assert str(api.search(FOREIGN_QUESTION, limit=1)).endswith("\n1 weaker hit, min_score=0 shows it")
+    assert api.search("when do we ship?").weaker == 0
+    best, *others = api.search("when do we ship?")
+    above = api.search("when do we ship?", min_score=best.score)
+    assert (len(above), above.weaker) == (1, len(others))
+    assert str(above).splitlines()[1] == "2 weaker hits, min_score=0 shows them"
+    assert pickle.loads(pickle.dumps(above)).weaker == above._replace(total=9).weaker == 2
+
+
+@pytest.mark.both_engines
+def test_kinds_are_ranked_together(isolated: App) -> None:
+    api.store_batch(NOTES)
+    api.call("create_entity", name="Ann", entity_type="person", observations=["likes green tea", "works on billing"])
+    api.call("record_event", event_type="action", content="The tea shop was deployed to production")
+    kinds = ["memory", "entity", "event"]
+    hits = api.call("recall", query="who likes green tea", k=20, kinds=kinds)
+    assert [hit["kind"] for hit in hits[:2]] == ["entity", "event"]
+    assert sorted(hit["kind"] for hit in hits) == ["entity", "event", *["memory"] * 5]
+    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+    assert api.call("recall", query="what is Maria allergic to?", kinds=kinds)[0]["kind"] == "memory"
+    assert api.call("recall", query=FOREIGN_QUESTION, kinds=kinds) == []
+    newest = api.call("recall", query="today", k=3, offset=1, kinds=kinds, understand_time=True)
+    assert [hit["kind"] for hit in newest] == ["entity", "memory", "memory"]
 
 
 @pytest.mark.parametrize("count", range(1, 4))

@@ -52,10 +52,26 @@ def run(app: App, code: str, **more: Any) -> Any:
         ("tasks.add('x')", "did you mean tasks.create_task?"),
         ("row = {'content': 1}\nrow.content", 'rows are dictionaries: row["content"]'),
         ("help(memory.recall)", "tools.describe("),
+        ("const hits = await memory.recall({query: 'x'});\nconsole.log(hits.length);", "programs are Python"),
+        ("let n = 0", "programs are Python"),
+        ("function f(a) {\n  return a\n}", "programs are Python"),
+        ("[1, 2].map(x => x + 1)", "programs are Python"),
+        ("console.log('x')", "programs are Python"),
+        ("from skills import week_summary\nweek_summary()", "skills.week_summary(...)"),
+        ("import skills\nskills.find()", "skills is there without an import"),
+        ("from athena import memory\nmemory.recall(query='x')", "memory is there without an import"),
+        ("from athena.api import recall", "operations are names"),
     ],
 )
 def test_newcomers_mistakes_get_hints(app: App, code: str, hint: str) -> None:
     assert hint in str(run(app, code).error.hint)
+
+
+def test_python_mistake_is_not_called_javascript(app: App) -> None:
+    for code in ("if True\n    x = 1", "x = {'a': 1", "for n in [1]:\nprint(n)", "a = 5 5", "# var x = 1\nx ="):
+        error = run(app, code).error
+        assert error.type == "SyntaxError"
+        assert "JavaScript" not in str(error.hint), code
 
 
 def test_monty_gap_names_engine(app: App) -> None:

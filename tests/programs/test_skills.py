@@ -59,6 +59,21 @@ def test_skill_is_called_inside_and_outside(app: App) -> None:
     assert call(app, "get_skill", name="tagged").uses == 4
 
 
+@pytest.mark.parametrize("engine_name", ["monty", "python"])
+def test_skill_is_called_in_program_that_saves_it(app: App, engine_name: str) -> None:
+    code = """
+code = "def twice(n: int) -> int:\\n    return 2 * n"
+skills.save(name="twice", code=code, description="Double a number.", example="twice(1)")
+first = skills.twice(4)
+skills.save(name="twice", code=code.replace("2 *", "20 *"), description="Much more of it.", example="twice(1)")
+[first, skills.twice(n=1)]
+"""
+    assert run(app, code, engine=engine_name) == [8, 20]
+    missing = call(app, "execute_code", code="skills.save\nskills.thrice(1)", engine=engine_name)
+    assert "there is no operation 'skills.thrice'" in missing.error.message
+    assert "skills.twice" in str(missing.error)
+
+
 def test_skill_recursion_is_limited(app: App) -> None:
     save(app)
     save(

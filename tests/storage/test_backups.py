@@ -156,6 +156,10 @@ def test_commands_back_up_and_restore(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ATHENA_DB_PATH", raising=False)
     (tmp_path / "key").write_bytes(SECRET)
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(InvalidInput, match="others can read"):
+        backups.read_secret(str(tmp_path / "key"))
+    (tmp_path / "key").chmod(0o600)
     environ = os.environ | {"ATHENA_HOME": str(tmp_path / "home")}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -203,13 +207,16 @@ def test_killed_backup_and_restore_leave_the_store_or_the_backup_whole(tmp_path:
         backups.create_backup(database, str(tmp_path / "good.db"), str(tmp_path / "part"))
     with closing(App(Sqlite(home / "athena.db"), MODEL)) as live:
         call(live, "remember", content="newer")
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-m", "athena", "backup"], env=environ, capture_output=True, check=True, timeout=60)
+    whole_s = time.monotonic() - began
     rng = random.Random(7)
-    for number in range(rounds(4, 50)):
+    for number in range(rounds(4, 100)):  # backup and restore in turn
         is_backup = number % 2 == 0
         arguments = ["backup"] if is_backup else ["restore", str(tmp_path / "good.db"), "--yes"]
         command = [sys.executable, "-m", "athena", *arguments]
         process = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0.1, 0.6))
+        time.sleep(rng.uniform(0.3, 1) * whole_s)  # a third is the start of Python
         process.kill()
         process.wait()
         for path in backups.list_backups(str(home / "backups")):

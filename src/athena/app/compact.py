@@ -4,9 +4,15 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
-MAX_PREVIEW_CHARS = 200
+from athena.core.previews import format_preview
+
 MAX_LINE_CHARS = 120
 MAX_SHORT_DATE_AGE_S = 300 * 86_400  # a younger memory's line has no year, which costs four tokens
+
+
+def format_weaker(count: int, option: str = "min_score=0") -> str:
+    """Say how many hits a search left out, and what shows them."""
+    return f"{count:,} weaker {'hit' if count == 1 else 'hits'}, {option} shows {'it' if count == 1 else 'them'}"
 
 
 class CompactMemory(NamedTuple):
@@ -59,11 +65,12 @@ class CompactSearchResult(tuple[CompactMemory, ...]):
 
     total: int
     query: str
+    weaker: int  # hits that were left out, since they answer too improbably; `min_score=0` shows them
     _fields = ("memories", "total", "query")
 
-    def __new__(cls, memories: Iterable[CompactMemory], total: int, query: str) -> Self:
+    def __new__(cls, memories: Iterable[CompactMemory], total: int, query: str, weaker: int = 0) -> Self:
         result = super().__new__(cls, memories)
-        result.total, result.query = total, query
+        result.total, result.query, result.weaker = total, query, weaker
         return result
 
     @property
@@ -83,16 +90,17 @@ class CompactSearchResult(tuple[CompactMemory, ...]):
         return tuple.__hash__(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.memories, self.total, self.query)
+        return type(self), (self.memories, self.total, self.query, self.weaker)
 
     def _asdict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._fields}
 
     def _replace(self, **changes: Any) -> Self:
-        return type(self)(**self._asdict() | changes)
+        return type(self)(**self._asdict() | {"weaker": self.weaker} | changes)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self)) or "nothing found"
+        lines = [*map(str, self)] or ["nothing found"]
+        return "\n".join([*lines, format_weaker(self.weaker)] if self.weaker else lines)
 
     __repr__ = __str__
 
@@ -122,8 +130,7 @@ class CompactIngestResult(NamedTuple):
 
 def compact_memory(memory: dict[str, Any]) -> CompactMemory:
     """Return a memory with a preview of its text, for a list of results."""
-    line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
-    preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
+    preview = format_preview(memory["content"])
     hit = _CompactHit(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
     if place := memory.get("place"):
         hit.__dict__["where"] = place

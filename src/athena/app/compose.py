@@ -130,10 +130,10 @@ class App:
 
     async def call_operation(
         self, name: str, arguments: Mapping[str, Any], project: str, surface: str, approval: Approval | None = None
-    ) -> tuple[Any, int | None]:
-        """Run an operation; return its result as JSON values, and the length of the list that it is a page of."""
+    ) -> tuple[Any, int | None, int]:
+        """Run an operation; return its result as JSON values, how long the whole list is, and what was left out."""
         result = await invoke(self.catalog, name, arguments, self.create_context(project, surface, approval=approval))
-        return to_json(result), getattr(result, "total", None)
+        return to_json(result), getattr(result, "total", None), getattr(result, "weaker", 0)
 
     def close(self) -> None:
         self.gateway.close()

@@ -50,6 +50,7 @@ class OperationResult(NamedTuple):
 
     data: Any
     total: int | None = None
+    weaker: int = 0  # hits that a search left out, since they answer too improbably
 
 
 class AppConnection:

@@ -41,6 +41,7 @@ class Settings(NamedTuple):
     hooks_timeout_ms: int = 5_000  # ATHENA_HOOKS_TIMEOUT_MS, hooks.timeout_ms: the longest that a hook may take
     hooks_fallback_to_mcp: bool = True  # ATHENA_HOOKS_FALLBACK_TO_MCP, hooks.fallback_to_mcp: off, hooks say nothing
     hooks_mcp_url: str | None = None  # ATHENA_HOOKS_MCP_URL, hooks.mcp_url: the MCP server that hooks ask when we fail
+    hooks_mcp_token: str | None = None  # ATHENA_HOOKS_MCP_TOKEN, hooks.mcp_token: sent to it as a bearer token
     hooks_python_path: str | None = None  # ATHENA_HOOKS_PYTHON_PATH, hooks.python_path: what runs the hooks
     hooks_enable_metrics: bool = False  # ATHENA_HOOKS_ENABLE_METRICS, hooks.enable_metrics: report the tokens saved
     hooks_budget_tokens: int = 900  # ATHENA_HOOKS_BUDGET_TOKENS, hooks.budget_tokens: budget of a session start
@@ -78,6 +79,7 @@ SETTING_KEYS = (
     "hooks.timeout_ms",
     "hooks.fallback_to_mcp",
     "hooks.mcp_url",
+    "hooks.mcp_token",
     "hooks.python_path",
     "hooks.enable_metrics",
     "hooks.budget_tokens",
@@ -140,6 +142,8 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
     if values.get("llm.url") and not values.get("llm.model"):
         raise Misconfigured("llm.url is set without llm.model", hint="name the model to ask for")
+    if values.get("hooks.mcp_token") and "@" in values.get("hooks.mcp_url", "").partition("//")[2].partition("/")[0]:
+        raise Misconfigured("hooks.mcp_url has a token, and hooks.mcp_token is set too", hint="keep one of them")
     path = values.get("db_path") or os.path.join(home, "athena.db")
     if not environment.get("ATHENA_DB_PATH") and path != ":memory:":
         path = os.path.join(home, os.path.expanduser(path))  # in the file, a relative path starts at the data folder
@@ -164,6 +168,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_integer("hooks.timeout_ms", values.get("hooks.timeout_ms", "5000"), 100, 60_000),
         _parse_switch("hooks.fallback_to_mcp", values.get("hooks.fallback_to_mcp", "on")),
         _check_http_url("hooks.mcp_url", values.get("hooks.mcp_url")),
+        _check_token("hooks.mcp_token", values.get("hooks.mcp_token")),
         _parse_absolute_path("hooks.python_path", values.get("hooks.python_path")),
         _parse_switch("hooks.enable_metrics", values.get("hooks.enable_metrics", "off")),
         _parse_integer("hooks.budget_tokens", values.get("hooks.budget_tokens", "900"), 50, 9_000),
@@ -328,6 +333,13 @@ def _check_http_url(key: str, text: str | None) -> str | None:
     if text and not text.startswith(("http://", "https://")):
         raise Misconfigured(f"{key} must begin with http:// or https://, not {text!r:.40}")
     return text or None
+
+
+def _check_token(key: str, text: str | None) -> str | None:
+    token = (text or "").strip()
+    if not (token.isascii() and (not token or token.isprintable())) or " " in token:
+        raise Misconfigured(f"{key} is no token: it has a space or a character that no header may have")
+    return token or None
 
 
 def _parse_absolute_path(key: str, text: str | None) -> str | None:

@@ -3,62 +3,24 @@
 A subcommand's module is imported when the subcommand runs, so that `athena --help` stays cheap.
 """
 
-import codecs
-import contextlib
 import importlib
-import io
 import os
 import re
 import sys
 import time
-from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import click
 
+from athena.cli.streams import escape_text, style_text, use_safe_streams
 from athena.core.version import __version__
 from athena.errors import AthenaError, InvalidInput
 
 COMMAND_ALIASES = {"get": "show", "update": "edit", "store": "remember", "search": "recall", "delete": "forget"}
 COMMAND_SYNONYMS = {"find": "recall", "remove": "forget", "add": "remember", "help": "--help"}
 QUIET_SUBCOMMANDS = ("hook", "mcp", "doctor")  # programs read their output, or it has the warnings already
-STYLE_MARK = f"\x1b{os.urandom(8).hex()}"  # begins our own colours: texts of others cannot know it
-STYLE_PATTERN = re.compile(STYLE_MARK + r"\[[\d;]*m")
 CALL_HINT_PATTERN = re.compile(r"\w+\.\w+\(")  # a call as programs write it, of no use at a terminal
-
-
-class SafeStream(io.TextIOWrapper):
-    """Standard output or error; on a terminal, all control characters but our own colours appear as escapes."""
-
-    def __init__(self, stream: TextIO) -> None:
-        encoding = "utf-8" if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
-        super().__init__(stream.buffer, encoding, "backslashreplace", line_buffering=True)
-        self.stream = stream
-
-    def write(self, text: str) -> int:
-        if not self.isatty():
-            return super().write(STYLE_PATTERN.sub("", text))
-        return super().write("\x1b".join(map(_escape_text, text.split(STYLE_MARK))))
-
-
-@contextlib.contextmanager
-def use_safe_streams() -> Iterator[None]:
-    """Write standard output and error through `SafeStream`."""
-    before = sys.stdout, sys.stderr
-    if not all(isinstance(stream, io.TextIOWrapper) for stream in before):  # a program that replaced them
-        yield
-        return
-    sys.stdout, sys.stderr = safe_streams = SafeStream(sys.stdout), SafeStream(sys.stderr)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
-        for stream in safe_streams:
-            try:
-                stream.detach()
-            except OSError:  # the reader has gone; what is left must not fail when the process ends
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class LazyCommand(NamedTuple):
@@ -222,28 +184,14 @@ def _suggest_command(name: str) -> str | None:
     return f"call {name}" if name in CATALOG else None
 
 
-def style_text(text: str, colour: str | None, *, bold: bool = False) -> str:
-    """Return a text of ours in a colour."""
-    styled = click.style(text, fg=colour, bold=bold or None)
-    return styled.replace("\x1b", STYLE_MARK) if isinstance(sys.stdout, SafeStream) else styled
-
-
-def _escape_text(text: str) -> str:
-    if text.isascii() and text.replace("\n", "").isprintable():
-        return text
-    from athena.core.text import escape_control_chars  # few texts have such characters
-
-    return escape_control_chars(text)
-
-
 def _print_error(error: AthenaError) -> int:
     if os.environ.get("DEBUG"):
         import traceback  # for people who debug
 
         traceback.print_exc()
-    click.echo(f"{style_text('error:', 'red')} {_escape_text(str(error))}", err=True)
+    click.echo(f"{style_text('error:', 'red')} {escape_text(str(error))}", err=True)
     if error.hint and not CALL_HINT_PATTERN.match(error.hint):
-        click.echo(f"{style_text('hint:', 'cyan')}  {_escape_text(error.hint)}", err=True)
+        click.echo(f"{style_text('hint:', 'cyan')}  {escape_text(error.hint)}", err=True)
     return error.exit
 
 
@@ -260,4 +208,4 @@ def athena(context: click.Context) -> None:
     if context.invoked_subcommand not in QUIET_SUBCOMMANDS and any(name.startswith("ATHENA_") for name in os.environ):
         configuration = importlib.import_module("athena.app.settings")  # with the subcommand, as its own module
         for warning in configuration.list_unknown_variables():
-            click.echo(f"{style_text('warning:', 'yellow')} {_escape_text(warning)}", err=True)
+            click.echo(f"{style_text('warning:', 'yellow')} {escape_text(warning)}", err=True)

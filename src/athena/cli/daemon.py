@@ -107,6 +107,8 @@ def count_fallbacks(home: str) -> tuple[dict[str, int], dict[str, Any] | None]:
                 line = {"at": float(line["at"]), "event": str(line["event"]), "why": str(line["why"])}
             except (ValueError, KeyError, TypeError):
                 continue
+            if link == client.DAEMON_LINK:  # it answered; the line tells of malformed input
+                continue
             counts[link] = counts.get(link, 0) + 1
             last_failure = line if link == "nothing" else last_failure
     return counts, last_failure

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import re
 import shlex
 import stat
 import sys
@@ -143,7 +144,9 @@ def _check_hooks(settings: configuration.Settings, projects: set[str]) -> list[t
     if unknown:
         problem = "neither a folder nor a project; athena projects lists these"
         return [("hooks", False, f"hooks.projects names {', '.join(map(repr, unknown))}: {problem}")]
-    other_server = f"{settings.hooks_mcp_url} is asked" if settings.hooks_mcp_url else "no other server configured"
+    other_server = "no other server configured"
+    if settings.hooks_mcp_url:  # without the token that may stand before the host
+        other_server = f"{re.sub('//[^/]*@', '//', settings.hooks_mcp_url)} is asked"
     detail = "on" if settings.hooks_enabled else f"off; {other_server}"
     if settings.hooks_off:
         detail += f", without {', '.join(sorted(settings.hooks_off))}"

@@ -1,10 +1,9 @@
 """`athena export` and `athena import`: everything out, and in again; and the files of other programs in."""
 
-import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,17 +15,19 @@ from athena.app import compose, connect
 from athena.app.settings import Settings, load_settings
 from athena.cli import output
 from athena.cli.approval import Terminal
-from athena.cli.invoke import invoke_operation, json_option
+from athena.cli.invoke import json_option
 from athena.core import clock
 from athena.core.files import create_private_folder
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
 from athena.core.values import Call, Scope
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.memory.graph.values import NewRelation
+from athena.hooks import past_messages
 from athena.memory.projects import list_projects
-from athena.memory.transfer import exports, markdown, peers, stores
+from athena.memory.store import Store
+from athena.memory.transfer import exports, markdown, peers, server_memory, session_page, stores
 from athena.memory.transfer.records import (
+    HideValues,
     ImportedEntity,
     ImportedMemory,
     ImportReport,
@@ -40,18 +41,22 @@ from athena.storage.sqlite.restore import remove_store_files, restore_backup
 from athena.storage.sqlite.store import Sqlite
 
 EXPORT_FORMATS = ["jsonl", "markdown", "graphml", "server-memory"]
-IMPORT_FORMATS = ["athena", "markdown", "server-memory", *peers.FORMATS]
+FOREIGN_FORMATS = {
+    "markdown": peers.PeerFormat(markdown.read_folder, markdown.MAPPING),
+    **peers.FORMATS,
+    **past_messages.FORMATS,
+}
+IMPORT_FORMATS = ["athena", "server-memory", *FOREIGN_FORMATS]
 STANDARD_OUTPUT = "-"
+GRAPH_COUNTS = ("entities", "observations", "relations")
 COUNT_NAMES = {
+    "events": ("event", "events"),
     "memories": ("memory", "memories"),
     "entities": ("entity", "entities"),
     "observations": ("observation", "observations"),
     "relations": ("relation", "relations"),
     "left_out": ("event, task, pattern or skill left out", "events, tasks, patterns and skills left out"),
 }
-IMPORT_BATCH_SIZE = 1_000
-REQUIRED_FIELDS = {"entity": ("name", "entityType"), "relation": ("from", "to", "relationType")}
-ENTITY_TYPE, RELATION_TYPE = REQUIRED_FIELDS
 
 
 # --- export -----------------------------------------------------------------------------------------------------------
@@ -66,19 +71,28 @@ ENTITY_TYPE, RELATION_TYPE = REQUIRED_FIELDS
     help="jsonl: everything, exactly; markdown: a folder of memories and graphs to read; graphml and server-memory: "
     "the graph of a project. By default as the file's name ends.",
 )
-@click.option("--project", help="Only this project (markdown; graphs are of one project anyway).")
+@click.option("--session", metavar="ID", help="Only this session, by its id or how that begins: a page to read.")
+@click.option("--project", help="Only this project (markdown; graphs and sessions are of one project anyway).")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @json_option
-def export_file(file: str, file_format: str | None, project: str | None, force: bool, json_output: bool) -> None:
+def export_file(
+    file: str, file_format: str | None, session: str | None, project: str | None, force: bool, json_output: bool
+) -> None:
     """Write everything that is kept to a file, or as a Markdown folder; '-' writes to standard output.
 
     \b
     athena export athena.jsonl        every row of the store; athena import takes it in again
     athena export notes/              a file for each memory and entity; again, it brings the folder up to date
     athena export graph.graphml       the graph of this project
+    athena export talk.html --session 3f2a    what was said, done and kept in a session; or talk.md
     """
+    if session is not None and file_format not in (None, "markdown"):
+        raise InvalidInput(f"a session is a page, not {file_format}", hint="name a file that ends with .md or .html")
     file_format = file_format or _guess_export_format(file)
-    if file_format == "markdown":
+    if session is not None:
+        file_format = "page"
+        counts = _export_session(file, session, project or current_project(), force)
+    elif file_format == "markdown":
         counts = _export_markdown(file, project)
     elif file_format == "jsonl":
         if project is not None:
@@ -115,12 +129,23 @@ def _export_rows(file: str, force: bool) -> dict[str, int]:
 
 
 def _export_graph(file: str, file_format: str, project: str, force: bool) -> dict[str, int]:
-    store = connect.shared_app().store
-    write_graph = exports.write_graphml if file_format == "graphml" else exports.write_server_memory
+    write_graph = exports.write_graphml if file_format == "graphml" else server_memory.write_server_memory
+    return _write_text_file(file, force, partial(write_graph, connect.shared_app().store, project))
 
+
+def _export_session(file: str, session: str, project: str, force: bool) -> dict[str, int]:
+    page_format: session_page.PageFormat = "html" if file.endswith((".html", ".htm")) else "markdown"
+    store = connect.shared_app().store
+    write_page = partial(session_page.write_session_page, store, project, session, page_format)
+    return _write_text_file(file, force, write_page)
+
+
+def _write_text_file(
+    file: str, force: bool, write: Callable[[IO[str]], Coroutine[Any, Any, dict[str, int]]]
+) -> dict[str, int]:
     def write_text(stream: IO[bytes]) -> dict[str, int]:
         with open(stream.fileno(), "w", encoding="utf-8", newline="\n", closefd=False) as text:
-            return run_sync(write_graph(store, project, text))
+            return run_sync(write(text))
 
     return _write_whole_file(file, force, write_text)
 
@@ -168,7 +193,7 @@ def _write_whole_file(file: str, force: bool, write: Callable[[IO[bytes]], dict[
     type=click.Choice(IMPORT_FORMATS),
     help="Who wrote it; athena: a file of athena export; markdown: a file or folder of it, also of Obsidian and "
     "basic-memory; server-memory: the reference graph server's memory.jsonl; chatgpt and claude: conversations.json of "
-    "an account's export. By default found out.",
+    "an account's export; claude-code and codex: a transcript, or a folder of them. By default found out.",
 )
 @click.option("--project", help="Where to; by default as the file says, else the git root of this folder.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be new.")
@@ -207,14 +232,12 @@ def import_file(
         result = _import_export(
             os.path.abspath(file), project, dry_run=dry_run, is_trusted=is_trusted, is_replacing=is_replacing
         )
-    elif source == "markdown":
-        result = _import_foreign(file, lambda now: markdown.read_folder(file, now), project, dry_run, is_trusted)
-    elif source in peers.FORMATS:
-        peer = peers.FORMATS[source]
-        result = _import_foreign(file, lambda now: peer.read(file, now), project, dry_run, is_trusted)
-        result |= {"mapping": peer.mapping} if dry_run else {}
-    else:
+    elif source == "server-memory":
         result = _import_graph(file, project, dry_run)
+    else:
+        foreign = FOREIGN_FORMATS[source]
+        result = _import_foreign(file, lambda now: foreign.read(file, now), project, dry_run, is_trusted)
+        result |= {"mapping": foreign.mapping} if dry_run else {}
     if json_output:
         return output.print_json(result)
     for field, meaning in result.get("mapping", {}).items():
@@ -238,7 +261,9 @@ def _guess_import_format(file: str) -> str:
         return "markdown"
     if peer := peers.guess_peer_format(file):
         return peer
-    return "athena" if jsonl.is_export(file) else "server-memory"
+    if jsonl.is_export(file):
+        return "athena"
+    return past_messages.guess_client(file) or "server-memory"
 
 
 def _import_foreign(
@@ -269,9 +294,7 @@ def _confirm_trust(file: str, records: Iterator[Record]) -> bool:
 def _import_records(
     read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool, *, is_trusted: bool = False
 ) -> dict[str, Any]:
-    store, guard = (app := connect.shared_app()).store, app.guard
-    now = store.clock()
-    call = Call("import", "cli", Scope.from_name(project or current_project()), now, author="agent")
+    store, call, hide = _begin_import(project)
     with _show_progress("Importing") as update_bar:
         run = RecordImport(
             store,
@@ -279,11 +302,29 @@ def _import_records(
             dry_run=dry_run,
             is_trusted=is_trusted,
             on_stored=lambda count: update_bar(count, 0),
-            hide=partial(guard.hide, secrets=False) if guard.is_on else None,
+            hide=hide,
         )
-        records = read(now) if project is None else map(_drop_project, read(now))
+        records = read(call.started) if project is None else map(_drop_project, read(call.started))
         report: ImportReport = run_sync(run.store_records(records))
     return {name: getattr(report, name) for name in ImportReport.__slots__}
+
+
+def _begin_import(project: str | None) -> tuple[Store, Call, HideValues | None]:
+    """Return the store, the call that all changes belong to, and what hides personal values."""
+    store, guard = (app := connect.shared_app()).store, app.guard
+    call = Call("import", "cli", Scope.from_name(project or current_project()), store.clock(), author="agent")
+    return store, call, partial(guard.hide, secrets=False) if guard.is_on else None
+
+
+def _import_graph(file: str, project: str | None, dry_run: bool) -> dict[str, Any]:
+    if dry_run:
+        result = _import_records(lambda _: server_memory.iter_graph_records(file), project, dry_run)
+        result["mapping"] = server_memory.MAPPING
+    else:
+        store, call, hide = _begin_import(project)
+        report = run_sync(server_memory.GraphImport(store, call, hide).store_file(file))
+        result = {name: getattr(report, name) for name in ImportReport.__slots__}
+    return {name: value for name, value in result.items() if name in ("mapping", *GRAPH_COUNTS)}
 
 
 def _drop_project(record: Record) -> Record:
@@ -341,96 +382,6 @@ def _is_empty(settings: Settings) -> bool:
         return True
     with closing(compose.open_database_at(None, "to")) as database:
         return run_sync(database.read(copying.is_empty_or_unfinished))
-
-
-# --- the reference graph server ---------------------------------------------------------------------------------------
-
-
-def _import_graph(file: str, project: str | None, dry_run: bool) -> dict[str, Any]:
-    """Check a whole file, then add the entities and relations that the graph lacks."""
-    for _ in _read_graph(file):
-        pass
-    if dry_run:
-        result = _import_records(lambda _: _iter_graph_records(file), project, dry_run)
-        return {name: result[name] for name in ("entities", "observations", "relations")}
-    counts = {"entities": 0, "observations": 0, "relations": 0}
-    for batch in _batch_rows(file, ENTITY_TYPE):
-        entities: dict[str, dict[str, Any]] = {}
-        for row in batch:
-            entity = entities.setdefault(row["name"], {**row, "observations": []})
-            entity["observations"] += row["observations"]
-        created = invoke_operation("create_entities", project, entities=[*entities.values()])
-        counts["entities"] += len(created)
-        counts["observations"] += sum(len(entity["observations"]) for entity in created)
-        created_names = {entity["name"] for entity in created}
-        known = [entity for entity in entities.values() if entity["name"] not in created_names]
-        observations = [{"entityName": entity["name"], "contents": entity["observations"]} for entity in known]
-        added = invoke_operation("add_observations", project, observations=observations) if observations else []
-        counts["observations"] += sum(len(row["addedObservations"]) for row in added)
-    for batch in _batch_rows(file, RELATION_TYPE):
-        counts["relations"] += len(invoke_operation("create_relations", project, relations=batch))
-    return counts
-
-
-def _iter_graph_records(file: str) -> Iterator[Record]:
-    for row_type, row in _read_graph(file):
-        if row_type == ENTITY_TYPE:
-            yield ImportedEntity(file, row["name"], row["entityType"], tuple(row["observations"]))
-        else:
-            relation: NewRelation = {"from": row["from"], "to": row["to"], "relationType": row["relationType"]}
-            yield ImportedEntity(file, row["from"], None, relations=(relation,))
-
-
-def _batch_rows(file: str, wanted_type: str) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    for row_type, row in _read_graph(file):
-        if row_type == wanted_type:
-            batch.append(row)
-        if len(batch) >= IMPORT_BATCH_SIZE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def _read_graph(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the entities and relations of a file; raise an error at the first line that is neither."""
-    for location, row in _read_json_lines(file):
-        row_type = row.get("type")
-        required = REQUIRED_FIELDS.get(row_type) if isinstance(row_type, str) else None
-        if required is None or not all(isinstance(row.get(name), str) for name in required):
-            raise InvalidInput(
-                f"{location}: this is no entity and no relation", hint="is it a memory file of that server?"
-            )
-        fields: dict[str, Any] = {name: row[name] for name in required}
-        if row_type == RELATION_TYPE:
-            periods = {name: row.get(name) for name in ("since", "until")}
-            yield RELATION_TYPE, fields | {k: v for k, v in periods.items() if isinstance(v, float)}
-            continue
-        observations = row.get("observations", [])
-        if not isinstance(observations, list) or not all(isinstance(text, str) for text in observations):
-            raise InvalidInput(f"{location}: observations must be a list of texts")
-        yield ENTITY_TYPE, fields | {"observations": [text for text in observations if text.strip()]}
-
-
-def _read_json_lines(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        with open(file, encoding="utf-8-sig", newline="\n") as stream:
-            for line_number, line in enumerate(stream, 1):
-                if not line.strip():
-                    continue
-                location = f"{os.path.basename(file)}, line {line_number}"
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError):
-                    raise InvalidInput(f"{location}: not JSON: {line[:60]!r}") from None
-                if not isinstance(row, dict):
-                    raise InvalidInput(f"{location}: not an object: {line[:60]!r}")
-                yield location, row
-    except OSError as error:
-        raise NotFound(f"{file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{file} is not text in UTF-8") from None
 
 
 @contextmanager

@@ -26,7 +26,7 @@ MAX_CONCURRENT_CALLS = 4  # there is one client
     type=click.Choice(mcp_proxy.TOOL_SURFACES),
     default="default",
     show_default=True,
-    help="Which tools: four small ones, two of them, or every operation as one.",
+    help="Which tools: four small ones, two of them, the nine of a knowledge graph, or every operation as one.",
 )
 @click.option("--project", help="Whose memories; by default the git root of this folder, else 'default'.")
 @click.option("--folder", help="Which folder that is, for clients that start servers elsewhere.")

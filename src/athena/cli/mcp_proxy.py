@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SO_PEERCRED = getattr(_socket, "SO_PEERCRED", None)
-TOOL_SURFACES = ("default", "code", "all")
+TOOL_SURFACES = ("default", "code", "graph", "all")
 MAX_MESSAGE_BYTES = 16 << 20
 READ_CHUNK_BYTES = 64 << 10
 HANDSHAKE_TIMEOUT_S = 30.0

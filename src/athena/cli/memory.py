@@ -20,6 +20,7 @@ PROGRESS_INTERVAL_S = 0.3
 REEMBED_WAIT_S = 1.0  # for passages that another process has claimed
 MAX_REEMBED_WAITS = 70  # longer than a claim lasts
 WORKING_DAYS_PER_YEAR = 250
+MAX_LISTED_CHANGES = 20  # of an undo: an import or an ingestion has thousands
 
 
 @click.command()
@@ -177,11 +178,13 @@ def undo(anyone: bool, project: str | None, json_output: bool) -> None:
     changes = invoke_operation("undo", project, anyone=anyone)
     if json_output:
         return output.print_json(changes)
-    for change in changes:
+    for change in changes[:MAX_LISTED_CHANGES]:
         memory = change["before"]
         preview = f"{memory['hash']} {output.escape_control_chars(memory['content'][:100])}".strip()
         action = change["action"] if change["by"] in ("", "cli") else f"{change['action']} (by {change['by']})"
         click.echo(f"{action}: {preview}" if preview else action)
+    if (rest := len(changes) - MAX_LISTED_CHANGES) > 0:
+        click.echo(f"and {output.format_count(rest, 'change', 'changes')} more")
     return None
 
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Any, Literal
 
 INVISIBLE_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, direction marks, tags, unassigned
@@ -60,7 +61,13 @@ def find_invisible_chars(text: str, allowed: str = "") -> set[str]:
     return {char for char in set(text) if char not in allowed and is_invisible(char)}
 
 
-def escape_invisible(text: str, allowed: str = "") -> str:
+def _describe_hidden(run: str) -> str:
+    if len(run) > MAX_ESCAPED_RUN_CHARS:
+        return f"<{len(run):,} hidden characters>"
+    return "".join(f"<U+{ord(char):04X}>" for char in run)
+
+
+def escape_invisible(text: str, allowed: str = "", escape: Callable[[str], str] = _describe_hidden) -> str:
     """Replace invisible characters by their code points, so that nobody hides or reorders text with them.
 
     Those stay that belong to visible text: joiners in words and in emoji, styles of emoji, and line ends of Windows.
@@ -73,9 +80,7 @@ def escape_invisible(text: str, allowed: str = "") -> str:
         run, before, after = match[0], text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
         if _is_part_of_visible_text(run, before, after) or (run == "\r" and after == "\n"):
             return run
-        if len(run) > MAX_ESCAPED_RUN_CHARS:
-            return f"<{len(run):,} hidden characters>"
-        return "".join(f"<U+{ord(char):04X}>" for char in run)
+        return escape(run)
 
     return re.sub(f"[{re.escape(''.join(invisible))}]+", escape_run, text)
 

@@ -98,8 +98,9 @@ class CallProgress:
 
 
 class Page(list[T]):
-    """A part of a longer list, with the number of all its items."""
+    """A part of a longer list, with the number of all its items, and of those left out because they fit too badly."""
 
-    def __init__(self, items: Iterable[T], total: int) -> None:
+    def __init__(self, items: Iterable[T], total: int, weaker: int = 0) -> None:
         super().__init__(items)
         self.total = total
+        self.weaker = weaker

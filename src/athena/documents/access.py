@@ -19,8 +19,12 @@ KEY_NAME_PATTERN = re.compile(
     | \.(ssh|gnupg|aws|azure|kube|docker|password-store|gem|cargo|config|local|mozilla|[a-z]+_history)""",
     re.IGNORECASE | re.VERBOSE,
 )
+HEAD_BYTES = 64
 PERSON_HINT = "a person can: athena ingest PATH"
 ROOTS_HINT = "a person ingests it (athena ingest PATH) or adds its folder to documents.roots in config.toml"
+
+# How copies of the store begin, which hold all projects: a database file, a backup, an export, a note of an export.
+STORE_COPY_HEADS = (b"SQLite format 3\0", b"athena backup 1\n", b'{"format":"athena"', b"---\nathena: ")
 
 FileId = tuple[int, int]  # device and inode
 
@@ -151,8 +155,15 @@ class Location(NamedTuple):
         return os.path.join(self.full_path, relative_path)
 
     def _refuse_own_file(self, file: int) -> int | OSError:
-        """Return the descriptor, or the refusal of a file of Athena, by whatever path or hard link it was opened."""
-        return PermissionError(0, "it belongs to Athena") if _get_id(os.fstat(file)) in self.forbidden else file
+        """Return the descriptor, or the refusal of a file of Athena, by whatever path or hard link it was opened.
+
+        Programs and models are refused copies of the store too, wherever they lie: they hold other projects.
+        """
+        if _get_id(os.fstat(file)) in self.forbidden:
+            return PermissionError(0, "it belongs to Athena")
+        if self.hides_dotfiles and os.pread(file, HEAD_BYTES, 0).startswith(STORE_COPY_HEADS):
+            return PermissionError(0, "it is a copy of Athena's store")
+        return file
 
 
 def find_project_roots(project: str) -> tuple[str, ...]:

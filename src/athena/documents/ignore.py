@@ -2,9 +2,8 @@
 
 import os
 
-from pathspec import GitIgnoreSpec
-
 from athena.core.files import open_beneath
+from athena.documents.ignore_rule import IgnoreRule, compile_rule
 
 RULES_NAME = ".gitignore"
 MAX_RULES_BYTES = 1_000_000
@@ -16,7 +15,7 @@ class IgnoreRules:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._specs: dict[str, GitIgnoreSpec | None] = {}
+        self._rules: dict[str, list[IgnoreRule]] = {}  # by folder, the last one first
         self._ignored_folders: dict[str, bool] = {"": False}
 
     def is_ignored(self, path: str, *, is_folder: bool = False) -> bool:
@@ -32,40 +31,28 @@ class IgnoreRules:
         """Return what the rules nearest to a path say about it."""
         folder = os.path.dirname(path)
         while True:
-            spec = self._get_spec(folder)
-            if spec is not None:
-                relative_path = os.path.relpath(path, folder) if folder else path
-                include = spec.check_file(relative_path + "/" * is_folder).include
-                if include is not None:
-                    return include
+            relative_path = os.path.relpath(path, folder) if folder else path
+            for rule in self._get_rules(folder):
+                if (is_folder or not rule.is_for_folders) and rule.regex.fullmatch(relative_path):
+                    return rule.ignores
             if not folder:
                 return False
             folder = os.path.dirname(folder)
 
-    def _get_spec(self, folder: str) -> GitIgnoreSpec | None:
-        if folder not in self._specs:
-            self._specs[folder] = self._read_spec(os.path.join(folder, RULES_NAME))
-        return self._specs[folder]
+    def _get_rules(self, folder: str) -> list[IgnoreRule]:
+        if folder not in self._rules:
+            self._rules[folder] = self._read_rules(os.path.join(folder, RULES_NAME))
+        return self._rules[folder]
 
-    def _read_spec(self, path: str) -> GitIgnoreSpec | None:
+    def _read_rules(self, path: str) -> list[IgnoreRule]:
         try:
             file = open_beneath(self._root, path)
         except OSError:
-            return None
+            return []
         with open(file, "rb") as stream:
-            lines = stream.read(MAX_RULES_BYTES).decode("utf-8", "replace").splitlines()[:MAX_RULES]
-        try:
-            return GitIgnoreSpec.from_lines(lines)
-        except ValueError:  # one line is no rule
-            return GitIgnoreSpec.from_lines(line for line in lines if _is_rule(line))
-
-
-def _is_rule(line: str) -> bool:
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return False
-    return True
+            lines = stream.read(MAX_RULES_BYTES).decode("utf-8", "surrogateescape").splitlines()[:MAX_RULES]
+        rules = [rule for line in lines if (rule := compile_rule(line)) is not None]
+        return rules[::-1]
 
 
 def find_rules_root(folder: str) -> str:

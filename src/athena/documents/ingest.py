@@ -35,7 +35,7 @@ from athena.storage.filters import tag_key
 if TYPE_CHECKING:
     from athena.documents.parsing import DocumentParser
 
-READER_VERSION = 1  # a higher one reads every file again
+READER_VERSION = 2  # a higher one reads every file again
 MAX_FOLDER_FILES = 100_000
 BATCH_PIECES = 64  # that one transaction writes, if a document has no more
 MAX_TRANSACTION_PIECES = 256  # that are new, of a long document: others wait meanwhile
@@ -446,8 +446,8 @@ async def resolve_source(store: Store, access: FileAccess, source: str, scope: S
     return access.resolve_source(source)
 
 
-async def list_pieces(store: Store, source: str, scope: Scope) -> list[str]:
-    """Return a document's pieces in order; the project's own copy before the shared project's."""
+async def list_pieces(store: Store, source: str, scope: Scope, around: int | None = None) -> list[str]:
+    """Return a document's pieces in order, or one and its neighbours; the project's own copy before the shared one."""
 
     async def read_pieces(tx: Transaction) -> list[MemoryRow]:
         for scope_id in await scopes.fetch_visible_ids(tx, scope):
@@ -457,6 +457,11 @@ async def list_pieces(store: Store, source: str, scope: Scope) -> list[str]:
 
     pieces = await store.database.read(read_pieces)
     pieces.sort(key=lambda row: row.memory.metadata.get(PIECE_KEY, 0))
+    if around is not None:
+        place = next((i for i, row in enumerate(pieces) if row.memory.id == around), None)
+        if place is None:
+            raise NotFound(f"memory {around} is no piece of {source}", hint="recall returns ids and sources of pieces")
+        pieces = pieces[max(0, place - 1) : place + 2]
     return [row.memory.content for row in pieces]
 
 

@@ -14,6 +14,7 @@ HELLO = b"A"  # the first byte of a working daemon; the client sends the event o
 MAX_EVENT_BYTES = 32 << 20
 READ_CHUNK_BYTES = 1 << 18
 LOG_FILE = "hooks.log"
+DAEMON_LINK = "daemon"  # the first link of the chain of those that may answer
 MAX_LOG_BYTES = 256 << 10  # then it is renamed to hooks.log.1
 MAX_LOG_TEXT_CHARS = 300
 # the part of the timeout after which each step must be done

@@ -58,6 +58,9 @@ RESET_SOURCES = ("compact", "clear")  # after these the session does not know it
 _folder_threads = ThreadPool(2, "athena-folders")
 
 
+MALFORMED_INPUT = "the input is not a JSON object, or has too many values"
+
+
 class HookEvent(NamedTuple):
     """One event: the client's JSON, and the context for calling operations in its project."""
 
@@ -85,6 +88,7 @@ async def answer_event(
     without_model: bool = False,
     project: str | None = None,
     key: str | None = None,
+    on_malformed: Callable[[str], None] | None = None,
 ) -> bytes:
     """Handle an event and return the answer as the client's JSON; empty if there is nothing to say.
 
@@ -96,6 +100,8 @@ async def answer_event(
     fields = (
         parse_payload(payload) if len(payload) < LARGE_PAYLOAD_BYTES else await run_in_thread(parse_payload, payload)
     )
+    if on_malformed is not None and is_malformed(payload, fields):
+        on_malformed(MALFORMED_INPUT)
     named_folder = get_named_folder(fields)
     folder = await _run_folder_check(find_folder, fields)
     name = project or await find_project(ctx, fields, named_folder, is_gone=folder is None)
@@ -112,6 +118,11 @@ async def answer_event(
     )
     output = await EVENT_HANDLERS[event](HookEvent(fields, hook_context, rules, folder, _get_session_id(fields)))
     return json.dumps(output, ensure_ascii=False).encode() if output else b""
+
+
+def is_malformed(payload: bytes, fields: dict[str, Any]) -> bool:
+    """Return whether a payload is nothing that `parse_payload` understands."""
+    return not fields and payload.strip() != b"{}"
 
 
 def parse_payload(payload: bytes) -> dict[str, Any]:

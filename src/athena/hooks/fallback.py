@@ -61,7 +61,9 @@ def answer_without_daemon(event: str, payload: bytes, reason: str, deadline: flo
         output = _wait_for_daemon(home, event, payload, own_deadline) if is_daemon_missing else None
         if output is None:
             timeout_s = own_deadline - time.monotonic()
-            output = _run_with_timeout(timeout_s, lambda: _answer_in_process(event, payload, settings), reasons)
+            output = _run_with_timeout(
+                timeout_s, lambda: _answer_in_process(event, payload, settings, reasons), reasons
+            )
             if is_daemon_missing:  # after the answer, which its start would slow down
                 _start_daemon(home, reasons)
         if output is not None:
@@ -72,7 +74,9 @@ def answer_without_daemon(event: str, payload: bytes, reason: str, deadline: flo
         reasons.append("fallback_to_mcp is off")
     else:
         timeout_s = (deadline - time.monotonic()) * TIME_SHARE
-        output = _run_with_timeout(timeout_s, lambda: _ask_other_server(event, payload, settings, timeout_s), reasons)
+        output = _run_with_timeout(
+            timeout_s, lambda: _ask_other_server(event, payload, settings, timeout_s, reasons), reasons
+        )
         if output is not None:
             return FallbackAnswer(output, "mcp", _join_reasons(reasons))
     return FallbackAnswer(b"", "nothing", _join_reasons(reasons))
@@ -139,13 +143,13 @@ def _start_daemon(home: str, reasons: list[str]) -> None:
     return None
 
 
-def _answer_in_process(event: str, payload: bytes, settings: "Settings") -> bytes:
+def _answer_in_process(event: str, payload: bytes, settings: "Settings", reasons: list[str]) -> bytes:
     from athena.hooks import in_process  # imports the app
 
-    return in_process.answer_event(event, payload, settings)
+    return in_process.answer_event(event, payload, settings, reasons.append)
 
 
-def _ask_other_server(event: str, payload: bytes, settings: "Settings", timeout_s: float) -> bytes:
+def _ask_other_server(event: str, payload: bytes, settings: "Settings", timeout_s: float, reasons: list[str]) -> bytes:
     from athena.hooks import other_server  # imports the events and HTTP
 
-    return other_server.answer_event(event, payload, settings, timeout_s)
+    return other_server.answer_event(event, payload, settings, timeout_s, reasons.append)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 
 from athena.app.compose import open_app
 from athena.app.settings import Settings, create_hook_rules
@@ -12,7 +13,7 @@ from athena.hooks import events
 from athena.memory.savings import record_hook
 
 
-def answer_event(event: str, payload: bytes, settings: Settings) -> bytes:
+def answer_event(event: str, payload: bytes, settings: Settings, on_malformed: Callable[[str], None]) -> bytes:
     """Open the store, answer, and close it."""
     started_at = time.monotonic()
     app = open_app(settings)
@@ -20,9 +21,10 @@ def answer_event(event: str, payload: bytes, settings: Settings) -> bytes:
         context = app.create_context(DEFAULT_PROJECT, HOOK_SURFACE)
         project = os.environ.get("ATHENA_PROJECT", "").strip() or None
         rules, key = create_hook_rules(settings), os.environ.get(events.HOOK_ID_VARIABLE)
-        output = run_sync(
-            events.answer_event(event, payload, context, rules, without_model=True, project=project, key=key)
+        answer = events.answer_event(
+            event, payload, context, rules, without_model=True, project=project, key=key, on_malformed=on_malformed
         )
+        output = run_sync(answer)
         record_hook(app.store, context.scope, event, "process", time.monotonic() - started_at)
         return output
     finally:

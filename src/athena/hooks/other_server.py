@@ -8,7 +8,7 @@ import os
 import time
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http.client import HTTPResponse
 from itertools import islice
 from typing import Any
@@ -45,9 +45,13 @@ MAX_MEMORY_CHARS = 600  # of one memory in the answer
 MAX_JSON_DEPTH = 6
 
 
-def answer_event(event: str, payload: bytes, settings: Settings, timeout_s: float) -> bytes:
+def answer_event(
+    event: str, payload: bytes, settings: Settings, timeout_s: float, on_malformed: Callable[[str], None]
+) -> bytes:
     """Return the answer to a hook made of what the other server found."""
     fields, rules = events.parse_payload(payload), create_hook_rules(settings)
+    if events.is_malformed(payload, fields):
+        on_malformed(events.MALFORMED_INPUT)
     folder = events.get_named_folder(fields)
     if not settings.hooks_mcp_url or not rules.allows_event(event, current_project(folder=folder), folder):
         return b""
@@ -55,18 +59,16 @@ def answer_event(event: str, payload: bytes, settings: Settings, timeout_s: floa
         fields["prompt"] = remove_private_clauses(redaction.redact(prompt[:MAX_PROMPT_CHARS]).text)
         if settings.privacy != "off":
             fields["prompt"] = mask_personal(fields["prompt"])
-    texts = search_other_server(settings.hooks_mcp_url, event, fields, timeout_s)
+    question = _build_question(event, fields)
+    server = McpClient(settings.hooks_mcp_url, time.monotonic() + timeout_s, settings.hooks_mcp_token)
+    texts = search_other_server(server, question) if question else []
     if settings.privacy != "off":
         texts = [mask_personal(text) for text in texts]
     return format_memories(CLIENT_EVENT_NAMES[event], texts, rules.budget_tokens) if texts else b""
 
 
-def search_other_server(url: str, event: str, fields: dict[str, Any], timeout_s: float) -> list[str]:
+def search_other_server(server: "McpClient", question: str) -> list[str]:
     """Return the texts that the server found; no model may read them before `format_memories` cleaned them."""
-    question = _build_question(event, fields)
-    if not question:
-        return []
-    server = McpClient(url, time.monotonic() + timeout_s)
     server.send_request("initialize", protocolVersion=PROTOCOL_VERSION, capabilities={}, clientInfo=CLIENT_INFO)
     server.send_notification("notifications/initialized")
     tools = {tool["name"]: tool for tool in server.send_request("tools/list").get("tools", ())}
@@ -94,14 +96,16 @@ def _build_question(event: str, fields: dict[str, Any]) -> str:
 
 
 class McpClient:
-    """A minimal MCP client over HTTP for the server at one URL."""
+    """A minimal MCP client over HTTP for the server at one URL; it follows no redirect, so no other gets the token."""
 
-    def __init__(self, url: str, deadline: float) -> None:
+    def __init__(self, url: str, deadline: float, token: str | None = None) -> None:
         parts = urlsplit(url)
         self._url = urlunsplit(SplitResult(parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
         self._headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         self._headers["mcp-protocol-version"] = PROTOCOL_VERSION
-        if parts.username:
+        if token:
+            self._headers["authorization"] = f"Bearer {token}"
+        elif parts.username:
             self._headers["authorization"] = _format_authorization(unquote(parts.username), parts.password)
         self._opener = _build_opener(parts.hostname)
         self._deadline = deadline

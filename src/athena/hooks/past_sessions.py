@@ -62,11 +62,11 @@ def list_default_folders(clients: Iterable[ClientName]) -> list[str]:
 def find_past_sessions(folders: Iterable[str], clients: Iterable[ClientName]) -> list[PastSession]:
     """Return the sessions whose transcripts lie below these folders, in order of time."""
     wanted = set(clients)
-    sessions = [session for folder in folders for path in _iter_files(folder) if (session := _read_session(path))]
+    sessions = [session for folder in folders for path in iter_transcripts(folder) if (session := read_session(path))]
     return sorted((s for s in sessions if s.client in wanted), key=lambda s: (s.ended, s.path))
 
 
-def _iter_files(folder: str, depth: int = 0) -> Iterator[str]:
+def iter_transcripts(folder: str, depth: int = 0) -> Iterator[str]:
     """Yield the transcript files below a folder; no link is followed."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -75,12 +75,12 @@ def _iter_files(folder: str, depth: int = 0) -> Iterator[str]:
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             if depth < MAX_FOLDER_DEPTH:
-                yield from _iter_files(entry.path, depth + 1)
+                yield from iter_transcripts(entry.path, depth + 1)
         elif entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
             yield entry.path
 
 
-def _read_session(path: str) -> PastSession | None:
+def read_session(path: str) -> PastSession | None:
     """Return the session of a transcript; None if the file is not readable, not this user's or no transcript."""
     try:
         head, tail = transcript.read_head(path, MAX_HEAD_BYTES), transcript.read_tail(path, MAX_TAIL_BYTES)
@@ -90,7 +90,7 @@ def _read_session(path: str) -> PastSession | None:
     entries = list(_parse_lines(head.split("\n")))
     if not entries or all(entry.get("isSidechain") for entry in entries):  # the talk of a subagent
         return None
-    times = (_parse_time(entry.get("timestamp")) for entry in _parse_lines(reversed(tail.split("\n"))))
+    times = (parse_time(entry.get("timestamp")) for entry in _parse_lines(reversed(tail.split("\n"))))
     ended = next((moment for moment in times if moment is not None), ended)
     name = Path(path).name.removesuffix(SUFFIX)
     payloads = [entry.get("payload") for entry in entries]
@@ -127,7 +127,7 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
                 yield entry
 
 
-def _parse_time(value: object) -> float | None:
+def parse_time(value: object) -> float | None:
     try:
         return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
     except (ValueError, OverflowError):

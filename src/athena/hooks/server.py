@@ -15,7 +15,7 @@ from athena.core.metrics import Metrics
 from athena.core.values import HOOK_SURFACE, Scope
 from athena.errors import AthenaError, Misconfigured
 from athena.hooks import events
-from athena.hooks.client import EVENTS, HELLO, MAX_EVENT_BYTES, READ_CHUNK_BYTES
+from athena.hooks.client import DAEMON_LINK, EVENTS, HELLO, MAX_EVENT_BYTES, READ_CHUNK_BYTES, log_hook
 from athena.hooks.events import HOOK_ID_VARIABLE
 from athena.hooks.fallback import describe_error
 from athena.memory.savings import record_hook
@@ -75,7 +75,7 @@ class HookServer:
 
     async def _build_response(self, reader: asyncio.StreamReader) -> bytes:
         started_at = time.perf_counter()
-        event, link = "", "daemon"
+        event, link = "", DAEMON_LINK
         try:
             async with asyncio.timeout(RECEIVE_TIMEOUT_S):
                 event, environ, payload = await _read_request(reader)
@@ -120,7 +120,15 @@ class HookServer:
         context = self._app.create_context(DEFAULT_PROJECT, HOOK_SURFACE)
         project = environ.get("ATHENA_PROJECT", "").strip() or None
         rules, timeout_s = create_hook_rules(settings), settings.hooks_timeout_ms / 1000
-        answer = events.answer_event(event, payload, context, rules, project=project, key=key)
+        answer = events.answer_event(
+            event,
+            payload,
+            context,
+            rules,
+            project=project,
+            key=key,
+            on_malformed=lambda why: log_hook(self._home, event, DAEMON_LINK, time.monotonic(), why),
+        )
         if event in LEARNING_EVENTS:
             return await self._learn_beyond_answer(event, answer, LEARNING_WAIT_SHARE * timeout_s)
         async with asyncio.timeout(timeout_s):

@@ -73,6 +73,12 @@ def read_head(path: str, max_bytes: int) -> str:
         return _read_bytes(file, max_bytes).decode("utf-8", "replace")
 
 
+def iter_lines(path: str) -> Iterator[str]:
+    """Yield the lines of a regular file that belongs to this user."""
+    with open_own_file(path) as file, open(file, encoding="utf-8", errors="replace", closefd=False) as stream:
+        yield from stream
+
+
 @contextmanager
 def open_own_file(path: str) -> Iterator[int]:
     """Open a regular file that belongs to this user and is no link; else raise OSError."""
@@ -108,12 +114,15 @@ def _parse_transcript(text: str, with_noise: bool) -> Iterator[TranscriptMessage
             entry = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and (with_noise or not any(entry.get(name) for name in SKIPPED_FLAGS)):
-            yield from _parse_entry(entry, with_noise)
+        yield from parse_entry(entry, with_noise=with_noise)
 
 
-def _parse_entry(entry: dict[str, Any], with_noise: bool) -> Iterator[TranscriptMessage]:
+def parse_entry(
+    entry: Any, *, with_noise: bool = False, max_chars: int | None = MAX_MESSAGE_CHARS
+) -> Iterator[TranscriptMessage]:
     """Yield the message of one entry: clients differ in whether it is the entry itself or inside of it."""
+    if not isinstance(entry, dict) or (not with_noise and any(entry.get(name) for name in SKIPPED_FLAGS)):
+        return
     message = entry.get("message") or entry.get("payload") or entry
     if not isinstance(message, dict):
         return
@@ -126,7 +135,7 @@ def _parse_entry(entry: dict[str, Any], with_noise: bool) -> Iterator[Transcript
         if isinstance(origin, dict) and origin.get("kind") != "human":
             return
         texts = [_remove_context(text) for text in texts if not text.startswith(NOISE_PREFIXES)]
-    if text := "\n".join(texts).strip()[:MAX_MESSAGE_CHARS]:
+    if text := "\n".join(texts).strip()[:max_chars]:
         yield TranscriptMessage(role, text)
 
 

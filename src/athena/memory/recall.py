@@ -1,6 +1,5 @@
 """Search memories: by full text and by vectors, then rank and rerank the candidates."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from athena.memory.ranking import (
 )
 from athena.memory.scores import DEFAULT_MIN_SCORE, compute_probabilities
 from athena.memory.store import Store
-from athena.memory.values import FILE_KEY, Hit, Memory, extend_memory, format_place, strip_reserved_keys
+from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, Hit, Memory, extend_memory, format_place, strip_reserved_keys
 from athena.storage import privacy, scopes
 from athena.storage.database import TextMatches, Transaction
 from athena.storage.filters import Filter
@@ -49,6 +48,11 @@ class Query(NamedTuple):
     explain: bool = False
     longest: int | None = None  # how much of each text is read
     as_probability: bool = False  # else scores say how well words and vectors match
+    kinds: tuple[Kind, ...] = ()  # what to look through; by default the kind of the scope
+
+    @property
+    def searched_kinds(self) -> tuple[Kind, ...]:
+        return self.kinds or (self.criteria.scope.kind,)
 
 
 async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
@@ -56,6 +60,7 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
 
     Further pages make nothing stronger: it would move to an earlier page, and others would be shown twice.
     """
+    asked = query
     if query.understand_time:
         query = extract_time(query, store.clock())
     if not query.text.strip():
@@ -64,28 +69,25 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
         question = await store.encoder.encode_question(query.text)
         hits = await store.database.read(lambda tx: _search_memories(store, tx, query, question))
     if hits and used and store.weights.strength and not query.offset:
-        ids = [hit.id for hit in hits[:MAX_STRENGTHENED]]
-        strengthen = partial(rows.strengthen_memories, query.criteria.scope, ids, store.clock(), HALF_LIFE_S)
-        store.database.defer_write(strengthen)
+        for kind in query.searched_kinds:
+            if ids := [hit.id for hit in hits[:MAX_STRENGTHENED] if hit.kind == kind]:
+                scope = query.criteria.scope.with_kind(kind)
+                strengthen = partial(rows.strengthen_memories, scope, ids, store.clock(), HALF_LIFE_S)
+                store.database.defer_write(strengthen)
+    if not hits and query is not asked and (documents := _ask_documents(asked)):
+        return await recall(store, documents, used=used)
     return hits
 
 
-async def recall_kinds(store: Store, query: Query, kinds: Sequence[Kind], *, used: bool = True) -> Page[Hit]:
-    """Search several kinds of rows, each separately, and return the best of all."""
-    if list(kinds) == ["memory"]:
-        return await recall(store, query, used=used)
-    first_pages = query._replace(limit=query.limit + query.offset, offset=0)
-    pages = [await recall(store, _set_kind(first_pages, kind), used=used) for kind in dict.fromkeys(kinds)]
-    best = sorted((hit for page in pages for hit in page), key=lambda hit: -hit.score)
-    hits = [
-        replace(hit, metadata=strip_reserved_keys(hit.metadata))
-        for hit in best[query.offset : query.offset + query.limit]
-    ]
-    return Page(hits, sum(page.total for page in pages))
-
-
-def _set_kind(query: Query, kind: Kind) -> Query:
-    return query._replace(criteria=replace(query.criteria, scope=query.criteria.scope.with_kind(kind)))
+def _ask_documents(asked: Query) -> Query | None:
+    """Return a question with a time for documents alone, which are of no time: "when does it leave in winter"."""
+    criteria = asked.criteria
+    can_answer = asked.as_probability and "memory" in asked.searched_kinds and not asked.offset
+    if not can_answer or criteria.memory_type not in (None, DOCUMENT_TYPE):
+        return None
+    min_score = DEFAULT_MIN_SCORE if asked.min_score is None else asked.min_score
+    criteria = replace(criteria, memory_type=DOCUMENT_TYPE)
+    return asked._replace(criteria=criteria, min_score=min_score, understand_time=False)
 
 
 async def _search_memories(
@@ -94,7 +96,8 @@ async def _search_memories(
     """Return a page of hits among the memories that the criteria let through, by default those of the query."""
     vectors = store.database.vectors
     dimensions = 0 if question is None else len(question.vector)  # a remote model that is down cannot tell its own
-    scope_ids = await scopes.fetch_visible_ids(tx, query.criteria.scope)
+    kinds_by_scope = await scopes.fetch_visible_kinds(tx, query.criteria.scope, query.searched_kinds)
+    scope_ids = list(kinds_by_scope)
     candidates = await vectors.select_candidates(
         tx, criteria or query.criteria, scope_ids, store.encoder.models, dimensions
     )
@@ -129,6 +132,7 @@ async def _search_memories(
             return await _search_memories(store, tx, query, question, readable)
     budget = rows.AnswerBudget() if query.longest is None else None
     memories = await rows.fetch_memories(tx, candidates.scopes, ids, longest=query.longest, budget=budget)
+    kinds = await _fetch_kinds(tx, query, kinds_by_scope, ids)
     ids_in_rest = [memory_id for memory_id, (part, _) in zip(ids, page, strict=True) if part is rest]
     contradicted |= await _find_contradicted(tx, query, candidates.scopes, ids_in_rest)
     hits = [
@@ -136,13 +140,23 @@ async def _search_memories(
             memories[memory_id],
             float(scores[position]),
             part.explain(i) if query.explain else None,
-            query.criteria.scope.kind,
+            kinds[memory_id],
             contradicted.get(memory_id, [None])[-1],
         )
         for position, memory_id, (part, i) in zip(positions, ids, page, strict=True)
         if memory_id in memories
     ]
-    return Page(hits, good_count if query.min_score or not good_count else candidates.total)
+    weaker = max(0, min(query.limit, len(scores) - query.offset) - len(positions))
+    return Page(hits, good_count if query.min_score or not good_count else candidates.total, weaker)
+
+
+async def _fetch_kinds(
+    tx: Transaction, query: Query, kinds_by_scope: dict[int, Kind], ids: list[int]
+) -> dict[int, Kind]:
+    if len(query.searched_kinds) == 1:
+        return dict.fromkeys(ids, query.searched_kinds[0])
+    scope_ids = await scopes.fetch_memory_scopes(tx, list(kinds_by_scope), ids)
+    return {memory_id: kinds_by_scope[scope_id] for memory_id, scope_id in scope_ids.items()}
 
 
 async def _note_weighing_memories(
@@ -191,7 +205,7 @@ def _is_long_query(matches: TextMatches) -> bool:
 async def _find_contradicted(
     tx: Transaction, query: Query, scope_ids: list[int], ids: list[int]
 ) -> dict[int, list[int]]:
-    if not ids or query.criteria.scope.kind != "memory":
+    if not ids or "memory" not in query.searched_kinds:
         return {}
     return await topic_rows.fetch_contradictions(tx, scope_ids, ids)
 
@@ -252,9 +266,18 @@ async def _list_newest(store: Store, query: Query) -> Page[Hit]:
     """Answer a question that names nothing but a time: all memories of it, the newest first."""
 
     async def read_page(tx: Transaction) -> Page[Hit]:
-        memories = await list_rows.list_newest_memories(tx, query.criteria, query.limit, query.offset)
-        hits = [create_hit(memory, 1.0, None, query.criteria.scope.kind) for memory in memories]
-        total = await list_rows.count_memories(tx, query.criteria, is_shown=False)  # a program gets the page alone
-        return Page(hits, total)
+        kinds = query.searched_kinds
+        own_offset = query.offset if len(kinds) == 1 else 0  # else the page is cut from what all kinds have
+        timed: list[tuple[float, Hit]] = []
+        total = 0
+        for kind in kinds:
+            criteria = replace(query.criteria, scope=query.criteria.scope.with_kind(kind))
+            limit, budget = query.limit + query.offset - own_offset, rows.AnswerBudget()
+            page = await list_rows.list_memories_by_time(tx, criteria, limit, own_offset, budget=budget)
+            timed += [(happened, create_hit(memory, 1.0, None, kind)) for happened, memory in page]
+            total += await list_rows.count_memories(tx, criteria, is_shown=False)  # a program gets the page alone
+        timed = sorted(timed, key=lambda pair: -pair[0]) if len(kinds) > 1 else timed
+        start = query.offset - own_offset
+        return Page([hit for _, hit in timed[start : start + query.limit]], total)
 
     return await store.database.read(read_page)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, get_args
 
+from athena.core.previews import format_preview as format_preview  # others use it from here
 from athena.core.text import make_storable
 from athena.core.values import Author, Kind
 from athena.errors import InvalidInput
@@ -15,7 +16,6 @@ MAX_METADATA_CHARS = 64_000
 MAX_METADATA_DEPTH = 32
 MAX_TAG_CHARS = 100
 MAX_TAGS = 100
-PREVIEW_CHARS = 200
 RESERVED_PREFIX = "athena:"  # of metadata keys that callers may not set
 SERIAL_KEY = f"{RESERVED_PREFIX}serial"  # distinguishes rows of the same text, such as two equal events
 MOMENT_KEY = f"{RESERVED_PREFIX}moment"  # when something happens, in seconds, if not when it was stored
@@ -222,12 +222,6 @@ def format_place(metadata: Mapping[str, Any]) -> str | None:
     page, heading = metadata.get(PAGE_KEY), metadata.get(HEADING_KEY)
     place = source.rpartition("/")[2] + (f" p. {page}" if page else "")
     return f"{place}, {heading}" if heading else place
-
-
-def format_preview(content: str, max_chars: int = PREVIEW_CHARS) -> str:
-    """Return the beginning of a text, on one line."""
-    line = " ".join(content.lstrip()[: max_chars * 4].split())
-    return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,13 +69,17 @@ async def list_documents(ctx: Context) -> list[Document]:
     asks="show the imported document; the text of the handbook in order; open the manual you read; show all "
     "pieces of that document",
 )
-async def get_document(ctx: Context, source: Source) -> list[str]:
+async def get_document(
+    ctx: Context,
+    source: Source,
+    around: Annotated[int | None, Param("Id of a piece that recall found: only it and its neighbours.")] = None,
+) -> list[str]:
     """Return a document's pieces in order.
 
     >>> documents.get_document(source="README.md")
     """
     path = await ingest.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
-    return await ingest.list_pieces(ctx.store, await ctx.hide_personal(path), ctx.scope)
+    return await ingest.list_pieces(ctx.store, await ctx.hide_personal(path), ctx.scope, around)
 
 
 @operation(

@@ -180,13 +180,14 @@ async def read_graph(ctx: Context) -> Graph:
 )
 async def search_nodes(
     ctx: Context,
-    query: Annotated[str, Param("A part of a name, type or observation, or a question.", most=20_000)],
+    query: Annotated[str, Param("A part of a name, type or observation.", most=20_000)],
+    by_meaning: Annotated[bool, Param("Add those that are close to it by words and meaning, or answer it.")] = False,
 ) -> Graph:
-    """Find entities that hold a text, then those close to it by words and meaning.
+    """Find entities that hold a text; `search_graph` finds them by meaning.
 
     >>> graph.search_nodes(query="tea")
     """
-    return await search.search_nodes(ctx.store, query, ctx.scope.with_kind("entity"))
+    return await search.search_nodes(ctx.store, query, ctx.scope.with_kind("entity"), by_meaning=by_meaning)
 
 
 @operation(

@@ -12,6 +12,7 @@ from athena.memory import remember as remembering
 from athena.memory.duplicates import Group
 from athena.memory.lookup import TagCount, WithRelated
 from athena.memory.recall import Query
+from athena.memory.recall_kinds import recall_kinds
 from athena.memory.values import Change, Hit, Memory, RecentChange, Stored, clean_tags
 from athena.operations import params
 from athena.operations.context import Context, list_own_surfaces
@@ -96,7 +97,7 @@ async def recall(
     )
     if kinds is None:
         return await recalling.recall(ctx.store, parsed, used=not ctx.is_browsing)
-    return await recalling.recall_kinds(ctx.store, parsed, kinds, used=not ctx.is_browsing)
+    return await recall_kinds(ctx.store, parsed, kinds, used=not ctx.is_browsing)
 
 
 @operation(

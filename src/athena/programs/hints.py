@@ -11,12 +11,22 @@ NETWORK_HINT = "programs have no network, by design; call an operation instead"
 PROCESSES_HINT = "programs have no processes; write it in Python, or call an operation"
 THREADS_HINT = "programs have no threads; parallel([...]) makes calls at once"
 HELP_HINT = 'tools.describe(name="recall") shows how an operation is called, tools.search(query="...") finds one'
+PYTHON_HINT = "programs are Python, not JavaScript: hits = memory.recall(query='x'); print(len(hits))"
 ENGINE_HINT = 'leave engine out, or say "auto": then what Monty lacks runs on CPython'
 _MODULE_HINTS = {
     NETWORK_HINT: "socket ssl urllib http ftplib smtplib poplib imaplib telnetlib xmlrpc socketserver",
     PROCESSES_HINT: "subprocess multiprocessing os.system os.popen os.fork os.spawn os.exec pty",
     THREADS_HINT: "threading concurrent _thread",
 }
+# Statements and operators that JavaScript has and Python has not, at places where a Python text does not hold them.
+_JAVASCRIPT_PATTERN = re.compile(
+    r"^\s*(?:export\s+)?(?:const|let|var)\s+[\w{\[]|^\s*(?:async\s+)?function\b|=>|\bconsole\.\w+\(|[!=]==|&&|\|\|"
+    r"|\bnew\s+[A-Z]\w*\(|^\s*import\s+.*\bfrom\s+['\"]|^\s*//|\)\s*\{\s*$|^\s*\}\s*(?:else|catch|finally|$)|\$\{",
+    re.MULTILINE,
+)
+_JAVASCRIPT_NAMES = frozenset(
+    ["console", "JSON", "Math", "Object", "Array", "Promise", "undefined", "null", "true", "false", "require", "fetch"]
+)
 _DICT_ATTRIBUTE_PATTERN = re.compile(r"'dict' object has no attribute '(\w+)'")
 _UNKNOWN_NAME_PATTERN = re.compile(r"name '(\w+)' is not defined")
 
@@ -32,7 +42,11 @@ def add_hint(error: Failure, names: Namespace, code: str = "") -> Failure:
 
 
 def _find_hint(error_type: str, message: str, names: Namespace, code: str) -> str | None:
+    if error_type == "SyntaxError" and _JAVASCRIPT_PATTERN.search(code):
+        return PYTHON_HINT
     if error_type == "NameError" and (match := _UNKNOWN_NAME_PATTERN.match(message)):
+        if match[1] in _JAVASCRIPT_NAMES:
+            return PYTHON_HINT
         if match[1] in ("help", "dir"):
             return HELP_HINT
         if match[1] in sys.stdlib_module_names:

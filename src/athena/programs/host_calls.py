@@ -1,7 +1,7 @@
 """The calls that a program makes: check approval, store the start of the run, then invoke the operation or skill."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -11,9 +11,10 @@ from athena.core.operation import Effect
 from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.errors import ApprovalNeeded, InvalidInput, LimitExceeded
-from athena.programs.namespace import SKILLS_CATEGORY, list_operations
+from athena.programs.namespace import SKILLS_CATEGORY, create_skill_function, list_operations
 from athena.programs.sandbox import Namespace, NeedsApproval, Program, Run, Sandbox, is_run_closed
-from athena.programs.values import ARGUMENTS_VARIABLE, ProgramCaller, Skill
+from athena.programs.skill_source import parse_skill
+from athena.programs.values import ARGUMENTS_VARIABLE, KeptSkill, ProgramCaller, Skill
 from athena.storage import runs
 from athena.storage.privacy import ALL_MARKS
 
@@ -29,7 +30,7 @@ class HostCalls:
         caller: ProgramCaller,
         sandbox: Sandbox,
         names: Namespace,
-        skills: Mapping[str, Skill],
+        skills: dict[str, Skill],
         on_first_write: Callable[[], None],
         on_skill_used: Callable[[str], None],
         *,
@@ -66,7 +67,16 @@ class HostCalls:
             self._caller.private_reads.marks.add(operation.private_mark)
         work = invoke(self._caller.catalog, operation.name, arguments, self._caller)
         with self._sandbox.wait_outside() if operation.is_foreign else nullcontext():
-            return to_json(run_sync(work, is_stopped=is_run_closed))  # the operation ends with its program
+            result = run_sync(work, is_stopped=is_run_closed)  # the operation ends with its program
+        if isinstance(result, KeptSkill) and self._names.growing and operation.effect is not Effect.READ:
+            self._add_skill(result)
+        return to_json(result)
+
+    def _add_skill(self, saved: KeptSkill) -> None:
+        """Let the program call the skill that it saved just now."""
+        skill = parse_skill(saved.name, saved.code, saved.description, saved.example)
+        self._skills[skill.name] = skill
+        self._names.add_function(create_skill_function(skill))
 
     def _list_refused_marks(self, operation: AnyOperation) -> list[str]:
         """Return the private sources that this run has read and that the server of a tool may not get."""

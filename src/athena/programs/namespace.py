@@ -63,7 +63,7 @@ def build_names(catalog: Catalog, skills: Mapping[str, Skill]) -> Namespace:
     if (names := cache.get(key)) is None:
         while len(cache) >= MAX_CACHED_SKILL_SETS:
             cache.pop(next(iter(cache)), None)
-        functions = [*catalog_names.functions, *map(_create_skill_function, key)]
+        functions = [*catalog_names.functions, *map(create_skill_function, key)]
         names = cache[key] = Namespace(functions, SYNONYMS, _list_unavailable(catalog), catalog.problem)
     return names
 
@@ -105,5 +105,5 @@ def _create_function(operation: AnyOperation) -> Function:
     )
 
 
-def _create_skill_function(skill: Skill) -> Function:
+def create_skill_function(skill: Skill) -> Function:
     return Function(f"{SKILLS_CATEGORY}.{skill.name}", skill.parameters, (), skill.description, runs_program=True)

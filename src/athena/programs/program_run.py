@@ -15,7 +15,7 @@ from athena.memory import rows
 from athena.programs import run_record, skills
 from athena.programs.hints import add_hint
 from athena.programs.host_calls import HostCalls
-from athena.programs.namespace import build_names
+from athena.programs.namespace import SKILLS_CATEGORY, build_names
 from athena.programs.sandbox import Namespace, Program, Run, Sandbox, is_run_closed
 from athena.programs.sandbox.json_values import shorten_again
 from athena.programs.sandbox.run import ActiveRun, drop_cut_word
@@ -63,6 +63,8 @@ class ProgramRun:
         self.fingerprint = context.call.arguments_digest
         self.claimed_at: float | None = None
         self.handle_text: str | None = None  # of a result that is too long to show
+        self.can_save_skills = True  # and call what it saved; False where its text shows that it does not
+        self._names: Namespace | None = None
 
     @classmethod
     async def create(
@@ -104,6 +106,7 @@ class ProgramRun:
     async def execute(
         self, code: str, timeout_s: float | None, engine: EngineName, inputs: Mapping[str, Any] | None = None
     ) -> Run:
+        self.can_save_skills = "save" in code
         host_calls = self._create_host_calls()
         code, given = await self.context.reveal_program(code), await self.context.reveal_values(dict(inputs or {}))
         program = Program(code, self.create_names(), engine, self.state, timeout_s, self.workspace_row.owner, given)
@@ -137,7 +140,11 @@ class ProgramRun:
             raise
 
     def create_names(self) -> Namespace:
-        return build_names(self.context.catalog, self.skills)
+        """Return the names that the program can call, the same at each call."""
+        if self._names is None:
+            names = build_names(self.context.catalog, self.skills)
+            self._names = names.copy_for_run(SKILLS_CATEGORY) if self.skills and self.can_save_skills else names
+        return self._names
 
     def _create_host_calls(self, approved_call: tuple[str, dict[str, Any]] | None = None) -> HostCalls:
         return HostCalls(

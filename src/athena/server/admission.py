@@ -14,6 +14,7 @@ from athena.core.threads import ThreadPool, run_sync
 from athena.core.types import is_long
 from athena.errors import AthenaError, Unavailable
 from athena.server.guard import STOPPING_MESSAGE
+from athena.server.log import log_call
 from athena.server.turns import Turns
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class CallDispatcher:
     async def dispatch(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
         """Call an operation when it is its turn, and count the call."""
         began = time.perf_counter()
-        outcome = "done"
+        outcome, failure = "done", None
         self.active_count += 1
         try:
             if not operation.is_foreign and operation.effect is not Effect.EXECUTE and is_long(arguments):
@@ -64,7 +65,7 @@ class CallDispatcher:
                     operation = self.load_catalog().get_operation(operation.name)
                 return await operation(caller, **arguments)
         except AthenaError as error:
-            outcome = error.code
+            outcome, failure = error.code, error
             raise
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -72,7 +73,9 @@ class CallDispatcher:
         finally:
             self.active_count -= 1
             self.last_active_at = time.monotonic()
-            self.metrics.count_call(operation.name, caller.surface, outcome, time.perf_counter() - began)
+            elapsed_s = time.perf_counter() - began
+            self.metrics.count_call(operation.name, caller.surface, outcome, elapsed_s)
+            log_call(operation.name, caller.surface, outcome, elapsed_s, failure)
 
     async def _call_in_thread(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
         """Run a call with long arguments away from the event loop; it ends with its caller, as a program's does."""

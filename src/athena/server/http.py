@@ -177,12 +177,14 @@ class HttpApi:
             returned = await self.dispatcher.write_answer(result, lambda _: tokens.estimate_json_tokens(result))
             self.metrics.count_tokens(operation.name, "http", sent, returned)
             headers = {"athena-total": str(result.total)} if isinstance(result, Page) else {}
+            headers |= {"athena-weaker": str(result.weaker)} if isinstance(result, Page) and result.weaker else {}
             return StreamingResponse(self._stream_lines(result), media_type=NDJSON_MEDIA_TYPE, headers=headers)
 
         def write_body(is_long: bool) -> tuple[bytes, int]:
             payload = {"success": True, "data": to_json(result), "elapsed_ms": round(elapsed_s * 1000, 2)}
             if isinstance(result, Page):
                 payload["total"] = result.total
+                payload |= {"weaker": result.weaker} if result.weaker else {}
             body = dump_json(payload, in_pieces=is_long)
             return body, tokens.estimate_json_tokens(payload) if is_long else tokens.count_tokens(body.decode())
 

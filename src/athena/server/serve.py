@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import logging
 import os
 import resource
 import secrets
@@ -47,7 +46,7 @@ from athena.server.guard import (
     list_allowed_hosts,
 )
 from athena.server.http import HttpApi
-from athena.server.log import JsonLogHandler, write_log_line
+from athena.server.log import start_log, write_log_line
 from athena.server.mcp.http import McpEndpoint, import_mcp_server
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
@@ -330,7 +329,7 @@ class AthenaServer:
         )
         server = GracefulServer(config, self.guard)
         GuardedProtocol.max_connections = _raise_connection_limit()
-        logging.getLogger().addHandler(JsonLogHandler(self._write_log))
+        start_log(self._write_log)
         write_log_line({"event": "serving", "url": self.url, "pid": os.getpid()})
         try:
             server.run(sockets=self._sockets)

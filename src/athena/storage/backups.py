@@ -106,9 +106,12 @@ def read_secret(path: str) -> bytes:
     """Return the content of a key file, without white space around it."""
     try:
         with open(os.path.expanduser(path), "rb") as file:
+            is_private = not os.fstat(file.fileno()).st_mode & 0o077
             secret = file.read(MAX_KEY_FILE_BYTES).strip()
     except OSError as error:
         raise NotFound(f"the key file {path} cannot be read: {error.strerror}") from None
+    if not is_private:
+        raise InvalidInput(f"others can read the key file {path}", hint=f"chmod 600 {path}")
     if len(secret) < 16:
         raise InvalidInput(f"the key file {path} has fewer than 16 bytes", hint="openssl rand -hex 32 > KEY_FILE")
     return secret

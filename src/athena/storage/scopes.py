@@ -3,9 +3,11 @@
 Tables about calls and programs (calls, receipts, usage, runs, workspaces, files, ...) have the project's name instead.
 """
 
-from athena.core.values import Scope
+from collections.abc import Sequence
+
+from athena.core.values import Kind, Scope
 from athena.storage.database import Transaction
-from athena.storage.filters import bind_list
+from athena.storage.filters import bind_list, split_batches
 
 TABLES_BY_PROJECT_NAME = ("calls", "receipts", "consolidations", "workspaces", "files", "runs", "injections")
 
@@ -17,6 +19,23 @@ async def fetch_visible_ids(tx: Transaction, scope: Scope) -> list[int]:
         f"SELECT name, id FROM scopes WHERE kind = :kind AND name IN ({names})", kind=scope.kind, **bound
     )
     return [scope_id for _, scope_id in sorted(rows, key=lambda row: scope.visible_projects.index(row[0]))]
+
+
+async def fetch_visible_kinds(tx: Transaction, scope: Scope, kinds: Sequence[Kind]) -> dict[int, Kind]:
+    """Return the ids of the scopes of some kinds that a read may see, each with its kind, the project first."""
+    visible = [(kind, await fetch_visible_ids(tx, scope.with_kind(kind))) for kind in kinds]
+    return {scope_id: kind for kind, ids in visible for scope_id in ids}
+
+
+async def fetch_memory_scopes(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, int]:
+    """Return for each of these memories the id of its scope."""
+    found: dict[int, int] = {}
+    for batch in split_batches(ids):
+        placeholders, bound = bind_list("id", batch)
+        visible = ", ".join(map(str, scope_ids))
+        sql = f"SELECT id, scope FROM memories WHERE scope IN ({visible}) AND id IN ({placeholders})"
+        found |= {int(row[0]): int(row[1]) for row in await tx.fetch(sql, **bound)}
+    return found
 
 
 async def fetch_own_ids(tx: Transaction, scope: Scope) -> list[int]:

@@ -33,6 +33,7 @@ def run_error(sandbox: Sandbox, code: str, **given: Any) -> Any:
     [
         "parallel([lambda n=n: slow.wait(seconds=0.05, value=n) for n in [1, 2]])",
         "import functools\nparallel([functools.partial(slow.wait, 0.05, n) for n in [1, 2]])",
+        "at = iter([1, 2])\nparallel([lambda: slow.wait(0.05, next(at))] * 2)",
         "parallel((lambda: slow.wait(0.05, 1), lambda: slow.wait(0.05, 2)))",
     ],
 )
@@ -41,6 +42,43 @@ def test_parallel_calls_functions_concurrently(sandbox: Sandbox, engine_name: st
     done = run(sandbox, code, world, engine=engine_name)
     assert done.value == [1, 2], done.error
     assert world.most_at_once == 2
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f():\n    return slow.wait(0.05, 1)\nparallel([f] * 2)",
+        "f = lambda: slow.wait(0.05, 1)\njobs = [f, f]\nparallel(jobs)",
+        "from functools import partial\ndef f(n, m):\n    return slow.wait(n, m)\nparallel([partial(f, 0.05, 1)] * 2)",
+        "def f():\n    return slow.wait(0.05, 1)\nlist(parallel({'a': f, 'b': f}).values())",
+    ],
+)
+def test_parallel_calls_named_functions_concurrently(sandbox: Sandbox, code: str) -> None:
+    world = HeldWorld(at_once=2)
+    done = run(sandbox, code, world)
+    assert done.value == [1, 1], done.error
+    assert world.most_at_once == 2
+
+
+def test_functions_of_parallel_keep_their_meaning(sandbox: Sandbox) -> None:
+    """A function that catches errors sees them, and one that calls another gets its value."""
+    code = """
+def safe():
+    try:
+        return slow.fail(message="no")
+    except ToolError:
+        return "caught"
+def inner():
+    return slow.wait(0, 2)
+def outer():
+    return 1 + inner()
+later = [safe, outer, inner]
+[parallel(later), inner(), [f() for f in later]]
+"""
+    done = run(sandbox, code)
+    assert done.value == [["caught", 3, 2], 2, ["caught", 3, 2]], done.error
+    wrong = "def f():\n    return slow.fail(message='no')\nparallel([f] * 2, return_errors=True)"
+    assert ["error" in one for one in run(sandbox, wrong).value] == [True, True]
 
 
 @BOTH

@@ -76,7 +76,7 @@ def replace_texts(value: Any, texts: Mapping[TextKey, str], name: str = "") -> A
             *(replace_texts(item, texts, field) for field, item in zip(value._fields, value, strict=True))
         )
     if isinstance(value, Page):
-        return Page([replace_texts(item, texts, name) for item in value], value.total)
+        return Page([replace_texts(item, texts, name) for item in value], value.total, value.weaker)
     if type(value) in (list, tuple, set, frozenset):
         return type(value)(replace_texts(item, texts, name) for item in value)
     return replace_texts(to_json(value), texts, name)

@@ -111,8 +111,11 @@ def _read_links(archive: Archive, path: str) -> dict[str, str]:
 
 def read_docx(data: bytes, blocks: Blocks) -> None:
     archive = Archive(data)
-    levels = _read_heading_styles(archive)
+    levels, titles = _read_heading_styles(archive)
     body = archive.read_xml("word/document.xml").find(f"{WORD}body")
+    used_styles = {style.get(f"{WORD}val", "") for style in body.iter(f"{WORD}pStyle")} if body is not None else set()
+    if titles & used_styles:  # it is above all headings
+        levels = {name: level + 1 for name, level in levels.items()} | dict.fromkeys(titles, 1)
     for part in body if body is not None else ():
         _add_word_part(part, levels, blocks)
     for name in ("word/footnotes.xml", "word/endnotes.xml"):
@@ -121,17 +124,20 @@ def read_docx(data: bytes, blocks: Blocks) -> None:
                 blocks.add_text(_join_word_text(paragraph))
 
 
-def _read_heading_styles(archive: Archive) -> dict[str, int]:
-    """Return the levels of headings by style; their ids depend on the language, their names do not."""
-    if "word/styles.xml" not in archive.names:
-        return {}
+def _read_heading_styles(archive: Archive) -> tuple[dict[str, int], set[str]]:
+    """Return the levels of headings by style, and the styles of titles; ids depend on the language, names do not."""
     levels: dict[str, int] = {}
+    titles: set[str] = set()
+    if "word/styles.xml" not in archive.names:
+        return levels, titles
     for style in archive.read_xml("word/styles.xml").iter(f"{WORD}style"):
         name = style.find(f"{WORD}name")
         text = (name.get(f"{WORD}val") or "").lower() if name is not None else ""
-        if match := re.fullmatch(r"heading (\d)|(title)", text):
-            levels[style.get(f"{WORD}styleId", "")] = int(match.group(1) or 1)
-    return levels
+        if match := re.fullmatch(r"heading (\d)", text):
+            levels[style.get(f"{WORD}styleId", "")] = int(match.group(1))
+        elif text == "title":
+            titles.add(style.get(f"{WORD}styleId", ""))
+    return levels, titles
 
 
 def _add_word_part(part: Element, levels: dict[str, int], blocks: Blocks) -> None:

@@ -1,8 +1,9 @@
 """Search the graph: entities by text and meaning, neighbors and paths along relations."""
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from athena.core.values import Scope
+from athena.core.values import Kind, Scope
 from athena.errors import Unavailable
 from athena.memory import inputs, write
 from athena.memory import rows as memory_rows
@@ -51,10 +52,12 @@ def parse_relation_time(at: str | float | None, now: float) -> float | None:
     return now if at is None else inputs.parse_time(at, "at", now, end=False)
 
 
-async def search_nodes(store: Store, query: str, scope: Scope) -> Graph:
-    """Return the entities that contain a text, in their order, then those close to it by text and meaning."""
+async def search_nodes(store: Store, query: str, scope: Scope, *, by_meaning: bool = False) -> Graph:
+    """Return the entities that contain a text, in their order; with `by_meaning`, then those close to it."""
     query = normalize_text(query)
-    hits = (await _search_rows(store, query, MAX_EXTRA_ENTITIES * ROWS_PER_ENTITY, scope))[0] if query.strip() else []
+    hits: list[Hit] = []
+    if by_meaning and query.strip():
+        hits, _ = await _search_rows(store, query, MAX_EXTRA_ENTITIES * ROWS_PER_ENTITY, scope)
 
     async def find_nodes(tx: Transaction) -> Graph:
         visible = await scopes.fetch_visible_ids(tx, scope)
@@ -116,11 +119,11 @@ async def search_graph(store: Store, query: str, limit: int, scope: Scope) -> li
 
 async def _search_rows(store: Store, query: str, limit: int, scope: Scope) -> tuple[list[Hit], bool]:
     """Index queued rows, then search the graph's rows; return the hits and whether all rows were indexed."""
-    all_indexed = await _index_pending(store)
+    all_indexed = await index_pending(store)
     return await recall(store, Query(query, Filter(scope), min(limit, MAX_ROWS), longest=1)), all_indexed
 
 
-async def _index_pending(store: Store) -> bool:
+async def index_pending(store: Store, kinds: Sequence[Kind] = ("entity",)) -> bool:
     """Index queued rows unless another writer is active, since a search must not wait; return whether all are."""
 
     async def has_pending(tx: Transaction) -> bool:
@@ -132,7 +135,8 @@ async def _index_pending(store: Store) -> bool:
         return False
     try:
         await write.index_all(store)
-        await encode_missing(store, "entity")
+        for kind in kinds:
+            await encode_missing(store, kind)
     except Unavailable:
         return False
     return True

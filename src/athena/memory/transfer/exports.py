@@ -1,6 +1,5 @@
-"""Write what is kept for people and other programs: a Markdown folder, GraphML, server-memory's JSONL."""
+"""Write what is kept for people and other programs: a Markdown folder, and the graph as GraphML."""
 
-import json
 import os
 import re
 from collections.abc import AsyncIterator, Callable
@@ -127,24 +126,6 @@ async def _read_orphans(tx: Transaction, own: list[int]) -> list[ExportedEntity]
         )
         for name, edges in found.items()
     ]
-
-
-async def write_server_memory(store: Store, project: str, stream: IO[str]) -> dict[str, int]:
-    """Write the graph as the reference graph server does: a line for each entity, then for each relation."""
-    counts = {"entities": 0, "relations": 0}
-
-    def write_line(line_type: str, value: Any) -> None:
-        stream.write(json.dumps({"type": line_type, **value}, ensure_ascii=False) + "\n")
-
-    async for item in iter_entities(store, project):
-        if (entity := item.to_server_memory()) is not None:
-            write_line("entity", entity)
-            counts["entities"] += 1
-    async for item in iter_entities(store, project):
-        for relation in item.relations:
-            write_line("relation", relation)
-            counts["relations"] += 1
-    return counts
 
 
 async def write_graphml(store: Store, project: str, stream: IO[str]) -> dict[str, int]:

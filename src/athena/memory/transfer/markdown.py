@@ -27,6 +27,16 @@ FENCE = "---"
 MAX_FILE_BYTES = 64_000_000
 SLUG_CHARS = 40
 SUFFIX, SUFFIXES = ".md", (".md", ".markdown")
+MAPPING = {
+    "text after the front matter": "content",
+    "tags, and #tag in the text": "tags",
+    "type": "type",
+    "created, updated": "created, updated",
+    "[[link]], - relation [[link]]": "relations",
+    "path": "metadata.source",
+    "other front matter": "metadata",
+    "files in graph/ of an export": "entities, observations, relations",
+}
 OWN_BEGINNING = f"{FENCE}\n{FORMAT_KEY}: ".encode()
 FRONT_MATTER_PATTERN = re.compile(rf"{FENCE}[ \t]*\r?\n(.*?)(?:^|\n){FENCE}[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 TIME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z")

@@ -130,7 +130,10 @@ def find_problems(
     """
     unbound = () if known is None else _check_unbound_names(source, names, known)
     problems = chain(
-        _check_calls(source, names, approvals), _check_parallel_calls(source, names), _check_imports(source), unbound
+        _check_calls(source, names, approvals),
+        _check_parallel_calls(source, names),
+        _check_imports(source, names),
+        unbound,
     )
     first_problems = list(islice(problems, _MAX_PROBLEMS))  # finding suggestions takes time
     return sorted(first_problems, key=lambda problem: problem["line"] or 0)
@@ -155,7 +158,7 @@ def _check_calls(source: ProgramSource, names: Namespace, approvals: bool) -> It
             continue
         function = names.find(path)
         if function is None:
-            if "." in path:
+            if "." in path and path.rpartition(".")[0] != names.growing:
                 message, hint = names.describe_unknown(path)
                 yield create_failure("AttributeError", message, node.lineno, hint)
             continue
@@ -280,7 +283,7 @@ def _read_literal(node: ast.expr) -> tuple[type | None, Any]:
     return None, _UNKNOWN_VALUE
 
 
-def _check_imports(source: ProgramSource) -> Iterator[Failure]:
+def _check_imports(source: ProgramSource, names: Namespace) -> Iterator[Failure]:
     """Find imports of unknown modules, except inside of a try."""
     tried: set[int] = set()
     for node in source.nodes:  # outer ones first, so that inner ones are not walked again
@@ -298,9 +301,20 @@ def _check_imports(source: ProgramSource) -> Iterator[Failure]:
         for name in modules:
             top = name.partition(".")[0]
             if top not in sys.stdlib_module_names:
-                yield create_failure(
-                    "ImportError", f"there is no module {name!r} in the sandbox", node.lineno, IMPORTS_HINT
-                )
+                hint = _describe_name_for_import(node, name, names) or IMPORTS_HINT
+                yield create_failure("ImportError", f"there is no module {name!r} in the sandbox", node.lineno, hint)
+
+
+def _describe_name_for_import(node: ast.Import | ast.ImportFrom, module: str, names: Namespace) -> str | None:
+    """Return how a program calls what it tries to import, if that is a name that it has anyway."""
+    imported = node.names[0].name if isinstance(node, ast.ImportFrom) else ""
+    path = ".".join(filter(None, [*module.split("."), imported.replace("*", "")]))
+    path = path.removeprefix("athena.").removeprefix("api.")
+    root, _, member = path.partition(".")
+    if root not in names.roots:
+        return None
+    call = f" and call {root}.{member}(...)" if member else ""
+    return f"{root} is there without an import: leave this line out{call}"
 
 
 IMPORTS_HINT = (

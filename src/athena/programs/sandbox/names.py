@@ -51,6 +51,7 @@ class Namespace:
         note: str = "",
     ) -> None:
         self.note = note  # shown with every unknown name
+        self.growing = ""  # a namespace to which the program itself may add functions
         self._synonyms = synonyms or {}  # wrong names, with or without a namespace, to right ones
         self._unavailable = unavailable or {}  # names that cannot be called now: why, and what to do
         self._functions: dict[str, Function] = {}
@@ -61,6 +62,18 @@ class Namespace:
             namespace = function.path.rpartition(".")[0]
             for name in function.other_names:
                 self._add_function(name if "." in name or not namespace else f"{namespace}.{name}", function)
+
+    def copy_for_run(self, growing: str) -> "Namespace":
+        """Return a copy to which a run can add functions, in one namespace."""
+        copy = Namespace((), self._synonyms, self._unavailable, self.note)
+        copy._functions, copy._namespaces = dict(self._functions), set(self._namespaces)
+        copy.growing = growing
+        return copy
+
+    def add_function(self, function: Function) -> None:
+        """Add a function that a program has made, or replace it."""
+        self._functions[function.path] = function
+        self.__dict__.pop("members", None)
 
     def _add_function(self, path: str, function: Function) -> None:
         if path.partition(".")[0] in RESERVED_NAMES:

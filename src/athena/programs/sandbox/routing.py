@@ -219,6 +219,8 @@ class _MontyCheck:
             return f"{name}({missing[0]}=)"
         if context.in_key and isinstance(node.func, ast.Name) and not builtin:
             return "a function called in key="
+        if name == "parallel" and any(map(_has_named_item, node.args)):
+            return "functions passed to parallel() by name"
         if builtin in _LAZY_BUILTINS:
             return self._check_lazy_call(node, builtin, context)
         if builtin and builtin[0].isupper():
@@ -277,6 +279,21 @@ class _MontyCheck:
             return ""  # of a text, or of a pattern that was checked where it was compiled
         is_safe = isinstance(values[0], str) and not _can_match_nothing(values[0])
         return "" if is_safe else f"re.{name} with a pattern that may match nothing"
+
+
+def _has_named_item(node: ast.AST) -> bool:
+    """Return whether `parallel` may get functions that are written elsewhere: Monty calls these one after another."""
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return any(map(_has_named_item, node.elts))
+    if isinstance(node, ast.Dict):
+        return any(map(_has_named_item, node.values))
+    if isinstance(node, ast.ListComp | ast.GeneratorExp):
+        return _has_named_item(node.elt)
+    if isinstance(node, ast.DictComp | ast.Starred):
+        return _has_named_item(node.value)
+    if isinstance(node, ast.BinOp):
+        return _has_named_item(node.left) or _has_named_item(node.right)
+    return isinstance(node, ast.Name)
 
 
 def _constant(node: ast.expr) -> object:

@@ -261,7 +261,8 @@ class ProgramSource:
                 awaited.add(self._shift_span(node.value))
             elif isinstance(node, ast.Call) and _called_name(node) in ("parallel", "gather"):
                 spans = parallel if _called_name(node) == "parallel" else awaited
-                spans.update(self._shift_span(call) for argument in node.args for call in iter_direct_calls(argument))
+                parts = [part for argument in node.args for part in _split_lists(argument)]
+                spans.update(self._shift_span(call) for part in parts for call in iter_direct_calls(part))
         return ConcurrentSpans(frozenset(awaited), frozenset(parallel))
 
     def _shift_span(self, node: ast.AST) -> Span:
@@ -337,6 +338,11 @@ def _called_name(node: ast.Call) -> str:
         return node.func.id
     # asyncio.gather; a method called `parallel` is not the sandbox's
     return node.func.attr if isinstance(node.func, ast.Attribute) and node.func.attr == "gather" else ""
+
+
+def _split_lists(node: ast.expr) -> list[ast.expr]:
+    """Return the lists of `[f] * 2 + [g]`."""
+    return [*_split_lists(node.left), *_split_lists(node.right)] if isinstance(node, ast.BinOp) else [node]
 
 
 def iter_direct_calls(node: ast.AST) -> Iterator[ast.Call]:

@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from athena.core import attachments
 from athena.core.catalog import AnyOperation
+from athena.core.operation import Effect
 from athena.core.redaction.personal import mask_private
 from athena.core.text import escape_invisible, make_storable
 from athena.core.values import Scope
@@ -30,6 +31,7 @@ from athena.programs.workspace import DEFAULT_WORKSPACE, clean_name
 from athena.server.admission import CallDispatcher
 from athena.server.mcp import text as mcp_text
 from athena.server.mcp import tools as mcp_tools
+from athena.server.mcp.graph_answers import GRAPH_SURFACES, GRAPH_URI, GraphAnswer, create_graph_answer
 from athena.server.mcp.workspaces import McpPeer
 from athena.storage.database import Database
 
@@ -47,6 +49,13 @@ MAX_EMBEDDED_CHARS = 256 << 10  # of a file that is neither picture nor sound
 RESOURCE_NOT_FOUND = -32002  # until protocol version 2025-11-25
 MIME_TYPES = {"json": "application/json", "csv": "text/csv", "md": "text/markdown", "html": "text/html"}
 PROMPT_NAME = "use_athena"
+GRAPH_RESOURCE = types.Resource(
+    uri=GRAPH_URI,
+    name="knowledge-graph",
+    title="Knowledge Graph",
+    description="The full knowledge graph with all entities and relations",
+    mime_type="application/json",
+)
 _running_calls: set[asyncio.Task[Any]] = set()  # keeps tasks alive whose client has gone
 _log = logging.getLogger("athena.mcp")
 
@@ -60,16 +69,19 @@ class McpHandlers:
         create_context: McpContextFactory,
         get_peer: Callable[[McpContext], McpPeer],
         page_size: int = PAGE_SIZE,
+        surface: str | None = None,  # of the only client there is; HTTP sessions share these handlers
     ) -> None:
         self._dispatcher, self._create_context = dispatcher, create_context
-        self._get_peer, self._page_size = get_peer, page_size
+        self._get_peer, self._page_size, self._surface = get_peer, page_size, surface
+        self._is_graph_watched = False
 
     def create_server(self) -> Server[Any]:
+        can_watch_graph = self._surface in GRAPH_SURFACES
         return Server(
             "athena",
             version=__version__,
             title="Athena",
-            instructions=mcp_tools.INSTRUCTIONS,
+            instructions=None if self._surface == "graph" else mcp_tools.INSTRUCTIONS,
             cache_hints={
                 "prompts/list": CacheHint(CACHE_TTL_MS, "public"),
                 "server/discover": CacheHint(CACHE_TTL_MS, "public"),
@@ -80,6 +92,8 @@ class McpHandlers:
             on_list_resources=self.list_resources,
             on_list_resource_templates=self.list_templates,
             on_read_resource=self.read_resource,
+            on_subscribe_resource=self.subscribe_resource if can_watch_graph else None,
+            on_unsubscribe_resource=self.unsubscribe_resource if can_watch_graph else None,
             on_list_prompts=self.list_prompts,
             on_get_prompt=self.get_prompt,
         )
@@ -114,12 +128,24 @@ class McpHandlers:
                 note = mcp_tools.ANY_TIME_NOTE if result else ""
         except AthenaError as error:
             return _create_tool_result(mcp_text.format_error(error), failed=True)
+        if mcp_tools.has_graph_answer(operation.name, peer.surface):
+            return await self._answer_as_graph(ctx, operation, result)
         text = note + await self._dispatcher.write_answer(
             result, lambda _: mcp_text.format_result(operation, arguments, result)
         )
         workspace = None if operation.is_foreign else arguments.get("workspace")
         content = await self._create_attachments(peer, workspace, result)
         return _create_tool_result(text, content, failed=mcp_text.is_failed_run(result))
+
+    async def _answer_as_graph(self, ctx: McpContext, operation: AnyOperation, result: Any) -> types.CallToolResult:
+        if self._is_graph_watched and operation.effect is not Effect.READ:
+            await ctx.session.send_resource_updated(GRAPH_URI)
+        answer = await self._write_graph(operation.name, result)
+        content: list[types.ContentBlock] = [types.TextContent(text=answer.text)]
+        return types.CallToolResult(content=content, structured_content=answer.structured)
+
+    async def _write_graph(self, operation: str, result: Any) -> GraphAnswer:
+        return await self._dispatcher.write_answer(result, lambda _: create_graph_answer(operation, result))
 
     async def _create_attachments(self, peer: McpPeer, workspace: Any, result: Any) -> list[types.ContentBlock]:
         name = workspace if isinstance(workspace, str) else peer.workspace or DEFAULT_WORKSPACE
@@ -132,7 +158,9 @@ class McpHandlers:
             if mcp_tools.get_tool_name(operation) == name:
                 return operation
         hint = "it is an operation: call it in a program, with execute_code"
-        if name not in catalog:
+        if surface == "graph":
+            hint = "`--tools graph` has the graph alone; without it, execute_code calls every operation"
+        elif name not in catalog:
             hint = "search_tools finds what there is"
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {mask_private(name[:80])}; {hint}", {"hint": hint})
 
@@ -177,7 +205,7 @@ class McpHandlers:
         self, ctx: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         peer = self._get_peer(ctx)
-        resources: dict[str, types.Resource] = {}
+        resources = {GRAPH_URI: GRAPH_RESOURCE} if peer.surface in GRAPH_SURFACES else {}
         for workspace in dict.fromkeys((peer.workspace or DEFAULT_WORKSPACE, DEFAULT_WORKSPACE)):
             for file in await self._call_by_name("list_files", peer, workspace=workspace):
                 uri = _create_file_uri(workspace, file.path)
@@ -202,6 +230,11 @@ class McpHandlers:
     async def read_resource(self, ctx: McpContext, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         workspace, _, path = params.uri.removeprefix(FILE_URI_PREFIX).partition("/")
         try:
+            if params.uri == GRAPH_URI:
+                graph = await self._call_by_name("read_graph", self._get_peer(ctx))
+                text = (await self._write_graph("read_graph", graph)).text
+                content = types.TextResourceContents(uri=GRAPH_URI, mime_type=GRAPH_RESOURCE.mime_type, text=text)
+                return types.ReadResourceResult(contents=[content])
             if not (params.uri.startswith(FILE_URI_PREFIX) and path):
                 raise NotFound("there is no such resource", hint="resources/list says which there are")
             workspace, path = unquote(workspace), unquote(path)
@@ -215,6 +248,15 @@ class McpHandlers:
             return types.ReadResourceResult(contents=[blob])
         content = types.TextResourceContents(uri=params.uri, mime_type=mime_type, text=text)
         return types.ReadResourceResult(contents=[content])
+
+    async def subscribe_resource(self, ctx: McpContext, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        """Tell the client when its own calls change the graph, as the reference server does."""
+        self._is_graph_watched |= params.uri == GRAPH_URI
+        return types.EmptyResult()
+
+    async def unsubscribe_resource(self, ctx: McpContext, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        self._is_graph_watched &= params.uri != GRAPH_URI
+        return types.EmptyResult()
 
     async def _call_by_name(self, name: str, peer: McpPeer, **arguments: Any) -> Any:
         context = self._create_context(peer.project, peer.workspace)

@@ -147,7 +147,9 @@ class McpConnection:
     async def run(self) -> None:
         import anyio
 
-        server = import_mcp_server()(self._dispatcher, self._create_context, lambda _: self._peer).create_server()
+        handlers = import_mcp_server()
+        surface = self._peer.surface
+        server = handlers(self._dispatcher, self._create_context, lambda _: self._peer, surface=surface).create_server()
         read_end: Any
         write_end: Any
         requests, read_end = anyio.create_memory_object_stream[Any](0)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from athena.app.compact import format_weaker
 from athena.core import tokens
 from athena.core.catalog import AnyOperation
 from athena.core.types import to_json
@@ -91,6 +92,8 @@ def _format_stored(memory: Stored) -> str:
 def _format_list(operation: AnyOperation, arguments: Mapping[str, Any], items: Any) -> str:
     """Return one line for each item, as many as fit, and a hint how to see the others."""
     if not items:
+        if weaker := getattr(items, "weaker", 0):
+            return f"nothing found; {format_weaker(weaker)}"
         nothing = "nothing fits; try other words" if operation.name == "search_tools" else "[]"
         return "nothing found" if operation.result_type == list[Hit] else nothing
     write = _select_formatter(items[0])
@@ -103,6 +106,8 @@ def _format_list(operation: AnyOperation, arguments: Mapping[str, Any], items: A
             break
         lines.append(line)
     cut = [WHOLE_MEMORY_HINT] if any(line.endswith("…") for line in lines) and isinstance(items[0], Memory) else []
+    if weaker := getattr(items, "weaker", 0):
+        cut.append(format_weaker(weaker))
     if hidden := _count_total(items, arguments) - len(lines):
         cut.insert(0, f"{hidden} more: {_format_next_page(operation, arguments, items, len(lines))}")
     if len(lines) == 1 and not isinstance(items[0], Memory):

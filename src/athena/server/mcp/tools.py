@@ -5,6 +5,7 @@ from typing import Any
 
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import CallerKind, Effect
+from athena.server.mcp.graph_answers import GRAPH_SURFACES, OUTPUT_SCHEMAS
 
 # The parameters that the definitions of the small surfaces show; the tools take all others too.
 TOOL_PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -19,6 +20,7 @@ ANY_TIME_NOTE = "[nothing is from the time that you name; of any time:]\n"
 TOOL_SURFACES: dict[str, tuple[str, ...]] = {
     "default": ("search_tools", "execute_code", "remember", "recall"),
     "code": ("search_tools", "execute_code"),
+    "graph": tuple(OUTPUT_SCHEMAS),  # those of the reference server for knowledge graphs
     "all": (),  # every operation but approvals
 }
 # Every tool has readOnlyHint and destructiveHint, the others only where they differ from the default.
@@ -73,8 +75,7 @@ def get_tool_name(operation: AnyOperation) -> str:
 def define_tool(operation: AnyOperation, surface: str) -> dict[str, Any]:
     """Return the definition of a tool, as short as its surface allows."""
     schema = operation.arguments_schema if operation.is_foreign else compact_schema(operation.arguments_schema)
-    if surface != "all":
-        shown = TOOL_PARAMETERS[operation.name]
+    if shown := TOOL_PARAMETERS.get(operation.name, ()) if surface != "all" else ():
         schema["properties"] = {
             name: _simplify_schema(part) for name, part in schema["properties"].items() if name in shown
         }
@@ -84,7 +85,12 @@ def define_tool(operation: AnyOperation, surface: str) -> dict[str, Any]:
         "description": f"{operation.summary}\n{operation.documentation.details}" if has_details else operation.summary,
         "inputSchema": schema,
         "annotations": EFFECT_ANNOTATIONS[operation.effect] | ({"openWorldHint": True} if operation.is_foreign else {}),
-    }
+    } | ({"outputSchema": OUTPUT_SCHEMAS[operation.name]} if has_graph_answer(operation.name, surface) else {})
+
+
+def has_graph_answer(name: str, surface: str) -> bool:
+    """Return whether a tool answers as the reference server for knowledge graphs does."""
+    return surface in GRAPH_SURFACES and name in OUTPUT_SCHEMAS
 
 
 def compact_schema(schema: Any) -> Any:

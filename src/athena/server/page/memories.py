@@ -7,12 +7,14 @@ from starlette.responses import Response
 
 from athena.core.values import Page
 from athena.errors import AthenaError, InvalidInput
+from athena.server.page.comparison import Comparer
 from athena.server.page.forms import create_fields, parse_arguments
-from athena.server.page.rendering import compare_texts
 from athena.server.page.site import PageRequest, View, to_plain
 
 PAGE_SIZE = 25
 MAX_TAGS_SHOWN = 200
+MAX_CHANGES_SHOWN = 50
+MAX_RESTORED_CHARS = 100_000  # of an earlier version that the page holds to bring it back
 KINDS = {"event": "Events", "task": "Tasks", "entity": "Names", "pattern": "Patterns"}  # beside memories
 EDITED_FIELDS = ("content", "tags", "memory_type", "importance")
 # The terms of the ranking, in words; the order is that of the list.
@@ -90,7 +92,8 @@ async def show_memory(page: PageRequest) -> Response:
     return page.render(
         "memory.html",
         memory=memory,
-        steps=describe_history(to_plain(history), to_plain(memory)),
+        steps=describe_history(to_plain(history[-MAX_CHANGES_SHOWN:]), to_plain(memory)),
+        older_changes=max(len(history) - MAX_CHANGES_SHOWN, 0),
         related=[(link, other) for link, other in zip(memory.related, related, strict=False) if other is not None],
         fields=create_fields(page.find_operation("update_memory").arguments_schema, values, EDITED_FIELDS),
         relate_fields=create_fields(
@@ -108,20 +111,23 @@ async def _find_memory(page: PageRequest, memory_id: int) -> Any:
 
 def describe_history(changes: list[dict[str, Any]], now: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the changes of a memory, the newest first, each with the difference that it made."""
+    comparer = Comparer()
     steps = []
-    for position, change in enumerate(changes):
+    after = now
+    for change in reversed(changes):
         before = change["before"] or {}
-        after = next((later["before"] for later in changes[position + 1 :] if later["before"]), now)
         step = {name: change[name] for name in ("at", "action", "by")} | {"text": [], "facts": [], "version": {}}
         if change["before"] is not None and "content" in before:
             if before["content"] != after.get("content"):
-                step["text"] = compare_texts(before["content"], after.get("content", ""))
-                step["version"] = {"content": before["content"]}
+                step["text"] = comparer.compare_texts(before["content"], after.get("content", ""))
+                if len(before["content"]) <= MAX_RESTORED_CHARS:
+                    step["version"] = {"content": before["content"]}
             for name in ("tags", "memory_type", "importance"):
                 if name in before and list_or_same(before[name]) != list_or_same(after.get(name)):
                     step["facts"].append((name, format_fact(before[name]), format_fact(after.get(name))))
         steps.append(step)
-    return steps[::-1]
+        after = change["before"] or after
+    return steps
 
 
 def list_or_same(value: Any) -> Any:

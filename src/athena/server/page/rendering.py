@@ -1,6 +1,5 @@
 """Templates of the page, and how it writes times, numbers, differences and matches."""
 
-import difflib
 import gzip
 import hashlib
 import json
@@ -31,8 +30,6 @@ MEDIA_TYPES = {
 }
 LOADED_FILE_PATTERN = re.compile(rb"""((?:from "\./|url\(")|importScripts\(")([\w/.-]+)(")""")
 MIN_MARKED_CHARS = 3
-MAX_DIFF_WORDS = 4_000  # a longer text is compared line by line
-MAX_DIFF_LINES = 4_000
 SECONDS_IN = (("year", 31_557_600), ("month", 2_629_800), ("week", 604_800), ("day", 86_400), ("hour", 3_600))
 ESCAPE_PATTERN = re.compile(r"(<U\+[0-9A-F]{4,6}>|<[\d,]+ (?:hidden characters|spaces)>)")
 
@@ -247,30 +244,6 @@ def mark_words(text: str, question: str) -> Markup:
         Markup("<mark>{}</mark>").format(piece) if index % 2 else show_hidden(piece)
         for index, piece in enumerate(pieces)
     )
-
-
-class DiffPiece(NamedTuple):
-    kind: str  # same, added, removed
-    text: str
-
-
-def compare_texts(old: str, new: str) -> list[DiffPiece]:
-    """Return what was added and removed, by words, or by lines for long texts."""
-    before, after = re.findall(r"\s+|[^\s]+", old), re.findall(r"\s+|[^\s]+", new)
-    if max(len(before), len(after)) > MAX_DIFF_WORDS:
-        before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-        if max(len(before), len(after)) > MAX_DIFF_LINES:
-            return [DiffPiece("removed", old), DiffPiece("added", new)]
-    pieces: list[DiffPiece] = []
-    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if tag == "equal":
-            pieces.append(DiffPiece("same", "".join(before[i1:i2])))
-            continue
-        if i2 > i1:
-            pieces.append(DiffPiece("removed", "".join(before[i1:i2])))
-        if j2 > j1:
-            pieces.append(DiffPiece("added", "".join(after[j1:j2])))
-    return pieces
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:

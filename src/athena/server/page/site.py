@@ -138,8 +138,12 @@ class PageRequest:
         if text:
             self.session.tell(text, self.project, undo)
         back = self.form.get("back", "")
-        is_ours = back.startswith("/") and not back.startswith(("//", "/\\")) and back.isprintable()
-        return RedirectResponse(back if is_ours else self.url(default), 303, headers=PAGE_HEADERS)
+        return RedirectResponse(back if is_own_address(back) else self.url(default), 303, headers=PAGE_HEADERS)
+
+
+def is_own_address(address: str) -> bool:
+    """Return whether an address leads to this page: browsers read `//` and `/\\` as the beginning of a host."""
+    return address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
 
 
 Handler = Callable[[PageRequest], Awaitable[Response]]
@@ -292,6 +296,7 @@ class PageSite:
         headings = {404: "Not found", 403: "Not allowed", 409: "Somebody was faster", 422: "Something is not right yet"}
         heading = headings.get(error.http, "That did not work")
         back = page.form.get("back", "")
+        back = back if is_own_address(back) else page.url("/")
         return page.render("error.html", http_status=error.http, error=error, heading=heading, back=back)
 
 

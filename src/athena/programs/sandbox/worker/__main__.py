@@ -155,6 +155,14 @@ def _defer_call(function: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
+def _end_with_call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Make the call that is the value of a function; `parallel` does not wait for it where it called that function."""
+    caller = sys._getframe(2)
+    if isinstance(function, _Tool) and caller.f_code is _defer_call.__code__:
+        return function._start_call(args, kwargs, at_once=True)
+    return function(*args, **kwargs)
+
+
 _PARALLEL_USAGE = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
 _COROUTINE_USAGE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
 
@@ -343,7 +351,12 @@ def main() -> None:
         "ToolError": ToolError,
         "parallel": parallel,
     }
-    scope |= {"__defer__": _defer_call, "__Return__": _ProgramReturn, "__wait__": to_awaitable}
+    scope |= {
+        "__defer__": _defer_call,
+        "__end__": _end_with_call,
+        "__Return__": _ProgramReturn,
+        "__wait__": to_awaitable,
+    }
     scope |= {root: _Tool(root) for root in frame["roots"]}
     initial = set(scope)
     for name, value in frame["variables"].items():

@@ -10,6 +10,7 @@ if MYPY:  # typing costs some milliseconds of every cold start
     from typing import Any
 
 PROGRAM_FILENAME = "<program>"
+_CATCHING_NODES = (ast.Try, ast.With, ast.AsyncWith, getattr(ast, "TryStar", ast.Try))
 _ASYNCIO_STARTERS = ("gather", "create_task", "ensure_future", "wait_for", "shield")  # of asyncio
 
 
@@ -18,18 +19,36 @@ class ProgramRewriter(ast.NodeTransformer):
 
     def __init__(self, roots: set[str], wrapped: bool) -> None:
         self.roots, self.wrapped, self.depth = roots, wrapped, 0
+        self.is_catching = False  # inside of a function with `try` or `with`, which must see the end of each call
 
     def visit_FunctionDef(self, node: ast.AST) -> ast.AST:
+        before = self.is_catching
+        self.is_catching = any(isinstance(inner, _CATCHING_NODES) for inner in ast.walk(node))
         self.depth += 1
         self.generic_visit(node)
         self.depth -= 1
+        self.is_catching = before
         return node
 
-    visit_AsyncFunctionDef = visit_Lambda = visit_ClassDef = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        self.visit_FunctionDef(node)
+        node.body = self.end_with_call(node.body)
+        return node
+
+    def end_with_call(self, node: Any) -> Any:
+        """Let `parallel` go on while the call runs that is a function's value."""
+        if not isinstance(node, ast.Call) or not self.is_operation(node.func):
+            return node
+        return ast.copy_location(
+            ast.Call(ast.Name("__end__", ast.Load()), [node.func, *node.args], node.keywords), node
+        )
 
     def visit_Return(self, node: ast.Return) -> object:
         self.generic_visit(node)
         if self.depth:
+            node.value = node.value if self.is_catching else self.end_with_call(node.value)
             return node
         keep = ast.Assign([ast.Name("__result__", ast.Store())], node.value or ast.Constant(None))
         leave = ast.Return(None) if self.wrapped else ast.Raise(ast.Name("__Return__", ast.Load()), None)
@@ -86,7 +105,6 @@ class ProgramRewriter(ast.NodeTransformer):
 
 
 _SCOPE_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_CATCHING_NODES = (ast.Try, ast.With, ast.AsyncWith, getattr(ast, "TryStar", ast.Try))
 
 
 def _list_top_level(tree: ast.Module) -> list[ast.AST]:

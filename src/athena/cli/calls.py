@@ -1,0 +1,35 @@
+"""Call operations from a command. Without click, so that a command that a running server answers starts fast."""
+
+from __future__ import annotations
+
+import sys
+
+from athena.app import connect
+from athena.core.threads import run_sync
+
+TYPE_CHECKING = False  # importing typing is too slow here
+if TYPE_CHECKING:
+    from typing import Any
+
+    from athena.core.approval import Approval
+
+MODEL_WARNING = "search by meaning is off, words still work: see athena doctor"
+
+
+def invoke_operation(operation: str, project: str | None = None, /, **arguments: Any) -> Any:
+    """Call an operation and return its result as plain JSON values; warn if the model does not work."""
+    result = call_operation(operation, project, **arguments)
+    if connect.shared_app().store.encoder.last_error is not None:
+        sys.stderr.write(f"{MODEL_WARNING}\n")
+    return result
+
+
+def call_operation(operation: str, project: str | None = None, /, **arguments: Any) -> Any:
+    """Call an operation and return its result as plain JSON values."""
+    return call_approved(operation, project, arguments, None)
+
+
+def call_approved(operation: str, project: str | None, arguments: dict[str, Any], approval: Approval | None) -> Any:
+    """Call an operation with a person's approval and return its result as plain JSON values."""
+    connection = connect.AppConnection(connect.shared_app, project, "cli")
+    return run_sync(connection.call(operation, arguments, approval=approval)).data
