@@ -14,6 +14,7 @@ from athena.core.values import Call, Scope
 from athena.errors import AthenaError
 from athena.memory.transfer import exports
 from athena.memory.transfer.records import ImportedEntity, ImportedMemory, RecordImport
+from athena.memory.transfer.server_memory import write_server_memory
 from athena.storage import jsonl
 from athena.storage.privacy_guard import PrivacyMode
 from athena.storage.sqlite.store import Sqlite
@@ -212,7 +213,7 @@ def export(app: PrivateApp, folder: Path) -> None:
         jsonl.write_store(store.database, rows, store.clock())
     with (folder / "graph.graphml").open("w") as graph, (folder / "server.jsonl").open("w") as lines:
         run_sync(exports.write_graphml(store, "p", graph))
-        run_sync(exports.write_server_memory(store, "p", lines))
+        run_sync(write_server_memory(store, "p", lines))
     run_sync(exports.write_markdown(store, ["p"], str(folder / "notes")))
     with sqlite3.connect(app.folder / "home" / "athena.db") as live, sqlite3.connect(folder / "backup.db") as backup:
         live.backup(backup)
