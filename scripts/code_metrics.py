@@ -24,6 +24,7 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
         "athena.client": "needed by `athena.AthenaClient` alone: 34 ms less for `import athena`",
     },
     "athena.api": {
+        "athena.core.words": "compiles patterns, only after an error: 4 ms less",
         "athena.memory.values": "imports dataclasses, only once a result is returned: 18 ms less",
     },
     "athena.app.compose": {
@@ -32,6 +33,8 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
         "athena.storage.postgres.store": "imports psycopg, which may not be installed: 200 ms less with SQLite",
     },
     "athena.app.connect": {
+        "athena.app.settings": "loaded with the app; only where no daemon runs: 8 ms less",
+        "athena.core.home.daemon": "only where no daemon runs: 7 ms less",
         "athena.app.compose": "imports the store and all operations, only with the first call: 120 ms less",
     },
     "athena.cli": {
@@ -106,7 +109,7 @@ def measure() -> list[Metric]:
     graph = grimp.build_graph("athena")
     single = [path for path in trees if is_small_with_one_importer(graph, path)]
     return [
-        Metric("modules", len(trees), 400),
+        Metric("modules", len(trees), 405),
         Metric("lines", sum(path.read_text("utf-8").count("\n") for path in trees), 74_500),
         Metric("packages at the root", len([path for path in SOURCE.iterdir() if (path / "__init__.py").exists()]), 13),
         Metric("modules at the root", len(list(SOURCE.glob("*.py"))), 8),
@@ -115,7 +118,7 @@ def measure() -> list[Metric]:
         Metric("import layers", len(contract["layers"]), 13),
         Metric("ignored imports", len(contract.get("ignore_imports", ())), 0),
         Metric("import cycles", len(find_cycles(graph)), 0),
-        Metric("imports of our own code inside functions", len(find_lazy_imports(trees)), 26),
+        Metric("imports of our own code inside functions", len(find_lazy_imports(trees)), 30),
         Metric("function names of one word", round(100 * len(one_word) / len(functions)), 50, "%"),
         Metric("parameters `tx: Any`", sum(count_untyped_transactions(tree) for tree in trees.values()), 0),
     ]

@@ -22,9 +22,11 @@ from athena.storage.postgres.store import Postgres
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from person_tools import Person
+from server_forge import ServerForge
 
 pytest_plugins = ["page_fixtures"]
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
+THROUGH_SERVER = os.environ.get("ATHENA_TEST_THROUGH_SERVER") == "1"  # tests of api and cli only by a running server
 HERE = Path(__file__).parent
 # Tests that touch no store, or test one engine only.
 ONE_ENGINE = (
@@ -230,6 +232,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames and not is_on_one:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
 
+    find_server = metafunc.definition.path.relative_to(HERE).parts[0] in ("api", "cli")
+    if find_server and find_mark("in_process") is None and (FULL or THROUGH_SERVER or find_mark("both_ways")):
+        metafunc.fixturenames.append("way")
+        metafunc.parametrize("way", ["server"] if THROUGH_SERVER else ["process", "server"], indirect=True)
+
 
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from visiting the collected tests and modules again and again."""
@@ -277,9 +284,32 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
     connect.close()
 
 
+@pytest.fixture(scope="session")
+def forge() -> Generator[ServerForge]:
+    """Start servers for tests of this worker."""
+    servers = ServerForge()
+    yield servers
+    servers.close()
+
+
 @pytest.fixture
-def isolated(engine: Engine) -> Generator[App]:
+def way(request: pytest.FixtureRequest, _own_home: None) -> Generator[str]:
+    """Let `athena.api` and commands use a running server of the test's data folder, or their own process."""
+    if getattr(request, "param", "process") == "process":
+        yield "process"
+        return
+    forge: ServerForge = request.getfixturevalue("forge")
+    pid = forge.start(Path(os.environ["ATHENA_HOME"]))
+    yield "server"
+    forge.stop(pid)
+
+
+@pytest.fixture
+def isolated(engine: Engine, request: pytest.FixtureRequest) -> Generator[App]:
     """Return an empty store behind `athena.api`."""
+    if "way" in request.fixturenames and request.getfixturevalue("way") == "server":
+        yield connect.shared_app()  # of the same store, beside the server
+        return
     with testing.isolated(MODEL, database=engine.in_memory()) as app:
         yield app
 

@@ -5,13 +5,13 @@
 >>> print(api.recall("when do we deploy"))
 """
 
+from __future__ import annotations
+
 import os
-import re
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
 from athena.app import connect
 from athena.app.compact import (
@@ -21,33 +21,38 @@ from athena.app.compact import (
     CompactSearchResult,
     compact_memory,
 )
-from athena.app.connect import AppConnection, OperationResult, close
-from athena.core.threads import get_running_loop, run_in_thread, run_sync
-from athena.core.words import suggest_name
+from athena.app.connect import AppConnection, HomeConnection, OperationResult, close
+from athena.core.threads import get_running_loop, run_sync
 from athena.errors import InvalidInput
 
+TYPE_CHECKING = False  # importing typing takes as long as Python's own start
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
     from datetime import date
+    from typing import Any, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
     from athena.memory.values import Memory
     from athena.results import AsyncCallOperation, CallOperation
 
+    Tags: TypeAlias = str | Sequence[str] | None
+    When: TypeAlias = str | float | date | None
+    P = ParamSpec("P")
+    R = TypeVar("R")
 
-Tags = str | Sequence[str] | None
-When: TypeAlias = "str | float | date | None"
+    class Filters(TypedDict, total=False):
+        """The filters of a search."""
+
+        tags: Tags
+        memory_type: str | None
+        since: When
+        until: When
+        min_score: float | None
+        project: str | None
+
+
+FILTER_NAMES = ("tags", "memory_type", "since", "until", "min_score", "project")
 SEARCH_PAGE_SIZE = 1_000
 PARAMETER_NAMES = {"memory_id": "hash", "memory_ids": "hashes"}  # operation's name to this API's
-
-
-class Filters(TypedDict, total=False):
-    """The filters of a search."""
-
-    tags: Tags
-    memory_type: str | None
-    since: When
-    until: When
-    min_score: float | None
-    project: str | None
 
 
 class SecretRemoved(UserWarning):
@@ -69,7 +74,8 @@ class MemoryApi:
             return await self._connection.call(operation, plain, project)
         except InvalidInput as error:
             text = str(error).removeprefix(f"{operation}: ")
-            name, rest = re.match(r"(\w*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]  # matches all
+            name = next((text[:end] for end in range(len(text)) if not _is_word_char(text[end])), text)
+            rest = text[len(name) :]
             hint = None if error.hint and error.hint.startswith("memory.") else error.hint
             raise InvalidInput((PARAMETER_NAMES | (names or {})).get(name, name) + rest, hint=hint) from None
 
@@ -177,7 +183,7 @@ class MemoryApi:
             hashes.append(_get_hash_and_warn(stored))  # noqa: PERF401  # a comprehension has a frame of its own, and warnings count
         return hashes
 
-    async def get(self, hash: str | int, *, project: str | None = None) -> "Memory":  # noqa: A002  # the public name
+    async def get(self, hash: str | int, *, project: str | None = None) -> Memory:  # noqa: A002  # the public name
         """Return one memory whole."""
         from athena.memory.values import Memory  # dataclasses are slow to import
 
@@ -234,7 +240,7 @@ class MemoryApi:
         return dict((await self._call("consolidate", project, **arguments)).data)
 
     if TYPE_CHECKING:
-        call: "AsyncCallOperation"
+        call: AsyncCallOperation
     else:
 
         async def call(self, operation: str, /, *, project: str | None = None, **arguments: Any) -> Any:
@@ -293,7 +299,7 @@ def _name_limit(limit: int, k: int | None) -> dict[str, int]:
 
 def _describe_unknown_name(owner: str, name: str) -> str:
     """Say that there is no such function, and which one was meant."""
-    suggestion = suggest_name(name, __all__)
+    suggestion = _suggest_name(name, __all__)
     return f"{owner} has no attribute {name!r}" + (
         suggestion or f"; an operation is called so: api.call({name!r}, ...)"
     )
@@ -308,13 +314,23 @@ def _require_list(values: Iterable[Any], name: str) -> list[Any]:
 
 def _merge_filters(filters: Filters, **arguments: Any) -> tuple[dict[str, Any], str | None]:
     """Return the arguments with the filters, and the project of the filters."""
-    if unknown := filters.keys() - Filters.__annotations__.keys():
+    if unknown := filters.keys() - set(FILTER_NAMES):
         raise InvalidInput(
-            f"there is no filter {min(unknown)!r}{suggest_name(min(unknown), Filters.__annotations__)}",
-            hint=f"there are {', '.join(Filters.__annotations__)}",
+            f"there is no filter {min(unknown)!r}{_suggest_name(min(unknown), FILTER_NAMES)}",
+            hint=f"there are {', '.join(FILTER_NAMES)}",
         )
     others = {name: value for name, value in filters.items() if name != "project"}
     return arguments | others, filters.get("project")
+
+
+def _is_word_char(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+def _suggest_name(name: str, names: Iterable[str]) -> str:
+    from athena.core.words import suggest_name  # compiles patterns; only after an error
+
+    return suggest_name(name, names)
 
 
 def _format_date(value: Any) -> Any:
@@ -354,9 +370,7 @@ __all__ = [
     "update",
 ]
 
-P = ParamSpec("P")
-R = TypeVar("R")
-_default_api = MemoryApi(AppConnection(connect.shared_app, None, "python"))
+_default_api = MemoryApi(HomeConnection(None, "python"))
 
 
 def _make_blocking(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
@@ -380,7 +394,7 @@ def _explain_arguments(method: Callable[..., Any], kwargs: Mapping[str, Any], er
     unknown = [argument for argument in kwargs if argument not in known]
     if not unknown:
         return str(error).removeprefix(f"{MemoryApi.__name__}.")
-    return f"{name}() has no parameter {unknown[0]!r}{suggest_name(unknown[0], known)}"
+    return f"{name}() has no parameter {unknown[0]!r}{_suggest_name(unknown[0], known)}"
 
 
 if not TYPE_CHECKING:
@@ -389,7 +403,7 @@ if not TYPE_CHECKING:
         raise AttributeError(_describe_unknown_name("module 'athena.api'", name))
 
 
-call: "CallOperation" = _make_blocking(_default_api.call)  # type: ignore[assignment]  # overloads, not one signature
+call: CallOperation = _make_blocking(_default_api.call)  # type: ignore[assignment]  # overloads, not one signature
 search = _make_blocking(_default_api.search)
 search_batch = _make_blocking(_default_api.search_batch)
 search_by_tag = _make_blocking(_default_api.search_by_tag)
@@ -426,5 +440,4 @@ async def open(  # noqa: A001  # read as `athena.open`
     project: str | None = None,
 ) -> AsyncGenerator[MemoryApi]:
     """Open the store for asynchronous code: `async with athena.open() as memory: await memory.search(...)`."""
-    app = await run_in_thread(connect.shared_app)
-    yield MemoryApi(AppConnection(lambda: app, project, "python"))
+    yield MemoryApi(await connect.open_connection(project, "python"))

@@ -16,7 +16,7 @@ from athena.core.threads import run_sync
 from athena.errors import InvalidInput
 from athena.operations import CATALOG
 
-pytestmark = pytest.mark.sqlite_only("names know no engine")
+pytestmark = [pytest.mark.sqlite_only("names know no engine"), pytest.mark.both_ways]
 untyped: Any = api
 ONE_OPERATION = {
     "remember": ("store", "memory.store"),

@@ -100,6 +100,7 @@ def test_version_is_printed(run: Terminal) -> None:
     assert run("--version") == (0, f"athena {__version__}\n", "")
 
 
+@pytest.mark.both_ways
 def test_remember_stores_text(run: Terminal) -> None:
     result = run("remember", "Deploys run on Fridays", "--tags", "deploy, ops", "--type", "decision")
     short = result.out.split()[0]
@@ -133,6 +134,7 @@ def test_remember_global_is_seen_everywhere(run: Terminal) -> None:
     assert run("list", "--project", "a").out.count("\n") == 2
 
 
+@pytest.mark.both_ways
 def test_recall_prints_best_memory_first(run: Terminal) -> None:
     api.store_batch([{"content": "Deploys run on\nFridays", "tags": ["deploy"]}, "The cat sleeps", "Ann likes tea"])
     said = run("recall", "when do we deploy", "-k", "2")
@@ -214,6 +216,7 @@ def test_edit_changes_given_fields(run: Terminal) -> None:
     assert (api.get(new).content, api.get(new).memory_type) == ("after", "fact")
 
 
+@pytest.mark.both_ways
 def test_forget_and_undo(run: Terminal) -> None:
     hashes = api.store_batch(["one", "two", "three"])
     result = run("forget", hashes[0], hashes[1])
@@ -291,6 +294,7 @@ def test_invalid_json_error_is_clear(run: Terminal, text: str) -> None:
     ],
     ids=str,
 )
+@pytest.mark.both_ways
 def test_wrong_argument_error_names_argument(run: Terminal, given: dict[str, Any], name: str) -> None:
     result = run("call", "recall", "--json", json.dumps(given))
     assert (result.code, result.out) == (2, "")
@@ -307,6 +311,7 @@ def test_extra_argument_error_hints_at_json_option(run: Terminal) -> None:
 
 
 @pytest.mark.parametrize(("name", "near"), [("remembr", "remember"), ("recal", "recall"), ("delete_memory", "memory")])
+@pytest.mark.both_ways
 def test_unknown_operation_error_suggests_names(run: Terminal, name: str, near: str) -> None:
     result = run("call", name)
     assert (result.code, result.out) == (3, "")

@@ -151,7 +151,7 @@ def test_daemon_without_home_exits(home: Home, tmp_path: Path) -> None:
         os.kill(second, signal.SIGCONT)
         assert_gone(first)
         assert_gone(second)
-        assert len(list(other.path.glob("*.sock"))) == 3
+        assert len(list(other.path.glob("*.sock"))) == 4
         assert other.pid == third
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -116,7 +116,7 @@ def test_unwanted_lines_are_not_sent(served: RunningServer) -> None:
 def test_many_connections_need_few_descriptors(tmp_path: Path) -> None:
     """With 200 file descriptors in all, 400 idle connections block nobody, and the log stays short."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))"
-    command = [*serve_command(limited, f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}"), "--port", "0"]
+    command = [*serve_command(limited, f"athena.server.protocol.HEAD_TIMEOUT_S = {HURRY}"), "--port", "0"]
     log = tmp_path / "log"
     with log.open("wb") as errors:
         process = subprocess.Popen(

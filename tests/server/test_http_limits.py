@@ -38,7 +38,7 @@ HURRY, ARRIVES = rounds(2, 10), rounds(3, 20)
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
     """Yield a server with a long header timeout."""
-    command = serve_command(f"athena.server.serve.HEAD_TIMEOUT_S = {10 * LONG}")
+    command = serve_command(f"athena.server.protocol.HEAD_TIMEOUT_S = {10 * LONG}")
     with run_server(tmp_path_factory.mktemp("limits"), command=command) as made:
         yield made
 
@@ -46,7 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]
 @pytest.fixture(scope="module")
 def impatient_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
     """Yield a server with a short timeout for the rest of a request."""
-    limits = (f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}", f"athena.server.guard.BODY_TIMEOUT_S = {ARRIVES}")
+    limits = (f"athena.server.protocol.HEAD_TIMEOUT_S = {HURRY}", f"athena.server.guard.BODY_TIMEOUT_S = {ARRIVES}")
     with run_server(tmp_path_factory.mktemp("hurried"), command=serve_command(*limits)) as made:
         yield made
 

@@ -1,10 +1,37 @@
 """Results of the code API: short lines for people and models, whole values for programs."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Self
+from collections import namedtuple
 
 from athena.core.previews import format_preview
+
+TYPE_CHECKING = False  # importing typing takes longer than all else here
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, NamedTuple, Self
+
+    class _MemoryFields(NamedTuple):
+        hash: str
+        preview: str
+        tags: tuple[str, ...]
+        created: float
+        score: float
+
+    class _HealthFields(NamedTuple):
+        status: str
+        count: int  # type: ignore[assignment]  # a field of the contract; it hides tuple.count
+        backend: str
+
+    class _IngestFields(NamedTuple):
+        documents: int
+        pieces: int
+        skipped: tuple[str, ...]
+else:
+    _MemoryFields = namedtuple("_MemoryFields", "hash preview tags created score")
+    _HealthFields = namedtuple("_HealthFields", "status count backend")
+    _IngestFields = namedtuple("_IngestFields", "documents pieces skipped")
 
 MAX_LINE_CHARS = 120
 MAX_SHORT_DATE_AGE_S = 300 * 86_400  # a younger memory's line has no year, which costs four tokens
@@ -15,14 +42,10 @@ def format_weaker(count: int, option: str = "min_score=0") -> str:
     return f"{count:,} weaker {'hit' if count == 1 else 'hits'}, {option} shows {'it' if count == 1 else 'them'}"
 
 
-class CompactMemory(NamedTuple):
+class CompactMemory(_MemoryFields):
     """A memory in a list of results: its hash, the beginning of its text, and how probably it answers."""
 
-    hash: str
-    preview: str
-    tags: tuple[str, ...]
-    created: float
-    score: float
+    __slots__ = ()
 
     @property
     def content(self) -> str:
@@ -105,10 +128,10 @@ class CompactSearchResult(tuple[CompactMemory, ...]):
     __repr__ = __str__
 
 
-class CompactHealthInfo(NamedTuple):
-    status: str
-    count: int  # type: ignore[assignment]  # a field of the contract; it hides tuple.count
-    backend: str
+class CompactHealthInfo(_HealthFields):
+    """Whether the store works, and how many memories it has."""
+
+    __slots__ = ()
 
     @property
     def ready(self) -> bool:
@@ -118,10 +141,10 @@ class CompactHealthInfo(NamedTuple):
         return f"{self.status}, {self.count} memories, {self.backend}"
 
 
-class CompactIngestResult(NamedTuple):
-    documents: int
-    pieces: int
-    skipped: tuple[str, ...]
+class CompactIngestResult(_IngestFields):
+    """How many documents and pieces were kept, and what was left out."""
+
+    __slots__ = ()
 
     def __str__(self) -> str:
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""

@@ -129,10 +129,17 @@ class App:
         )
 
     async def call_operation(
-        self, name: str, arguments: Mapping[str, Any], project: str, surface: str, approval: Approval | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        project: str,
+        surface: str,
+        approval: Approval | None = None,
+        key: str | None = None,
     ) -> tuple[Any, int | None, int]:
         """Run an operation; return its result as JSON values, how long the whole list is, and what was left out."""
-        result = await invoke(self.catalog, name, arguments, self.create_context(project, surface, approval=approval))
+        context = self.create_context(project, surface, key, approval=approval)
+        result = await invoke(self.catalog, name, arguments, context)
         return to_json(result), getattr(result, "total", None), getattr(result, "weaker", 0)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
+from athena.core.files import create_private_folder, write_file_atomically
 from athena.core.home.paths import find_home_problem, home_folder
 from athena.core.values import HOOK_EVENTS, SettingValue
 from athena.errors import Misconfigured
@@ -53,6 +54,7 @@ class Settings(NamedTuple):
     backup_folder: str | None = None  # ATHENA_BACKUP_FOLDER, backup.folder: where; by default in the data folder
     backup_key_file: str | None = None  # ATHENA_BACKUP_KEY_FILE, backup.key_file: has the secret that encrypts them
     daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
+    daemon_auto: bool = False  # ATHENA_DAEMON_AUTO, daemon.auto: programs and commands start it, too, not only clients
     privacy: PrivacyMode = "off"  # ATHENA_PRIVACY, privacy: off, boundary or strict: where personal data becomes tokens
     personal_names: tuple[str, ...] = ()  # ATHENA_PERSONAL_NAMES, personal.names: people whose names are personal data
     personal_patterns: Mapping[str, str] = {}  # ATHENA_PERSONAL_PATTERNS, personal.patterns: kinds of your own
@@ -91,6 +93,7 @@ SETTING_KEYS = (
     "backup.folder",
     "backup.key_file",
     "daemon.idle_minutes",
+    "daemon.auto",
     "privacy",
     "personal.names",
     "personal.patterns",
@@ -110,6 +113,7 @@ NON_TEXT_KEYS = (
     "backup.every_hours",
     "backup.keep",
     "daemon.idle_minutes",
+    "daemon.auto",
 )
 
 
@@ -180,6 +184,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _parse_absolute_path("backup.folder", values.get("backup.folder")),
         _parse_absolute_path("backup.key_file", values.get("backup.key_file")),
         _parse_number("daemon.idle_minutes", values.get("daemon.idle_minutes", "720"), 1_000_000),
+        _parse_switch("daemon.auto", values.get("daemon.auto", "off")),
         _parse_privacy(values.get("privacy", "off")),
         tuple(filter(None, (name.strip() for name in values.get("personal.names", "").split(",")))),
         _parse_patterns(values.get("personal.patterns", "")),
@@ -431,6 +436,33 @@ def _read_config(path: str) -> dict[str, str]:
         if not isinstance(value, str | int | float if key in NON_TEXT_KEYS else str):
             raise Misconfigured(f"{path}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}
+
+
+def set_daemon_auto(home: str) -> bool:
+    """Write `daemon.auto = true` into the configuration file, unless the file says something about it."""
+    path = os.path.join(home, CONFIG_FILE)
+    if "daemon.auto" in _read_config(path):
+        return False
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        lines = []
+    if "[daemon]" in map(str.strip, lines):
+        at = [line.strip() for line in lines].index("[daemon]") + 1
+        lines.insert(at, "auto = true")
+    else:
+        lines += ["[daemon]", "auto = true"] if not lines else ["", "[daemon]", "auto = true"]
+    import tomllib  # a file that writes the table in another way would break
+
+    text = "\n".join(lines) + "\n"
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    create_private_folder(home)
+    write_file_atomically(path, text.encode())
+    return True
 
 
 def _encode_lists(tables: dict[str, Any]) -> dict[str, Any]:

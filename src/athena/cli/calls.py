@@ -18,18 +18,24 @@ MODEL_WARNING = "search by meaning is off, words still work: see athena doctor"
 
 def invoke_operation(operation: str, project: str | None = None, /, **arguments: Any) -> Any:
     """Call an operation and return its result as plain JSON values; warn if the model does not work."""
-    result = call_operation(operation, project, **arguments)
-    if connect.shared_app().store.encoder.last_error is not None:
+    result = _call_home(operation, project, arguments, None)
+    if result.is_model_off:
         sys.stderr.write(f"{MODEL_WARNING}\n")
-    return result
+    return result.data
 
 
 def call_operation(operation: str, project: str | None = None, /, **arguments: Any) -> Any:
     """Call an operation and return its result as plain JSON values."""
-    return call_approved(operation, project, arguments, None)
+    return _call_home(operation, project, arguments, None).data
 
 
 def call_approved(operation: str, project: str | None, arguments: dict[str, Any], approval: Approval | None) -> Any:
     """Call an operation with a person's approval and return its result as plain JSON values."""
-    connection = connect.AppConnection(connect.shared_app, project, "cli")
-    return run_sync(connection.call(operation, arguments, approval=approval)).data
+    return _call_home(operation, project, arguments, approval).data
+
+
+def _call_home(
+    operation: str, project: str | None, arguments: dict[str, Any], approval: Approval | None
+) -> connect.OperationResult:
+    connection = connect.HomeConnection(project, "cli")
+    return run_sync(connection.call(operation, arguments, approval=approval))

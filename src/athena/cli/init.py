@@ -53,6 +53,8 @@ def init(client: str | None, in_project: bool, for_user: bool, dry_run: bool, re
     if not remove:
         launcher.install_launchers(target.home, settings.hooks_python_path, settings.hooks_timeout_ms)
     changes = clients.apply_setup(selected, target, remove)
+    if not remove and configuration.set_daemon_auto(target.home):
+        click.echo("programs and commands start the daemon, too: daemon.auto in config.toml", err=True)
     return _print_changes(selected, target, changes, dry_run, remove, json_output)
 
 

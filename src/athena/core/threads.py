@@ -5,26 +5,41 @@ coroutine on the caller's thread, where each wait blocks. The same coroutine awa
 The threads are daemons: those of a `ThreadPoolExecutor` delay the exit of the interpreter until their last job ends.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import threading
 import time
 from _queue import SimpleQueue  # `queue` has the same class, and loads more at every start
-from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar
 
 from athena.errors import LimitExceeded
 
-T = TypeVar("T")
-P = ParamSpec("P")
+TYPE_CHECKING = False  # importing typing takes as long as all else here
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+    from typing import Any, Generic, ParamSpec, TypeVar
+
+    T = TypeVar("T")
+    P = ParamSpec("P")
+else:
+    T = None
+
+    class Generic:
+        """Stands for typing's at run time."""
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, _: object) -> type:
+            return cls
 
 
 class _ThreadMode(threading.local):
     is_sync = False
     no_wait_reason = ""
-    is_stopped: "Callable[[], bool] | None" = None
+    is_stopped: Callable[[], bool] | None = None
 
 
 _mode = _ThreadMode()

@@ -37,6 +37,7 @@ class ToolFinder:
 
     def __init__(self, encoder: Encoder, file: str | None = None) -> None:
         self.vectors = ToolVectors(adapt_encoder(encoder, ADAPTER_FILE), file)
+        self.stays_open = False  # True in a server: its vectors serve later searches, too
         self._indexes: OrderedDict[tuple[ToolEntry, ...], _ToolIndex] = OrderedDict()
 
     async def rank(

@@ -279,6 +279,10 @@ class Gateway:
         stop = "athena daemon stop" if holder.get("daemon") else "stop it"
         return f"Athena's server is process {os.getpid()}: {stop}, then start it again where {variable} is set"
 
+    def lacks_variables(self) -> bool:
+        """Return whether a server needs variables that this process does not have; another may have them."""
+        return any(server.config.list_unset_variables(self._environ) for server in self._servers.values())
+
     def _store_refusals(self, name: str, refused: Mapping[str, Refusal]) -> None:
         """Store the tools that differ from the approved ones, so that no process offers or calls them."""
         if (server := self._servers.get(name)) is not None and server.approvals is not None:

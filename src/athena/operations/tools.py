@@ -46,7 +46,7 @@ async def rank_tools(ctx: Context, query: str, category: str | None = None) -> l
             category = ctx.gateway.renamed_servers.get(category, category)
         ctx.catalog.list_operations(category)  # raises an error that names the categories if there is no such one
     entries = await list_entries(ctx)
-    words_only = ctx.surface in NO_MODEL_SURFACES
+    words_only = ctx.surface in NO_MODEL_SURFACES and not ctx.finder.stays_open
     ranked = await ctx.finder.rank(entries, query, await count_uses(ctx), words_only=words_only)
     return [entry for entry in ranked if category in (None, entry.category)]
 

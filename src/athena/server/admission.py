@@ -12,10 +12,10 @@ from athena.core.metrics import Metrics
 from athena.core.operation import Caller, Effect
 from athena.core.threads import ThreadPool, run_sync
 from athena.core.types import is_long
-from athena.errors import AthenaError, Unavailable
+from athena.errors import AthenaError
 from athena.server.guard import STOPPING_MESSAGE
 from athena.server.log import log_call
-from athena.server.turns import Turns
+from athena.server.turns import ServerBusy, Turns
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class CallDispatcher:
             turn = self._turns.take("read" if operation.effect is Effect.READ else "write")
         async with turn:
             if self.is_stopping():
-                raise Unavailable(STOPPING_MESSAGE, hint="try again in a moment")
+                raise ServerBusy(STOPPING_MESSAGE, hint="try again in a moment")
             yield
 
 

@@ -5,7 +5,6 @@ import contextlib
 import errno
 import os
 import resource
-import secrets
 import signal
 import socket
 import sys
@@ -14,10 +13,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mappi
 from functools import partial
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.routing import Route, Router
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from athena.app.backups import back_up_if_due
 from athena.app.compose import App, is_same_store, open_app
@@ -34,14 +31,11 @@ from athena.hooks.server import HookServer
 from athena.memory import upkeep
 from athena.memory.consolidation.run import AutomaticStrategy, consolidate_due_projects
 from athena.memory.index import reembed_in_background
+from athena.server.calls import CallerCheck, CallServer
 from athena.server.guard import (
-    MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
-    SECURITY_HEADERS,
     AccessPolicy,
     Guard,
-    MalformedRequest,
-    format_error_response,
     is_owner,
     list_allowed_hosts,
 )
@@ -51,10 +45,9 @@ from athena.server.mcp.http import McpEndpoint, import_mcp_server
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
 from athena.server.page.views import create_site
+from athena.server.protocol import MAX_CONNECTIONS, GuardedProtocol
 from athena.storage.backups import Backup
 
-HEAD_TIMEOUT_S = 10.0
-MAX_CONNECTIONS = 2_000
 RESERVED_FILES_COUNT = 100  # file descriptors that are not for connections
 LISTEN_BACKLOG = 2_048
 CONSOLIDATION_CHECK_S = 60.0
@@ -64,109 +57,7 @@ BACKUP_CHECK_S = 60.0
 MCP_IMPORT_DELAY_S = 3.0  # it takes half a second of CPU; the first MCP connection does not wait for this
 DRAIN_TIMEOUT_S = 30  # for calls in flight when the server stops
 KEEP_ALIVE_TIMEOUT_S = 30
-MAX_DRAINED_BYTES = 2 * MAX_BODY_BYTES  # of a refused body, that are read so that the client sees the answer
-DRAIN_BODY_TIMEOUT_S = 5.0
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
-
-
-class GuardedProtocol(H11Protocol):
-    """uvicorn's protocol, with a timeout for request heads; only the owner may use the Unix socket."""
-
-    max_connections = MAX_CONNECTIONS
-    _head_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        self._draining = transport = DrainingTransport(transport, self._has_unread_body, self.loop)
-        super().connection_made(transport)
-        peer = transport.get_extra_info("socket")
-        is_other_user = peer.family == socket.AF_UNIX and sockets.get_peer_uid(peer) != os.getuid()
-        # a client that is gone already has no address, and the guard trusts connections without one
-        is_gone = peer.family != socket.AF_UNIX and self.client is None
-        if is_other_user or is_gone or len(self.connections) > self.max_connections:
-            transport.abort()
-        self._start_head_timer()
-
-    def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            self._draining.drop(data)
-            return
-        if self._head_timer is None and not self._is_answering():
-            self._start_head_timer()
-        super().data_received(data)
-        if self._head_timer is not None and self._is_answering():
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-        self._draining.stop_draining()
-        super().connection_lost(exc)
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer invalid HTTP with the same error format and headers as every other error."""
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers, body = format_error_response(MalformedRequest("this is not a valid HTTP request"))
-            request_id = secrets.token_hex(8).encode()
-            headers = [*headers, *SECURITY_HEADERS, (b"cache-control", b"no-store"), (b"x-request-id", request_id)]
-            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-        if self._is_answering():
-            self.cycle.disconnected = True  # drop the response of the call in progress
-        self.transport.close()
-
-    def _has_unread_body(self) -> bool:
-        cycle: Any = self.cycle  # None before the first request, despite its annotation
-        return cycle is not None and cycle.more_body and cycle.response_complete
-
-    def _start_head_timer(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._abort_slow_request)
-
-    def _abort_slow_request(self) -> None:
-        self._head_timer = None
-        if not self._is_answering():
-            self.transport.abort()
-
-    def _is_answering(self) -> bool:
-        cycle: Any = self.cycle  # None before the first request, despite its annotation
-        return cycle is not None and not cycle.response_complete
-
-
-class DrainingTransport:
-    """Wraps a connection: `close` first reads what the client still sends of a refused body.
-
-    A connection that is closed before all input is read is reset, and then most clients never see the answer.
-    """
-
-    def __init__(self, transport: Any, has_unread_body: Callable[[], bool], loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._has_unread_body, self._loop = transport, has_unread_body, loop
-        self._bytes_left = MAX_DRAINED_BYTES
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        return self._timer is not None or self._transport.is_closing()
-
-    def close(self) -> None:
-        if self.is_closing() or not self._has_unread_body():
-            self._transport.close()
-            return
-        self._timer = self._loop.call_later(DRAIN_BODY_TIMEOUT_S, self._transport.close)
-        with contextlib.suppress(OSError, RuntimeError):  # the client is gone
-            self._transport.write_eof()
-            self._transport.resume_reading()
-
-    def drop(self, data: bytes) -> None:
-        """Take input that nobody reads; close the connection after too much of it."""
-        self._bytes_left -= len(data)
-        if self._bytes_left < 0:
-            self._transport.close()
-
-    def stop_draining(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
 
 
 class GracefulServer(uvicorn.Server):
@@ -213,7 +104,7 @@ def open_server(
     lock: ServerLock | None = None,
 ) -> "AthenaServer":
     """Open the store that the settings name, and the server in front of it."""
-    memory_limit.limit_arenas()
+    memory_limit.limit_heaps()
     app = open_app(settings)
     try:
         return AthenaServer(
@@ -227,6 +118,7 @@ def open_server(
             consolidate_strategy=settings.consolidate,
             back_up=partial(back_up_if_due, app.store.database, settings) if settings.backup_every_hours else None,
             is_same_store=partial(is_same_store, settings),
+            find_difference=CallerCheck(settings).find_difference,
             lock=lock,
         )
     except BaseException:
@@ -250,6 +142,7 @@ class AthenaServer:
         consolidate_strategy: AutomaticStrategy = "minimal",
         back_up: Callable[[], Backup | None] | None = None,
         is_same_store: Callable[[Mapping[str, str]], bool] = lambda _: True,
+        find_difference: Callable[[Mapping[str, str]], str] = lambda _: "",
         lock: ServerLock | None = None,
     ) -> None:
         if not auth and host not in LOOPBACK_HOSTS:
@@ -298,7 +191,9 @@ class AthenaServer:
         self._write_log = partial(write_log_line, rules=app.guard.fixed_rules)
         self.guard = Guard(router, policy, self._write_log)
         self._hook_server = HookServer(app, home, self._http_api.metrics, self._write_log, self._is_draining)
-        self._socket_paths.append(self._hook_server.path)
+        self._call_server = CallServer(app, home, self._http_api.dispatcher, find_difference, self._write_log)
+        self._socket_paths += [self._hook_server.path, self._call_server.path]
+        app.finder.stays_open = True
         self.background_tasks: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self._warm_up,
             self._consolidate_periodically,
@@ -364,8 +259,10 @@ class AthenaServer:
 
         await self._mcp_socket_server.start(self._mcp_listener)
         await self._hook_server.start()
+        await self._call_server.start()
         tasks = [asyncio.create_task(run_task()) for run_task in self.background_tasks]
         yield
+        await self._call_server.close()
         await self._hook_server.close()
         for task in tasks:
             task.cancel()

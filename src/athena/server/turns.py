@@ -14,6 +14,10 @@ STUCK_AFTER_S = 0.5  # without a call of a kind that begins or ends, its long ca
 PACE_WEIGHT = 0.05  # of the newest interval between two ends of calls, in their mean
 
 
+class ServerBusy(Unavailable):
+    """The server does not begin a call, because it has too many or is stopping; nothing was done."""
+
+
 class Turns:
     """A queue in order of arrival. At most `limit` calls of a kind run at once.
 
@@ -103,7 +107,7 @@ class Turns:
         return None
 
 
-def _create_busy_error(wait_s: float) -> Unavailable:
-    error = Unavailable("the server is busy with other calls", hint="try again in a moment")
+def _create_busy_error(wait_s: float) -> ServerBusy:
+    error = ServerBusy("the server is busy with other calls", hint="try again in a moment")
     error.retry_after_s = max(1, math.ceil(min(wait_s, TURN_TIMEOUT_S)))
     return error

@@ -18,6 +18,7 @@ HTTP_SOCKET = "athena.sock"
 MCP_SOCKET = "mcp.sock"
 HOOK_GREETING = b"A"  # a working daemon's first byte on the hook socket; the hook client has its own copy
 HOOK_SOCKET = "hook.sock"
+CALL_SOCKET = "call.sock"
 MAX_SOCKET_PATH_BYTES = 100  # systems allow 103 to 107
 SANDBOX_KEY_FILE = "sandbox.key"
 
