@@ -16,6 +16,7 @@ from athena.core.home.paths import ensure_sandbox_key
 from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.core.values import Scope
+from athena.discovery.entry import list_catalog_entries
 from athena.discovery.finder import ToolFinder
 from athena.embedding.embedder import Embedder
 from athena.embedding.encoder import Encoder
@@ -71,6 +72,7 @@ class App:
         servers: str | None = None,
         document_roots: tuple[str, ...] = (),
         privacy: PrivacyRules = PrivacyRules(),  # noqa: B008  # a tuple, never changed
+        list_own_paths: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), LearningEditHooks(), ProgramEditHooks())
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
@@ -80,7 +82,7 @@ class App:
         self._create_key, self._allow_bare = key or partial(os.urandom, 32), bare
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # connected servers add their operations
-        self.document_roots = document_roots
+        self.document_roots, self.list_own_paths = document_roots, list_own_paths
         vault = Vault(database, time, KeyFolder(privacy.key_folder, privacy.database_folder))
         self.guard = PrivacyGuard(vault, privacy.mode, privacy.names, privacy.patterns)
         self.approver = Approver(servers)
@@ -122,6 +124,7 @@ class App:
             self.gateway,
             describe_settings=describe_settings,
             document_roots=self.document_roots,
+            list_own_paths=self.list_own_paths,
             idempotency_key=key,
             workspace=workspace,
             approval=approval,
@@ -141,6 +144,11 @@ class App:
         context = self.create_context(project, surface, key, approval=approval)
         result = await invoke(self.catalog, name, arguments, context)
         return to_json(result), getattr(result, "total", None), getattr(result, "weaker", 0)
+
+    def warm_up_finder(self) -> None:
+        """Read the vectors of all operations and tools from the file of an earlier start, and build the others."""
+        self.catalog.refresh()
+        self.finder.warm_up(list_catalog_entries(self.catalog))
 
     def close(self) -> None:
         self.gateway.close()
@@ -168,6 +176,7 @@ def open_app(settings: Settings | None = None) -> App:
         vectors=os.path.join(settings.home, TOOL_VECTORS_FILE),
         servers=settings.home,
         document_roots=settings.documents_roots,
+        list_own_paths=partial(_list_own_paths, settings),
         privacy=PrivacyRules(
             settings.privacy,
             settings.personal_names,
@@ -176,6 +185,19 @@ def open_app(settings: Settings | None = None) -> App:
             None if settings.database_url or settings.db_path == ":memory:" else os.path.dirname(settings.db_path),
         ),
     )
+
+
+def _list_own_paths(settings: Settings) -> tuple[str, ...]:
+    """Return Athena's own files outside of the data folder: the vault's keys, the database, backups and their key."""
+    paths = [settings.vault_key_folder]
+    if settings.backup_key_file:
+        paths.append(settings.backup_key_file)
+    if not settings.database_url and settings.db_path != ":memory:":
+        paths += [settings.db_path + suffix for suffix in ("", "-wal", "-shm")]
+    if settings.backup_folder and os.path.isdir(settings.backup_folder):  # it may hold other files, too
+        names = os.listdir(settings.backup_folder)
+        paths += [os.path.join(settings.backup_folder, n) for n in names if re.match(r"athena-\d{8}-\d{6}\.db", n)]
+    return tuple(paths)
 
 
 def is_same_store(settings: Settings, environ: Mapping[str, str]) -> bool:

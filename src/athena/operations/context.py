@@ -76,6 +76,7 @@ class Context:
     gateway: Gateway
     describe_settings: Callable[[], list[SettingValue]] = list
     document_roots: tuple[str, ...] = ()  # folders below which programs and models may ingest files
+    list_own_paths: Callable[[], tuple[str, ...]] = tuple  # Athena's files and folders outside of the data folder
     approval: Approval | None = None  # a person's leave for this call
     idempotency_key: str | None = None
     current_call: Call | None = None
@@ -116,7 +117,9 @@ class Context:
     def create_file_access(self) -> FileAccess:
         """Return the files that the caller may ingest."""
         roots = (*find_project_roots(self.scope.project), *self.document_roots)
-        return FileAccess(self.gateway.home, is_confined=self.caller not in PEOPLE, roots=roots)
+        return FileAccess(
+            self.gateway.home, is_confined=self.caller not in PEOPLE, roots=roots, own_paths=self.list_own_paths()
+        )
 
     def __post_init__(self) -> None:
         # the key is stored, and must match again; of one that holds a secret a hash is used throughout

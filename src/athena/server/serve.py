@@ -273,6 +273,7 @@ class AthenaServer:
         """Load the parts that the first calls need, the most urgent first."""
         with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
             await start_in_thread(self._app.store.encoder.embedder.load)
+            await start_in_thread(self._app.warm_up_finder)
         reembed_in_background(self._app.store)
         await asyncio.sleep(MCP_IMPORT_DELAY_S)
         await start_in_thread(import_mcp_server)
