@@ -34,6 +34,7 @@ from athena.programs.edit_hooks import ProgramEditHooks
 from athena.storage.call_log import CallLog
 from athena.storage.database import CopyRole, Database
 from athena.storage.privacy_guard import PrivacyGuard, PrivacyMode
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from athena.storage.vault import Vault
 from athena.storage.vault_keys import KeyFolder
@@ -216,6 +217,10 @@ def is_same_store(settings: Settings, environ: Mapping[str, str]) -> bool:
 
 def open_configured_database(settings: Settings, copying: CopyRole = "") -> Database:
     if settings.database_url is None:
+        folder = os.path.dirname(os.path.abspath(settings.db_path))
+        if folder != settings.home and settings.db_path != IN_MEMORY_PATH and not os.path.isdir(folder):
+            hint = "correct ATHENA_DB_PATH (or db_path in config.toml), or make the folder first"
+            raise Misconfigured(f"the store's folder does not exist: {folder}", hint=hint)
         return Sqlite(settings.db_path, copying=copying)
     return open_postgres(settings.database_url, copying)
 
