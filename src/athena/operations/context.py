@@ -200,6 +200,10 @@ class Context:
         """Return a value with tokens in place of personal values; secrets stay, for the caller looks for them."""
         return await self.required_guard.hide(self.scope, value, secrets=False) if self.hides_values else value
 
+    async def reveal_stored(self, value: Any) -> Any:
+        """Return a stored value with the values behind its tokens, such as a path that leads to a file."""
+        return (await self.required_guard.reveal(self.scope, value))[0]
+
     async def reveal_values(self, value: Any) -> Any:
         """Return a stored value as the caller may see it: programs of the mode `strict` see tokens."""
         if self.guard is None or self.guard.mode != "boundary":

@@ -43,7 +43,7 @@ class CallValues:
         self, ctx: GuardedCaller, guard: PrivacyGuard, operation: AnyOperation, arguments: dict[str, Any]
     ) -> None:
         self._ctx, self._guard, self._operation, self.arguments = ctx, guard, operation, arguments
-        self._secrets: dict[str, str] = {}  # that this tool receives, by their tokens
+        self._secrets: dict[str, str] = {}  # that this tool may answer with, by their tokens
 
     async def __aenter__(self) -> "CallValues":
         if self._operation.values is Values.REAL:
@@ -52,6 +52,10 @@ class CallValues:
             pass
         elif self._operation.values is Values.STORED or self._guard.mode == "strict":
             await self._admit_tokens()
+        else:  # a program of the mode boundary works with values, but its workspace is stored under a name
+            await self._guard.note_values(self._ctx.scope, self.arguments)
+            if isinstance(workspace := self.arguments.get("workspace"), str):
+                self.arguments["workspace"] = await self._guard.hide(self._ctx.scope, workspace)
         return self
 
     async def __aexit__(
@@ -75,6 +79,7 @@ class CallValues:
             return await self._guard.hide(self._ctx.scope, result)
         if self._operation.values is Values.STORED:
             return (await self._guard.reveal(self._ctx.scope, result))[0]
+        await self._guard.note_values(self._ctx.scope, result)
         return result
 
     @property
@@ -95,6 +100,8 @@ class CallValues:
             for name, value in self.arguments.items()
             if name in SOURCE_PARAMETERS and isinstance(value, str)
         }
+        paths = {name: value for name, value in self.arguments.items() if name in unchanged}
+        self.arguments |= (await guard.reveal(ctx.scope, paths))[0]
         others = {name: value for name, value in self.arguments.items() if name not in unchanged | sources.keys()}
         self.arguments |= sources
         self.arguments |= await guard.hide(
@@ -114,8 +121,9 @@ class CallValues:
                     f"{tool} may not receive {', '.join(refused)}",
                     hint=f"a person decides: athena servers privacy {self._operation.category} --receives",
                 )
-        self.arguments, self._secrets = await guard.reveal_secrets(ctx.scope, self.arguments, tool)
-        kinds["SECRET"] += len(self._secrets)
+        self.arguments, sent = await guard.reveal_secrets(ctx.scope, self.arguments, tool)
+        self._secrets = await guard.load_secrets(ctx.scope) | sent  # it may know one from an earlier call
+        kinds["SECRET"] += len(sent)
         if counted := {kind: count for kind, count in kinds.items() if count}:
             # who received what: kinds and counts, no values
             work = partial(_count_disclosures, ctx.scope, ctx.store.clock(), tool, counted)

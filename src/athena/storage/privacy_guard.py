@@ -7,20 +7,29 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from athena.core.redaction import redact, redact_field
-from athena.core.redaction.personal import PersonalRules, find_personal
-from athena.core.redaction.personal_values import BIRTH_DATE, NAME, NATIONAL_ID, TOKEN_PATTERN, PersonalMatch
-from athena.core.redaction.texts import TextKey, find_literals, iter_texts, replace_in_literals, replace_texts
+from athena.core.redaction.personal import PersonalRules, find_personal, strip_number
+from athena.core.redaction.personal_values import BIRTH_DATE, NAME, NATIONAL_ID, PHONE, TOKEN_PATTERN, PersonalMatch
+from athena.core.redaction.texts import (
+    NUMBER_PREFIX,
+    TextKey,
+    find_literals,
+    iter_texts,
+    replace_in_literals,
+    replace_texts,
+)
 from athena.core.threads import run_in_thread
 from athena.core.types import is_long
 from athena.core.values import Scope
 from athena.errors import AthenaError
 from athena.storage.vault import Vault
+from athena.storage.vault_rows import VaultMark
 
 PrivacyMode = Literal["off", "boundary", "strict"]
 MAX_FIELD_CHARS = 100  # a longer text says itself what it is about
 RULES_MAX_AGE_S = 5.0
-# Values that are found by a word beside them: later they may stand alone.
-CUED_KINDS = (BIRTH_DATE, NATIONAL_ID)
+MIN_SECRET_CHARS = 6  # that is looked for in what tools return
+# Numbers that are found by a word beside them, or the name of their field: later they may stand alone.
+CUED_KINDS = (BIRTH_DATE, NATIONAL_ID, PHONE)
 PERSON_TYPES = ("person", "people", "human", "contact", "customer", "employee", "user", "friend", "colleague")
 _TOKEN = re.compile(TOKEN_PATTERN, re.ASCII)
 _SECRET = re.compile(r"\[VAULT:([A-Za-z][A-Za-z0-9_]{0,63})\]", re.ASCII)
@@ -36,6 +45,16 @@ class HiddenText(NamedTuple):
         return ((match.kind, self.text[match.start : match.end]) for match in self.matches)
 
 
+class LoadedRules(NamedTuple):
+    """What to look for in a project, as it was read some time ago."""
+
+    read_at: float
+    mark: VaultMark
+    values: list[tuple[str, str]]
+    known: dict[str, str]  # that of the rules; it grows
+    rules: PersonalRules
+
+
 class PrivacyGuard:
     """What a project's texts look like on each side of a boundary."""
 
@@ -48,11 +67,17 @@ class PrivacyGuard:
     ) -> None:
         self.vault, self.mode = vault, mode
         self._names, self._patterns = frozenset(names), dict(patterns or {})
-        self._rules: dict[str, tuple[float, PersonalRules]] = {}
+        self._rules: dict[str, LoadedRules] = {}
+        self._secrets: dict[str, tuple[float, dict[str, str]]] = {}
 
     @property
     def is_on(self) -> bool:
         return self.mode != "off"
+
+    @property
+    def fixed_rules(self) -> PersonalRules:
+        """The names and patterns of the settings, for logs, which belong to no project."""
+        return PersonalRules(self._names, self._patterns)
 
     # --- to tokens ----------------------------------------------------------------------------------------------------
 
@@ -91,20 +116,43 @@ class PrivacyGuard:
         error.args, error.hint = (message, *error.args[1:]), hint
         if notes:
             error.__notes__ = notes
+        error.__cause__ = error.__context__ = None  # a traceback would show them
+
+    async def note_values(self, scope: Scope, value: Any) -> None:
+        """Learn the numbers that only their fields or words tell, before a program takes them out of there."""
+        hidden = await self._search(value, await self.load_rules(scope), secrets=False)
+        values = [pair for text in hidden.values() for pair in text.iter_values() if pair[0] in CUED_KINDS]
+        if values:
+            await self.vault.assign_tokens(scope, values)
+            self._note_new_kinds(scope, values)
 
     async def hide_source(self, scope: Scope, source: str) -> str:
-        """Return a program with tokens in its string literals."""
+        """Return a program with tokens in its string literals and comments, and in place of numbers."""
         rules = await self.load_rules(scope)
         literals = find_literals(source)
-        matches = [
-            match
-            for match in await run_in_thread(find_personal, source, rules)
-            if any(start <= match.start and match.end <= end for start, end, _ in literals)
-        ]
+        matches = await run_in_thread(find_personal, source, rules)
+        prefixes = [""] * len(matches)
+        if literals is not None:  # what cannot be read as a program is a text
+            placed = [(match, literal) for match in matches for literal in literals if _is_inside(match, literal)]
+            prefixes = [literal[2] for _, literal in placed]
+            matches = [
+                PersonalMatch(match.kind, *literal[:2]) if literal[2] == NUMBER_PREFIX else match
+                for match, literal in placed
+            ]
         hidden = HiddenText(source, matches)
         tokens = await self.vault.assign_tokens(scope, hidden.iter_values())
         self._note_new_kinds(scope, tokens)
-        return _join_pieces(hidden, [tokens[pair] for pair in hidden.iter_values()])
+        written = [
+            self._write_number(pair[1], tokens[pair]) if prefix == NUMBER_PREFIX else tokens[pair]
+            for pair, prefix in zip(hidden.iter_values(), prefixes, strict=True)
+        ]
+        return _join_pieces(hidden, written)
+
+    def _write_number(self, value: str, token: str) -> str:
+        """Return what stands for a number in a program: programs of the mode `strict` handle its token, a text."""
+        if self.mode == "strict":
+            return f'"{token}"'
+        return f'int("{token}")' if value.isdigit() else f'float("{token}")'
 
     async def count_kinds(self, scope: Scope, value: Any) -> Counter[str]:
         """Count the personal values inside of a value, by kind."""
@@ -154,8 +202,17 @@ class PrivacyGuard:
         secrets = await self.vault.resolve_secrets(scope, names, tool) if names else {}
         return _replace_all(value, secrets), secrets
 
+    async def load_secrets(self, scope: Scope) -> dict[str, str]:
+        """Return the secrets of a project by their tokens; not those that are so short that they are words."""
+        loaded, now = self._secrets.get(scope.project), time.monotonic()
+        if loaded is None or now - loaded[0] > RULES_MAX_AGE_S:
+            secrets = await self.vault.list_secrets(scope)
+            loaded = now, {token: secret for token, secret in secrets.items() if len(secret) >= MIN_SECRET_CHARS}
+            self._secrets[scope.project] = loaded
+        return loaded[1]
+
     def hide_known(self, value: Any, secrets: Mapping[str, str]) -> Any:
-        """Return a value with tokens in place of the secrets that a tool has received."""
+        """Return a value with tokens in place of secrets."""
         by_length = sorted(secrets.items(), key=lambda pair: -len(pair[1]))
         return _replace_all(value, {secret: token for token, secret in by_length})
 
@@ -163,23 +220,36 @@ class PrivacyGuard:
 
     async def load_rules(self, scope: Scope) -> PersonalRules:
         """Return what to look for in a project: the names of people and the values that were found by their cue."""
-        loaded = self._rules.get(scope.project)
-        if loaded is not None and time.monotonic() - loaded[0] < RULES_MAX_AGE_S:
-            return loaded[1]
-        values = await self.vault.list_values(scope, (*CUED_KINDS, NAME))
+        loaded, now = self._rules.get(scope.project), time.monotonic()
+        if loaded is not None and now - loaded.read_at < RULES_MAX_AGE_S:
+            return loaded.rules
+        kinds = (*CUED_KINDS, NAME)
+        mark = await self.vault.fetch_mark(scope, kinds)
+        if loaded is not None and loaded.mark == mark:
+            values = loaded.values
+        else:
+            values = await self.vault.list_values(scope, kinds)
         people = await self.vault.list_person_names(scope, PERSON_TYPES)
         names = self._names | {value for kind, value in values if kind == NAME} | _select_names(people)
-        rules = PersonalRules(names, self._patterns, {value: kind for kind, value in values if kind != NAME})
-        self._rules[scope.project] = time.monotonic(), rules
+        known = {strip_number(value): kind for kind, value in values if kind != NAME}
+        rules = PersonalRules(names, self._patterns, known)
+        self._rules[scope.project] = LoadedRules(now, mark, values, known, rules)
         return rules
 
     def forget_rules(self) -> None:
         """Read names and known values again at the next call."""
         self._rules.clear()
+        self._secrets.clear()
 
     def _note_new_kinds(self, scope: Scope, values: Iterable[tuple[str, str]]) -> None:
-        if any(kind in (*CUED_KINDS, NAME) for kind, _ in values):
-            self._rules.pop(scope.project, None)
+        """Look for new values from now on, not only when the rules are read again."""
+        if (loaded := self._rules.get(scope.project)) is None:
+            return
+        for kind, value in values:
+            if kind == NAME and value not in loaded.rules.names:
+                self._rules.pop(scope.project, None)
+            elif kind in CUED_KINDS:
+                loaded.known[strip_number(value)] = kind
 
 
 def search_text(name: str, text: str, rules: PersonalRules, *, secrets: bool) -> HiddenText:
@@ -193,6 +263,10 @@ def search_text(name: str, text: str, rules: PersonalRules, *, secrets: bool) ->
         matches = [PersonalMatch(m.kind, m.start - len(label), m.end - len(label)) for m in shifted]
         matches = [match for match in matches if match.start >= 0]
     return HiddenText(text, matches)
+
+
+def _is_inside(match: PersonalMatch, literal: tuple[int, int, str]) -> bool:
+    return literal[0] <= match.start and match.end <= literal[1]
 
 
 def _join_pieces(hidden: HiddenText, tokens: list[str]) -> str:

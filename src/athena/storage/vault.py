@@ -4,28 +4,19 @@ Values are encrypted with AES-256-GCM, and bound to their project and token. The
 the database. Nothing is cached: a value that was forgotten resolves nowhere from the next call on.
 """
 
-import hashlib
-import hmac
-import os
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from athena.core import files
 from athena.core.clock import Clock
 from athena.core.redaction.personal_values import EMAIL, NAME, PHONE
 from athena.core.values import Scope
-from athena.errors import Conflict, Denied, InvalidInput, Misconfigured, NotFound
-from athena.storage import scopes, vault_rows
+from athena.errors import Denied, InvalidInput, NotFound, Unavailable
+from athena.storage import runs, scopes, vault_rows, workspaces
 from athena.storage.database import Database, Transaction
-from athena.storage.vault_rows import VaultRow
+from athena.storage.vault_keys import Cipher, KeyFolder, derive_key
+from athena.storage.vault_rows import VaultMark, VaultRow
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-KEY_BYTES = 32
-NONCE_BYTES = 12
 MAX_SECRET_CHARS = 100_000
 SECRET_KIND = "SECRET"  # of what a person put there by name
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
@@ -42,110 +33,6 @@ class TokenInfo(NamedTuple):
     allowed: tuple[str, ...]  # of a secret: the servers and tools that may receive it
 
 
-class KeyFolder:
-    """The folder with the keys, one file each; without a folder, keys live in memory for as long as the process."""
-
-    def __init__(self, path: str | None, database_folder: str | None = None) -> None:
-        self.path, self._database_folder = path, database_folder
-        self._in_memory: dict[str, bytes] = {}
-
-    def get_file(self, key: str) -> str:
-        assert self.path is not None
-        return os.path.join(self.path, f"{key}.key")
-
-    def read(self, key: str) -> bytes:
-        if self.path is None:
-            return self._in_memory[key]
-        path = self.get_file(key)
-        try:
-            with open(path, encoding="ascii") as file:
-                data = bytes.fromhex(file.read().strip())
-            if os.stat(path).st_mode & 0o077:
-                raise Misconfigured(f"others can read the key {path}", hint=f"chmod 600 {path}")
-        except (OSError, ValueError):
-            raise Misconfigured(
-                f"the key of the vault is missing or damaged: {path}",
-                hint="put the file back, or set privacy.key_folder to the folder that holds it",
-            ) from None
-        if len(data) != KEY_BYTES:
-            raise Misconfigured(f"{path} is no key of a vault", hint="put the right file back")
-        return data
-
-    def create(self) -> str:
-        """Write a new key and return its id."""
-        key, data = os.urandom(8).hex(), os.urandom(KEY_BYTES)
-        if self.path is None:
-            self._in_memory[key] = data
-            return key
-        self._check_place()
-        files.create_private_folder(self.path)
-        if not files.create_file_atomically(self.get_file(key), data.hex().encode() + b"\n", mode=0o600):
-            raise Conflict(f"there is a key {key} already", hint="try again")
-        return key
-
-    def _check_place(self) -> None:
-        folder = os.path.realpath(self.path or "")
-        database = self._database_folder and os.path.realpath(self._database_folder)
-        if database and os.path.commonpath([folder, database]) == database:
-            raise Misconfigured(
-                f"the key of the vault would lie in the folder of the database: {folder}",
-                hint="set privacy.key_folder to a folder elsewhere: who copies the database must not get the key",
-            )
-
-    def delete(self, key: str) -> None:
-        if self.path is None:
-            self._in_memory.pop(key, None)
-            return
-        with suppress(FileNotFoundError):
-            os.unlink(self.get_file(key))
-
-
-class _Cipher:
-    """Encrypts values and computes their keyed hashes, with keys derived from one."""
-
-    def __init__(self, key: str, data: bytes) -> None:
-        self.key = key
-        self._index_key = derive_key(data, b"index")
-        self._data = derive_key(data, b"values")
-        self._aes: AESGCM | None = None
-
-    def _get_aes(self) -> "AESGCM":
-        if self._aes is None:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only where there is a vault
-
-            self._aes = AESGCM(self._data)
-        return self._aes
-
-    def hash(self, column: str, scope: int, kind: str, value: str) -> bytes:
-        text = f"{column}|{scope}|{kind}|{value}".encode("utf-8", "surrogatepass")
-        return hmac.new(self._index_key, text, hashlib.sha256).digest()[:20]
-
-    def encrypt(self, scope: int, kind: str, number: int, value: str) -> bytes:
-        nonce = os.urandom(NONCE_BYTES)
-        data = value.encode("utf-8", "surrogatepass")
-        return nonce + self._get_aes().encrypt(nonce, data, f"{scope}|{kind}_{number}".encode())
-
-    def decrypt(self, row: VaultRow) -> str:
-        from cryptography.exceptions import InvalidTag
-
-        assert row.value is not None
-        bound = f"{row.scope}|{row.kind}_{row.number}".encode()
-        try:
-            data = self._get_aes().decrypt(row.value[:NONCE_BYTES], row.value[NONCE_BYTES:], bound)
-        except InvalidTag:
-            raise Misconfigured(
-                f"the value of [{row.kind}_{row.number}] was changed, or belongs to another project or key",
-                hint="put the right key file back, or forget the value: athena vault forget",
-            ) from None
-        return data.decode("utf-8", "surrogatepass")
-
-
-def derive_key(data: bytes, purpose: bytes) -> bytes:
-    """Return a key for one purpose (HKDF with SHA-256, one block)."""
-    secret = hmac.new(b"athena vault", data, hashlib.sha256).digest()
-    return hmac.new(secret, purpose + b"\x01", hashlib.sha256).digest()
-
-
 def to_spelling(kind: str, value: str) -> str:
     """Return what all spellings of a value have in common."""
     if kind in (EMAIL, NAME):
@@ -159,7 +46,7 @@ class Vault:
 
     def __init__(self, database: Database, clock: Clock, keys: KeyFolder) -> None:
         self._database, self._clock, self.keys = database, clock, keys
-        self._ciphers: dict[str, _Cipher] = {}
+        self._ciphers: dict[str, Cipher] = {}
         self._first_key = ""
 
     # --- values and tokens --------------------------------------------------------------------------------------------
@@ -221,6 +108,15 @@ class Vault:
 
         return await self._database.read(read)
 
+    async def fetch_mark(self, scope: Scope, kinds: Sequence[str]) -> VaultMark:
+        """Return what changes with each value of some kinds that is added or forgotten."""
+
+        async def read(tx: Transaction) -> VaultMark:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            return await vault_rows.fetch_mark(tx, scope_ids, kinds)
+
+        return await self._database.read(read)
+
     async def list_person_names(self, scope: Scope, types: Sequence[str]) -> list[str]:
         """Return the names of entities that are people."""
 
@@ -275,7 +171,7 @@ class Vault:
             await vault_rows.insert_rows(tx, new)
         return await self._find_tokens(tx, scope, missing)  # another process may have added some first
 
-    def _create_row(self, cipher: _Cipher, scope: int, kind: str, number: int, value: str) -> VaultRow:
+    def _create_row(self, cipher: Cipher, scope: int, kind: str, number: int, value: str) -> VaultRow:
         return VaultRow(
             scope,
             kind,
@@ -356,6 +252,16 @@ class Vault:
 
         return _describe_row(await self._database.write(write))
 
+    async def list_secrets(self, scope: Scope) -> dict[str, str]:
+        """Return the secrets that this project and `user` have by name, by their tokens."""
+
+        async def read(tx: Transaction) -> dict[str, str]:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            rows = await vault_rows.list_rows(tx, scope_ids, [SECRET_KIND])
+            return {f"[VAULT:{row.name}]": self._decrypt(row) for row in rows if row.name and row.value is not None}
+
+        return await self._database.read(read)
+
     async def _require_secret(self, tx: Transaction, scope: Scope, name: str) -> list[VaultRow]:
         own = await scopes.fetch_own_ids(tx, scope.with_kind("memory"))
         rows = await vault_rows.find_by_name(tx, own, [name])
@@ -366,7 +272,11 @@ class Vault:
     # --- forgetting and keys ------------------------------------------------------------------------------------------
 
     async def forget(self, scope: Scope, token: str) -> str:
-        """Forget the value of a token, or a secret by its name, and return the token; the number is not used again."""
+        """Forget the value of a token, or a secret by its name, and return the token; the number is not used again.
+
+        Programs may have the value in variables, or wait with it for an approval: of this project both are deleted.
+        The file is rewritten, so that not even the encrypted value is left.
+        """
 
         async def write(tx: Transaction) -> VaultRow:
             if (parsed := parse_token(token)) is None:
@@ -379,9 +289,17 @@ class Vault:
                 row = rows[0]
             gone = row._replace(name="", allowed="", lookup=None, spelling=None, value=None)
             await vault_rows.update_row(tx, gone)
+            if not row.name:  # programs never see a secret by name
+                await workspaces.delete_workspaces(tx, scope)
+                await runs.clear_run_contents(tx, scope)
             return row
 
         row = await self._database.write(write)
+        if not await self._database.compact():
+            raise Unavailable(
+                f"{token!r:.60} is forgotten, but another process still reads the store's files as they were",
+                hint="close it, and run: athena vault rotate",
+            )
         return f"[VAULT:{row.name}]" if row.name else format_token(row.kind, row.number)
 
     async def show(self, scope: Scope, token: str) -> str:
@@ -409,7 +327,7 @@ class Vault:
         old_keys: set[str] = set()
 
         async def write(tx: Transaction) -> int:
-            cipher = _Cipher(new_key, self.keys.read(new_key))
+            cipher = Cipher(new_key, self.keys.read(new_key))
             rows = await vault_rows.list_readable_rows(tx)
             for row in rows:
                 old_keys.add(row.key)
@@ -444,20 +362,20 @@ class Vault:
             current = await self._database.write(write)
         return derive_key(self.keys.read(current), b"programs")
 
-    async def _load_cipher(self, tx: Transaction) -> _Cipher | None:
+    async def _load_cipher(self, tx: Transaction) -> Cipher | None:
         key = await vault_rows.fetch_current_key(tx)
         return None if key is None else self._get_cipher(key)
 
-    async def _ensure_cipher(self, tx: Transaction) -> _Cipher:
+    async def _ensure_cipher(self, tx: Transaction) -> Cipher:
         if (cipher := await self._load_cipher(tx)) is not None:
             return cipher
         self._first_key = self._first_key or self.keys.create()  # the transaction may run twice
         await vault_rows.insert_key(tx, self._first_key, self._clock())
         return self._get_cipher(self._first_key)
 
-    def _get_cipher(self, key: str) -> _Cipher:
+    def _get_cipher(self, key: str) -> Cipher:
         if key not in self._ciphers:
-            self._ciphers[key] = _Cipher(key, self.keys.read(key))
+            self._ciphers[key] = Cipher(key, self.keys.read(key))
         return self._ciphers[key]
 
     def _decrypt(self, row: VaultRow) -> str:

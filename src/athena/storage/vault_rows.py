@@ -27,6 +27,13 @@ class VaultRow(NamedTuple):
     created: float
 
 
+class VaultMark(NamedTuple):
+    """What changes whenever a value is added or forgotten."""
+
+    tokens: int
+    values: int
+
+
 class Disclosure(NamedTuple):
     server: str
     tool: str
@@ -126,6 +133,20 @@ async def list_rows(tx: Transaction, scope_ids: Sequence[int], kinds: Sequence[s
         **values,
     )
     return [_to_row(row) for row in rows]
+
+
+async def fetch_mark(tx: Transaction, scope_ids: Sequence[int], kinds: Sequence[str]) -> VaultMark:
+    """Return how many values of some kinds there are and were."""
+    if not scope_ids:
+        return VaultMark(0, 0)
+    scope_list, bound = bind_list("scope", scope_ids)
+    kind_list, values = bind_list("kind", kinds)
+    row = await tx.fetch_required(
+        f"SELECT count(*), count(value) FROM vault WHERE scope IN ({scope_list}) AND kind IN ({kind_list})",
+        **bound,
+        **values,
+    )
+    return VaultMark(int(row[0]), int(row[1]))
 
 
 async def list_readable_rows(tx: Transaction) -> list[VaultRow]:

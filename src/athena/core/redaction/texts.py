@@ -11,8 +11,10 @@ from athena.core.types import to_json
 from athena.core.values import Page
 
 MIN_NUMBER = 1_000_000  # a smaller number is no phone, card or id
+COMMENT_PREFIX, NUMBER_PREFIX = "#", "0"  # of what is no text in a program
 TextKey = tuple[str, str]  # the name of the field that holds a text, and the text
-_PLAIN_TYPES = (type(None), bool, float, bytes)
+MAX_WHOLE_FLOAT = 1e16  # beyond that, a float does not hold each digit
+_PLAIN_TYPES = (type(None), bool, bytes)
 
 
 def iter_texts(value: Any, name: str = "") -> Iterator[TextKey]:
@@ -24,9 +26,9 @@ def iter_texts(value: Any, name: str = "") -> Iterator[TextKey]:
             yield name, str(value)
         elif isinstance(value, _PLAIN_TYPES):
             continue
-        elif isinstance(value, int):
-            if abs(value) >= MIN_NUMBER:
-                yield name, str(value)
+        elif isinstance(value, int | float):
+            if (text := _write_number(value)) is not None:
+                yield name, text
         elif fields := getattr(type(value), "__dataclass_fields__", None):
             pending += [(field, getattr(value, field)) for field in fields]
         elif isinstance(value, Mapping):
@@ -38,6 +40,13 @@ def iter_texts(value: Any, name: str = "") -> Iterator[TextKey]:
             pending += [(name, item) for item in value]
 
 
+def _write_number(value: int | float) -> str | None:
+    """Return the digits of a number that may be a phone, a card or an id: spreadsheets give them as floats."""
+    if isinstance(value, float) and not (value.is_integer() and abs(value) < MAX_WHOLE_FLOAT):
+        return None
+    return str(int(value)) if abs(value) >= MIN_NUMBER else None
+
+
 def replace_texts(value: Any, texts: Mapping[TextKey, str], name: str = "") -> Any:
     """Return a value with other texts, of the same type; the same object if none of its texts changes."""
     if isinstance(value, str):
@@ -45,8 +54,9 @@ def replace_texts(value: Any, texts: Mapping[TextKey, str], name: str = "") -> A
         return value if changed == value else changed
     if isinstance(value, _PLAIN_TYPES):
         return value
-    if isinstance(value, int):
-        return texts.get((name, str(value)), value)
+    if isinstance(value, int | float):
+        text = _write_number(value)
+        return value if text is None else texts.get((name, text), value)
     if fields := getattr(type(value), "__dataclass_fields__", None):
         items = {field: replace_texts(getattr(value, field), texts, field) for field in fields}
         if all(item is getattr(value, field) for field, item in items.items()):
@@ -75,8 +85,11 @@ def replace_texts(value: Any, texts: Mapping[TextKey, str], name: str = "") -> A
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 
-def find_literals(source: str) -> list[tuple[int, int, str]]:
-    """Return start, end and prefix of each string literal of a program; none if it cannot be read."""
+def find_literals(source: str) -> list[tuple[int, int, str]] | None:
+    """Return start, end and prefix of each string literal of a program; `#` of comments, `0` of numbers.
+
+    None if the program cannot be read.
+    """
     import tokenize  # only for programs where privacy is on
 
     starts = [0]
@@ -84,21 +97,22 @@ def find_literals(source: str) -> list[tuple[int, int, str]]:
         starts.append(starts[-1] + len(line))
     literals: list[tuple[int, int, str]] = []
     middle = getattr(tokenize, "FSTRING_MIDDLE", None)  # since Python 3.12
+    prefixes = {tokenize.COMMENT: COMMENT_PREFIX, tokenize.NUMBER: NUMBER_PREFIX, middle: "f"}
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type == tokenize.STRING or (middle is not None and token.type == middle):
+            if token.type == tokenize.STRING or token.type in prefixes:
                 start = starts[token.start[0] - 1] + token.start[1]
                 end = starts[token.end[0] - 1] + token.end[1]
-                prefix = re.match(r"[A-Za-z]*", token.string) if token.type == tokenize.STRING else None
-                literals.append((start, end, prefix[0].lower() if prefix else "f"))
+                prefix = re.match(r"[A-Za-z]*", token.string)
+                literals.append((start, end, prefixes.get(token.type, prefix[0].lower() if prefix else "")))
     except (tokenize.TokenError, SyntaxError):
-        return []
+        return None
     return literals
 
 
 def replace_in_literals(source: str, pattern: re.Pattern[str], get_value: Callable[[str], str | None]) -> str:
     """Replace matches inside of string literals by values, escaped so that the literal means the value."""
-    literals = find_literals(source)
+    literals = find_literals(source) or []
     pieces, done = [], 0
     for match in pattern.finditer(source):
         literal = next((entry for entry in literals if entry[0] <= match.start() and match.end() <= entry[1]), None)
@@ -114,6 +128,8 @@ def replace_in_literals(source: str, pattern: re.Pattern[str], get_value: Callab
 
 def _escape_for_literal(value: str, prefix: str) -> str | None:
     """Return a value as it stands in a literal with this prefix; None if it cannot stand there."""
+    if prefix == COMMENT_PREFIX:
+        return None  # nobody runs it
     if "b" in prefix or "r" in prefix:
         return value if value.isprintable() and not set("\\'\"") & set(value) and value.isascii() else None
     escaped = json.dumps(value, ensure_ascii=False)[1:-1].replace("'", "\\'")
