@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from campaign import damage, day, kills, power, report, surfaces
+from campaign import damage, day, failover, kills, power, report, surfaces
 from campaign.processes import load_everything
 from campaign.result import Failure, Tally
 
@@ -26,6 +26,7 @@ sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 PARTS: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
     "kills": kills.open_sqlite_rounds,
     "postgres": kills.open_postgres_rounds,
+    "failover": failover.open_rounds,
     "surfaces": surfaces.open_rounds,
     "power": power.open_rounds,
     "damage": damage.open_rounds,

@@ -24,8 +24,10 @@ from campaign.model import Findings
 from campaign.result import Failure, Tally
 from campaign.work import WORDS
 
+PROJECT = "bench"
 MEMORIES = 10_000
 CALLS_PER_DAY = 14_400  # eight hours, a call every two seconds
+FULL_DAY_S = 1_800.0  # into which a day is compressed; less time makes a shorter day
 CALLERS = 4
 SAMPLE_INTERVAL_S = 1.0
 START_TIMEOUT_S = 60.0
@@ -66,6 +68,7 @@ class Day:
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
+        self._environment = {"ATHENA_HOME": str(self.home), "ATHENA_PROJECT": PROJECT}
         self._samples: list[Sample] = []
         self._errors: list[str] = []
 
@@ -76,11 +79,12 @@ class Day:
 
     def run_round(self, seed: int, tally: Tally) -> None:
         self.home.mkdir(parents=True, mode=0o700)
+        os.environ.update(self._environment)  # also this process stores in the project, and reads the token
         if self.memories:
             growth.grow(self.home, 0, self.memories)
         server = self._start_server()
         try:
-            client = AthenaClient(self._url, project="bench", timeout=120)
+            client = AthenaClient(self._url, project=PROJECT, timeout=120)
             done = self._make_calls(client, server.pid, seed)
             client.close()
             time.sleep(self.idle_s)
@@ -96,13 +100,11 @@ class Day:
             raise Failure(Findings(raw=tuple(self._errors[:20])))
 
     def _start_server(self) -> "subprocess.Popen[bytes]":
-        environment = os.environ | {"ATHENA_HOME": str(self.home), "ATHENA_PROJECT": "bench"}
-        os.environ.update(environment)  # the client reads the token there
         launcher.install_launchers(str(self.home))
         (self.home / "logs").mkdir(exist_ok=True)
         with open(self.home / "logs" / "serve.log", "wb") as log:
             command = [sys.executable, "-m", "athena", "serve", "--port", "0"]
-            server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.home)
+            server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home)
         deadline = time.monotonic() + START_TIMEOUT_S
         while (info := lock.find_server(str(self.home))) is None:
             if time.monotonic() > deadline:
@@ -115,8 +117,9 @@ class Day:
         """Make a day's calls on a few threads, spread over the time; return how many succeeded."""
         rng = random.Random(seed)
         words = [" ".join(rng.sample(WORDS, 4)) for _ in range(200)]
-        calls = iter([_choose_call(rng, number, words, self.home, client) for number in range(self.calls)])
-        interval_s = max(0.0, self.seconds - self.idle_s) / self.calls
+        count = min(self.calls, max(60, round(self.calls * self.seconds / FULL_DAY_S)))
+        calls = iter([_choose_call(rng, number, count, words, self.home, client) for number in range(count)])
+        interval_s = max(0.0, self.seconds - self.idle_s) / count
         guard, began, done, begun = threading.Lock(), time.monotonic(), 0, 0
 
         def make_calls() -> None:
@@ -183,12 +186,12 @@ def _median(samples: list[Sample], name: str) -> float:
 
 
 def _choose_call(
-    rng: random.Random, number: int, words: list[str], home: Path, client: AthenaClient
+    rng: random.Random, number: int, count: int, words: list[str], home: Path, client: AthenaClient
 ) -> Callable[[], Any]:
     word, chance = rng.choice(words), rng.random()
-    if number % (CALLS_PER_DAY // 8) == CALLS_PER_DAY // 16:  # each hour
+    if number % (count // 8) == count // 16:  # each hour of the day
         return lambda: client.call_tool("consolidate", strategy="balanced")
-    if number % (CALLS_PER_DAY // 4) == CALLS_PER_DAY // 5:
+    if number % (count // 4) == count // 5:
         return lambda: client.call_tool("verify")
     if chance < 0.40:
         return lambda: client.call_tool("recall", query=word, k=rng.choice((5, 20)))

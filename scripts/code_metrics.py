@@ -40,6 +40,7 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
     "athena.cli": {
         "athena.cli.commands": "imports click, which `athena mcp` and `--version` do not need: 35 ms less",
         "athena.cli.mcp": "imports asyncio and the server, only where `athena mcp` finds no daemon: 200 ms less",
+        "athena.cli.quick": "needed by `athena recall` alone: 20 ms less for `athena --version`",
         "athena.cli.mcp_proxy": "needed by `athena mcp` alone: 10 ms less for `athena --version`",
     },
     "athena.cli.commands": {
@@ -118,7 +119,7 @@ def measure() -> list[Metric]:
         Metric("import layers", len(contract["layers"]), 13),
         Metric("ignored imports", len(contract.get("ignore_imports", ())), 0),
         Metric("import cycles", len(find_cycles(graph)), 0),
-        Metric("imports of our own code inside functions", len(find_lazy_imports(trees)), 30),
+        Metric("imports of our own code inside functions", len(find_lazy_imports(trees)), 31),
         Metric("function names of one word", round(100 * len(one_word) / len(functions)), 50, "%"),
         Metric("parameters `tx: Any`", sum(count_untyped_transactions(tree) for tree in trees.values()), 0),
     ]

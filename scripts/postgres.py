@@ -16,6 +16,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 NOBODY_UID = 65534  # PostgreSQL refuses to run as root
@@ -89,8 +90,12 @@ class Server:
         if not self.data.exists():
             self._run("initdb", "-D", str(self.data), *arguments)
 
-    def url(self, database: str = "postgres") -> str:
-        return f"postgresql://postgres@/{database}?host={quote(str(self.folder), safe='')}"
+    def url(self, database: str = "postgres", replica: "Server | None" = None) -> str:
+        """Return the URL of a database; with a replica, of whichever of both takes writes."""
+        if replica is None:
+            return f"postgresql://postgres@/{database}?host={quote(str(self.folder), safe='')}"
+        hosts = quote(f"{self.folder},{replica.folder}", safe="")
+        return f"postgresql://postgres@/{database}?host={hosts}&target_session_attrs=read-write"
 
     def start(self) -> None:
         settings = (
@@ -138,11 +143,49 @@ class Server:
 
     def create(self, database: str) -> str:
         """Create an empty database and return its URL."""
+        self._execute(f'CREATE DATABASE "{database}"')
+        return self.url(database)
+
+    def drop(self, database: str) -> None:
+        self._execute(f'DROP DATABASE "{database}" WITH (FORCE)')
+
+    def create_replica(self, folder: Path) -> "Server":
+        """Start a copy that follows this server; from now on a commit is acknowledged when both have it."""
+        folder.mkdir()
+        if self._user is not None:
+            os.chown(folder, NOBODY_UID, NOBODY_UID)
+        self._execute("ALTER SYSTEM SET synchronous_standby_names = '*'")  # the copy has it too, for its own replica
+        self._run("pg_basebackup", "-D", str(folder / "data"), "-d", self.url(), "-R", "--no-sync", "-c", "fast")
+        replica = Server(folder, self.settings)
+        replica.start()
+        self._execute("SELECT pg_reload_conf()")
+        self.wait_for_replica()
+        return replica
+
+    def wait_for_replica(self) -> None:
+        """Wait until commits wait for the replica."""
+        query = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._execute(query):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the replica does not follow")
+            time.sleep(POLL_INTERVAL_S)
+
+    def promote(self) -> None:
+        """Make this replica take writes, alone."""
+        self._execute("SELECT pg_promote()")
+        self._execute("ALTER SYSTEM RESET synchronous_standby_names")
+        self._execute("SELECT pg_reload_conf()")
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _execute(self, sql: str) -> list[tuple[Any, ...]]:
         import psycopg
 
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{database}"'.encode())
-        return self.url(database)
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
 
     def _is_up(self) -> bool:
         import psycopg

@@ -12,9 +12,10 @@ from campaign.result import Failure, Tally
 
 from athena.app.compose import App
 from athena.storage.sqlite.log import WriteAheadLog
-from conftest import HERE, Engine
+from conftest import FULL, HERE, Engine
 
 ROUNDS = {"kills": 3, "power": 2, "damage": 1, "surfaces": 1, "postgres": 1, "day": 1}
+ROUNDS |= {"failover": 1} if FULL else {}  # two servers, 5 s
 SEEDS = range(9, 40)  # some of them fail a sync between a relaxed write and an acknowledged one, the first does
 
 

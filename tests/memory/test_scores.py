@@ -102,6 +102,18 @@ def test_small_store_answers_in_other_words(isolated: App, count: int) -> None:
         assert not api.search(question), question
 
 
+def test_question_that_nothing_comes_near_gets_no_hit(isolated: App) -> None:
+    """Its best hit is above the floor, if only just; but words, meaning and tokens are all far from the question."""
+    api.store_batch(
+        [
+            *NOTES,
+            *(f"Note about the {color} team and its budget" for color in ["red", "blue", "green", "amber", "pink"]),
+        ]
+    )
+    assert not api.search("list my open pull requests")
+    assert api.search("when do we ship?").memories[0].preview == DEPLOY_NOTE
+
+
 def test_foreign_question_gets_no_later_page(isolated: App) -> None:
     api.store_batch(NOTES)
     assert api.call("recall", query=FOREIGN_QUESTION, k=2, offset=2) == []

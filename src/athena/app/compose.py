@@ -16,6 +16,7 @@ from athena.core.home.paths import ensure_sandbox_key
 from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.core.values import Scope
+from athena.discovery.entry import list_catalog_entries
 from athena.discovery.finder import ToolFinder
 from athena.embedding.embedder import Embedder
 from athena.embedding.encoder import Encoder
@@ -143,6 +144,11 @@ class App:
         context = self.create_context(project, surface, key, approval=approval)
         result = await invoke(self.catalog, name, arguments, context)
         return to_json(result), getattr(result, "total", None), getattr(result, "weaker", 0)
+
+    def warm_up_finder(self) -> None:
+        """Read the vectors of all operations and tools from the file of an earlier start, and build the others."""
+        self.catalog.refresh()
+        self.finder.warm_up(list_catalog_entries(self.catalog))
 
     def close(self) -> None:
         self.gateway.close()

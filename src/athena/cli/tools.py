@@ -12,6 +12,7 @@ from athena.cli.approval import Terminal, ask_approvals
 from athena.cli.commands import CALL_HINT_PATTERN
 from athena.cli.invoke import (
     call_approved,
+    call_operation,
     invoke_operation,
     json_option,
     parse_json_object,
@@ -28,6 +29,8 @@ from athena.discovery.entry import ToolEntry
 from athena.errors import InvalidInput
 from athena.operations import tools as operations_tools
 from athena.operations.context import Context
+
+MAX_BUDGET_TOKENS = 1_000_000  # a person reads as many as were asked for
 
 
 @click.group(invoke_without_command=True)
@@ -57,12 +60,15 @@ def list_tools(category: str | None, json_output: bool) -> None:
 @json_option
 def search_tools(query: str, k: int, category: str | None, json_output: bool) -> None:
     """Find tools and skills by what they do. Example: athena tools search "undo a change" """
-    entries = run_sync(operations_tools.rank_tools(_create_context(), query, category))[:k]
+    detail = "names" if json_output else "signatures"
+    lines = call_operation("search_tools", query=query, k=k, category=category, detail=detail, budget=MAX_BUDGET_TOKENS)
     if json_output:
-        return output.print_json([_tool_to_dict(entry.key, entry) for entry in entries])
-    for entry in entries:
-        click.echo(output.escape_control_chars(operations_tools.format_signature(entry.target)))
-    if not entries:
+        entries = {entry.path: entry for entry in run_sync(operations_tools.list_entries(_create_context()))}
+        found = [entries[path] for line in lines if (path := line.partition("  # ")[0]) in entries]
+        return output.print_json([_tool_to_dict(entry.key, entry) for entry in found])
+    for line in lines:
+        click.echo(output.escape_control_chars(line))
+    if not lines:
         click.echo("nothing fits; try other words", err=True)
     return None
 
@@ -148,10 +154,9 @@ def call(ctx: click.Context, name: str, arguments: str, project: str | None) -> 
 
 def _call_with_approval(name: str, project: str | None, arguments: dict[str, Any]) -> Any:
     """Call an operation; ask the person first where the operation is a server's tool that needs approval."""
-    catalog = connect.shared_app().catalog
-    if "." in name:  # may be a server's
-        catalog.refresh()
-    operation = catalog.get_operation(name)
+    if "." not in name:  # our own
+        return invoke_operation(name, project, **arguments)
+    operation = _get_catalog().get_operation(name)
     if not (operation.is_foreign and operation.approval):
         return invoke_operation(name, project, **arguments)
     checked = operation.check_arguments(arguments)

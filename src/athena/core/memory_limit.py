@@ -9,7 +9,10 @@ from athena.errors import Unavailable
 NUMPY_BYTES = 130 << 20  # address space that numpy takes with its first product of matrices
 MODEL_BYTES = 280 << 20  # that the bundled model takes, numpy included
 STATM_FILE = "/proc/self/statm"
-M_ARENA_MAX, MAX_ARENAS = -8, 2  # a parameter of mallopt, and its value
+# Parameters of mallopt, and their values.
+M_ARENA_MAX, MAX_ARENAS = -8, 2
+M_MMAP_THRESHOLD, MAX_HEAP_BLOCK_BYTES = -3, 1 << 20
+M_TRIM_THRESHOLD, MAX_FREE_HEAP_BYTES = -1, 4 << 20
 
 
 def check_room(module: str, needed_bytes: int, what: str) -> None:
@@ -43,10 +46,17 @@ def _read_limit_and_size() -> tuple[int | None, int]:
         return None, 0
 
 
-def limit_arenas() -> None:
-    """Let all threads share two heaps: by default each thread may get one, and keeps there what it has freed."""
+def limit_heaps() -> None:
+    """Let all threads share two heaps, and keep large arrays out of them.
+
+    By default each thread may get a heap, and keeps there what it has freed. An array on a heap that is freed leaves a
+    hole; outside of it, it goes back to the system at once. glibc moves arrays of up to 32 MB onto the heap after the
+    first of them is freed, unless it is told a limit.
+    """
     if mallopt := _find_function("mallopt"):
         mallopt(M_ARENA_MAX, MAX_ARENAS)
+        mallopt(M_MMAP_THRESHOLD, MAX_HEAP_BLOCK_BYTES)
+        mallopt(M_TRIM_THRESHOLD, MAX_FREE_HEAP_BYTES)
 
 
 def give_back_memory() -> None:

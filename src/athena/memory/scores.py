@@ -16,6 +16,13 @@ CHANGING_TERMS = {"recency", "strength"}  # a search changes them, and its score
 SPREAD_RANK = 9  # the hit whose distance from the first says how much the first stand out
 MIN_SPREAD_OF_FEW = 1.4  # with too few hits to tell: as of the clearest tenth of the questions with an answer
 MAX_QUESTION_WORDS = 25
+# A question to which nothing comes near is not about this store. Nearness is the mean of the best three token scores,
+# plus the best cosine and how far the first hit stands out, each with its weight; fitted to questions about other
+# stores and to requests for tools (decision 26).
+NEARNESS_RANKS, NEARNESS_TOKENS = 10, 3
+NEARNESS_COSINE, NEARNESS_SPREAD = 1.155, 0.059
+MIN_NEARNESS, DISTANT_SCORE = 0.745, 0.04
+MAX_DOUBTFUL_SCORE = 0.07  # a better first hit is shown, however far the others are
 FULL_COVERAGE, FULL_COVERAGE_SCORE = 0.99, 0.25  # of hits that hold every word of the question, a quarter is right
 BIAS = -5.313
 WEIGHTS = {
@@ -67,5 +74,18 @@ def compute_probabilities(top: "Ranking", question: str) -> "Floats":
     # holds them all is right.
     by_words = np.where(top.coverage >= FULL_COVERAGE, FULL_COVERAGE_SCORE, 0.0)
     by_words = np.maximum(by_words, max(0.0, 2 * top.unknown_share - 1) * np.clip(top.coverage, 0, 1))
-    probabilities: Floats = np.maximum(1 / (1 + np.exp(-logits)), by_words).astype(np.float32)
-    return probabilities
+    probabilities = 1 / (1 + np.exp(-logits))
+    is_doubtful = len(probabilities) > SPREAD_RANK and probabilities.max() < MAX_DOUBTFUL_SCORE
+    if is_doubtful and measure_nearness(features) < MIN_NEARNESS:
+        probabilities = np.minimum(probabilities, DISTANT_SCORE)
+    shown: Floats = np.maximum(probabilities, by_words).astype(np.float32)
+    return shown
+
+
+def measure_nearness(features: dict[str, Any]) -> float:
+    """Return how near the first hits come to the question."""
+    import numpy as np  # slow to load; only searches need it
+
+    tokens = np.sort(features["tokens"][:NEARNESS_RANKS])[-NEARNESS_TOKENS:].mean()
+    cosine = features["cosine"][:NEARNESS_RANKS].max()
+    return float(tokens + NEARNESS_COSINE * cosine + NEARNESS_SPREAD * features["spread"][0])

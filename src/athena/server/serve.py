@@ -104,7 +104,7 @@ def open_server(
     lock: ServerLock | None = None,
 ) -> "AthenaServer":
     """Open the store that the settings name, and the server in front of it."""
-    memory_limit.limit_arenas()
+    memory_limit.limit_heaps()
     app = open_app(settings)
     try:
         return AthenaServer(
@@ -273,6 +273,7 @@ class AthenaServer:
         """Load the parts that the first calls need, the most urgent first."""
         with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
             await start_in_thread(self._app.store.encoder.embedder.load)
+            await start_in_thread(self._app.warm_up_finder)
         reembed_in_background(self._app.store)
         await asyncio.sleep(MCP_IMPORT_DELAY_S)
         await start_in_thread(import_mcp_server)

@@ -1,6 +1,7 @@
 """Array functions that both engines share.
 
-`numpy.unique` and similar load numpy's masked arrays, 10 ms of a first search; hence the own versions here.
+`numpy.unique`, `isin` and similar load numpy's masked arrays, 10 ms or more of a first search; hence the own versions
+here. The linter refuses numpy's.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,18 @@ def merge_unique(left: "Ids", right: "Ids") -> "Ids":
     import numpy as np  # slow to load
 
     return sort_unique(np.concatenate([left, right]))
+
+
+def are_members(values: "Ids", members: "Ids") -> "NDArray[Any]":
+    """Return for each value whether it is among the members."""
+    import numpy as np  # slow to load
+
+    if not len(members):
+        return np.zeros(len(values), bool)
+    ordered = np.sort(members)
+    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    is_member: NDArray[Any] = ordered[places] == values
+    return is_member
 
 
 def multiply_on_one_thread(rows: "NDArray[Any]", columns: "NDArray[Any]") -> "NDArray[Any]":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import quote
@@ -18,7 +19,8 @@ from postgres_tools import call, database_name, new_database, open_app, query
 
 from athena import api
 from athena.core.threads import run_sync
-from athena.errors import Misconfigured
+from athena.errors import Misconfigured, Unavailable
+from athena.storage.postgres.connection import parse_connection_url
 from athena.storage.postgres.store import Postgres
 from wait_tools import LONG, wait_until
 
@@ -316,6 +318,32 @@ def replica(server: postgres.Server) -> Generator[postgres.Server]:
     finally:
         made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_replica_does_not_tell_what_was_committed(server: postgres.Server, request: pytest.FixtureRequest) -> None:
+    url = new_database(server)
+    Postgres(url).close()
+    follower: postgres.Server = request.getfixturevalue("replica")
+    store = Postgres(follower.url(database_name(url)), reconnect_timeout_s=0.2)
+    try:
+        with pytest.raises(Unavailable, match="may be stored or not"):
+            store._was_committed((str(uuid.uuid4()), "3"), 0)
+    finally:
+        store.close()
+
+
+def test_of_several_hosts_the_one_that_takes_writes_is_used(
+    server: postgres.Server, request: pytest.FixtureRequest
+) -> None:
+    url = new_database(server)
+    Postgres(url).close()
+    follower: postgres.Server = request.getfixturevalue("replica")
+    both = follower.url(database_name(url), server).removesuffix("&target_session_attrs=read-write")
+    with open_app(both) as app:
+        call(app, "remember", content="the kettle stands by the window")
+        assert call(app, "recall", query="kettle")[0].content == "the kettle stands by the window"
+    assert parse_connection_url(f"{both}&target_session_attrs=any")["target_session_attrs"] == "any"
+    assert "target_session_attrs" not in parse_connection_url(url)
 
 
 def test_replica_is_readable_only(server: postgres.Server, request: pytest.FixtureRequest) -> None:

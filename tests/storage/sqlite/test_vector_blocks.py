@@ -184,7 +184,9 @@ def test_block_that_differs_from_rows_is_found(app: App, path: Path) -> None:
     for name in ("memories", "signs", "live"):
         changed = {key: column.copy() for key, column in block.items()}
         changed[name].flat[0] ^= 1
-        cache = VectorCache.from_columns(1, SIZE, 0, 1, [changed])
+        cache = VectorCache.with_rows(1, SIZE, 0, 1, len(changed["passages"]))
+        cache.fill_rows(0, changed)
+        cache.refresh_views()
         with apsw.Connection(str(path)) as raw:
             values = (vector_blocks.pack_block(cache, slice(0, cache.rows)), number)
             raw.execute("UPDATE vector_blocks SET data = ? WHERE number = ?", values).fetchall()

@@ -113,7 +113,10 @@ def parse_connection_url(url: str) -> dict[str, Any]:
             "ATHENA_DATABASE_URL cannot be read",
             hint="it looks like postgresql://user:password@host:5432/database; in a password / is %2F and @ is %40",
         )
-    return CONNECTION_DEFAULTS | {"application_name": "athena"} | parameters | {"client_encoding": "UTF8"}
+    # Of several hosts, the one that takes writes: after a failover that is another one.
+    is_one_of_several = "," in f"{parameters.get('host', '')}{parameters.get('hostaddr', '')}"
+    defaults = CONNECTION_DEFAULTS | ({"target_session_attrs": "read-write"} if is_one_of_several else {})
+    return defaults | {"application_name": "athena"} | parameters | {"client_encoding": "UTF8"}
 
 
 def format_location(url: str) -> str:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from athena.storage.arrays import multiply_on_one_thread, sort_unique
+from athena.storage.arrays import are_members, multiply_on_one_thread, sort_unique
 from athena.storage.database import IndexedPassage, TextMatches, Transaction
 from athena.storage.passages import get_passage_scope_id
 from athena.storage.postgres.formats import pack_column, to_array_literal, unpack_numbers
@@ -273,7 +273,7 @@ class PostgresFullText:
         if len(edges):
             here, there = (np.searchsorted(matched.passages, edges[:, i]) for i in (0, 1))
             edge_weights = np.array(NEIGHBOR_WEIGHTS, np.float32)[edges[:, 2] - 1]
-            outward = ~np.isin(edges[:, 1], best_passages, kind="sort")  # to neighbours that are not among the best
+            outward = ~are_members(edges[:, 1], best_passages)  # to neighbours that are not among the best
             for term_total, direct in zip(total, frequency, strict=True):
                 np.add.at(term_total, here, edge_weights * direct[there])
                 np.add.at(term_total, there[outward], edge_weights[outward] * direct[here[outward]])
@@ -460,7 +460,7 @@ async def _add_neighbours(
         **selection.values,
     )
     here, there, step, memories = (unpack_numbers(data) for data in row[:4])
-    new = ~np.isin(there, matched.passages, kind="sort")
+    new = ~are_members(there, matched.passages)
     grown = matched.with_passages(there[new])
     at = np.searchsorted(grown.passages, there[new])
     grown.memories[at], grown.allowed[at] = memories[new], unpack_numbers(row[4], ">i4")[new].astype(bool)

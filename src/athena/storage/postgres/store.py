@@ -312,7 +312,7 @@ class Postgres:
                 with psycopg.connect(
                     **postgres_connection.parse_connection_url(self.url), autocommit=True
                 ) as connection:
-                    if not _is_in_progress(connection, transaction_id):
+                    if not _is_replica(connection) and not _is_in_progress(connection, transaction_id):
                         query = f"SELECT 1 FROM {postgres_connection.SCHEMA}.commits WHERE token = %s"
                         return connection.execute(query.encode(), [token]).fetchone() is not None
             except psycopg.Error:  # the server is not back yet
@@ -381,6 +381,11 @@ class Postgres:
                     return None
                 time.sleep(0.05 * random.random())
         return None
+
+
+def _is_replica(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether a server follows another: it may not have applied yet what was committed there."""
+    return connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
 
 
 def _is_in_progress(connection: psycopg.Connection[Any], transaction_id: str) -> bool:

@@ -13,9 +13,11 @@ from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
     MAX_TOKEN_PASSAGES,
+    are_members,
     build_token_sets,
     find_nearest_pairs,
     select_best,
+    sort_unique,
     split_speaker_flags,
 )
 from athena.storage.database import RankingFeatures, TextMatches, TokenSets, Transaction, VectorMatches
@@ -252,7 +254,8 @@ class PostgresVectorIndex:
             memories, cosines = await _scan_passages(tx, selection, vector, limit)
         else:
             memories, cosines = await self._search_models(tx, selection, vector, limit)
-        more, more_cosines = await _compute_cosines(tx, selection, vector, np.setdiff1d(found_by_text, memories))
+        others = sort_unique(found_by_text[~are_members(found_by_text, memories)])
+        more, more_cosines = await _compute_cosines(tx, selection, vector, others)
         return VectorMatches(np.concatenate([memories, more]), np.concatenate([cosines, more_cosines]), mean, deviation)
 
     async def _search_models(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 BLOCK_IDS = 4_096  # passage ids that one block covers
 MIN_CHANGED_ROWS = 2_000  # since the blocks were written, after which they are written again
-DATA_SQL = "CAST(data AS BLOB)"  # damage may have made it a text
 HEADER = struct.Struct("<II")  # rows, checksum of what follows
 COLUMNS = (
     ("passages", "i8"),
@@ -58,12 +57,35 @@ async def fetch_stamp(tx: Transaction, scope: int, purges: int, block_format: Bl
 
 async def read_cache(tx: Transaction, scope: int, stamp: int, purges: int, dimensions: int) -> VectorCache | None:
     """Build the vector cache of a scope from its blocks; None where one is damaged."""
-    rows = await tx.fetch(
-        "SELECT CAST(data AS BLOB) FROM vector_blocks WHERE scope = :scope ORDER BY number", scope=scope
+    values = await tx.fetch(
+        "SELECT number, length(data) FROM vector_blocks WHERE scope = :scope ORDER BY number", scope=scope
     )
-    blocks = [unpack_block(data, dimensions) for (data,) in rows]
-    sound = [block for block in blocks if block is not None]
-    return VectorCache.from_columns(scope, dimensions, purges, stamp, sound) if len(sound) == len(blocks) else None
+    row_bytes = _get_row_bytes(dimensions)
+    cache = VectorCache.with_rows(
+        scope, dimensions, purges, stamp, sum((size - HEADER.size) // row_bytes for _, size in values)
+    )
+    start = 0
+    for number, _ in values:  # one at a time: their memory is used again, which is faster than fresh memory
+        (data,) = await tx.fetch_required(
+            "SELECT CAST(data AS BLOB) FROM vector_blocks WHERE scope = :scope AND number = :number",
+            scope=scope,
+            number=number,
+        )
+        block = unpack_block(data, dimensions)
+        if block is None or start + len(block["passages"]) > cache.rows:
+            return None
+        cache.fill_rows(start, block)
+        start += len(block["passages"])
+    if start != cache.rows:
+        return None
+    cache.refresh_views()
+    return cache
+
+
+def _get_row_bytes(dimensions: int) -> int:
+    import numpy as np  # slow to load
+
+    return sum(np.dtype(kind).itemsize for _, kind in COLUMNS) + 8 * ((dimensions + 63) // 64)
 
 
 def unpack_block(data: bytes, dimensions: int) -> dict[str, "Ids"] | None:
@@ -74,9 +96,8 @@ def unpack_block(data: bytes, dimensions: int) -> dict[str, "Ids"] | None:
         return None
     count, checksum = HEADER.unpack_from(data)
     sign_words = (dimensions + 63) // 64
-    size = count * (sum(np.dtype(kind).itemsize for _, kind in COLUMNS) + 8 * sign_words)
     body = memoryview(data)[HEADER.size :]
-    if len(body) != size or crc32(body) != checksum:
+    if len(body) != count * _get_row_bytes(dimensions) or crc32(body) != checksum:
         return None
     columns, start = {}, 0
     for name, kind in COLUMNS:

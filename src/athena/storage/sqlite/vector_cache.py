@@ -7,11 +7,11 @@ matter which process changed it.
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.storage.arrays import multiply_on_one_thread, select_best, sort_unique
+from athena.storage.arrays import are_members, multiply_on_one_thread, select_best, sort_unique
 from athena.storage.database import Transaction
 from athena.storage.filters import bind_list, split_batches
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
@@ -54,11 +54,11 @@ class _PassageArrays:
         self.stamps: Ids = np.zeros(capacity, np.int64)  # of the vectors
         self.changes: Ids = np.zeros(capacity, np.int64)  # the stamps of the last change of each row
         self.sessions: Ids = np.zeros(capacity, np.int64)
-        self.voices: Ids = np.zeros(capacity, np.int64)
+        self.voices: NDArray[numpy.uint8] = np.zeros(capacity, np.uint8)
         # The vectors that were read, one after the other, and where that of each row is; -1: not read yet.
         self._codes: NDArray[numpy.int8] = np.zeros((0, dimensions), np.int8)
         self._code_count = 0
-        self.slots: Ids = np.full(capacity, -1, np.int64)
+        self.slots: NDArray[numpy.int32] = np.full(capacity, -1, np.int32)
         # One row for each 64 signs: a scan then runs down long rows, which is four times faster.
         self.signs: NDArray[numpy.uint64] = np.zeros(((dimensions + 63) // 64, capacity), np.uint64)
 
@@ -150,28 +150,28 @@ class VectorCache:
         self.live: NDArray[numpy.bool_] = np.zeros(0, bool)
         self.ready: NDArray[numpy.bool_] = np.zeros(0, bool)  # live, with a vector that can be compared
         self._arrays = _PassageArrays(0, dimensions)
-        self._refresh_views()
+        self.refresh_views()
 
     @classmethod
-    def from_columns(
-        cls, scope: int, dimensions: int, purges: int, stamp: int, blocks: "list[dict[str, NDArray[Any]]]"
-    ) -> "VectorCache":
-        """Create a cache from columns of passages in the order of their ids; searches read the vectors later."""
+    def with_rows(cls, scope: int, dimensions: int, purges: int, stamp: int, rows: int) -> "VectorCache":
+        """Create a cache with space for rows, which `fill_rows` fills; searches read the vectors later."""
         import numpy as np  # slow to load
 
         cache = cls(scope, dimensions, purges)
-        cache.stamp, cache.rows = stamp, sum(len(block["passages"]) for block in blocks)
-        cache._arrays = arrays = _PassageArrays(cache.rows, dimensions)
-        arrays.used = cache.rows
+        cache.stamp, cache.rows = stamp, rows
+        cache._arrays = arrays = _PassageArrays(rows, dimensions)
+        arrays.used = rows
         arrays.stamps[:] = arrays.changes[:] = stamp
-        for name in ("passages", "memories", "word_counts", "sessions", "voices"):
-            kind = getattr(arrays, name).dtype
-            setattr(arrays, name, np.concatenate([block[name] for block in blocks], dtype=kind))
-        arrays.signs = np.concatenate([block["signs"] for block in blocks], axis=1)
-        cache.live = np.concatenate([block["live"] for block in blocks]).astype(bool)
-        cache.ready = np.concatenate([block["ready"] for block in blocks]).astype(bool)
-        cache._refresh_views()
+        cache.live, cache.ready = np.empty(rows, bool), np.empty(rows, bool)
         return cache
+
+    def fill_rows(self, start: int, columns: "Mapping[str, NDArray[Any]]") -> None:
+        """Fill rows of a new cache, in the order of their ids; after the last, `refresh_views` is due."""
+        end = start + len(columns["passages"])
+        for name in ("passages", "memories", "word_counts", "sessions", "voices"):
+            getattr(self._arrays, name)[start:end] = columns[name]
+        self._arrays.signs[:, start:end] = columns["signs"]
+        self.live[start:end], self.ready[start:end] = columns["live"], columns["ready"]
 
     def take_codes(self, rows: "Ids") -> "NDArray[numpy.int8]":
         return self._arrays.take_codes(rows)
@@ -180,7 +180,8 @@ class VectorCache:
     def changes(self) -> "Ids":
         return self._arrays.changes[: self.rows]
 
-    def _refresh_views(self) -> None:
+    def refresh_views(self) -> None:
+        """Compute what depends on the rows."""
         import numpy as np  # slow to load
 
         for name in ("neighbours", "_group_by_memory"):
@@ -260,7 +261,7 @@ class VectorCache:
 
         dimensions = self.dimensions
         ids, live, blank = changes.passages, changes.live.astype(bool), bytes(dimensions)
-        fits = np.isin(changes.models, models)
+        fits = are_members(changes.models, np.array(models, np.int64))
         fits &= np.array([code is not None and len(code) == dimensions for code in changes.codes], bool)
         blobs = [code if fit and code else blank for code, fit in zip(changes.codes, fits.tolist(), strict=True)]
         codes = np.frombuffer(b"".join(blobs), np.int8).reshape(len(blobs), dimensions)
@@ -283,7 +284,7 @@ class VectorCache:
         new.live = np.concatenate([self.live, live[known:]])
         new.ready = np.concatenate([self.ready, ready[known:]])
         new.live[rows], new.ready[rows] = live[:known], ready[:known]
-        new._refresh_views()
+        new.refresh_views()
         return new
 
     def _append_rows(self, changes: PassageChanges, known: int, codes: "NDArray[numpy.int8]") -> None:

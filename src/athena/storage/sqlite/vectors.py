@@ -15,6 +15,7 @@ from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
     MAX_TOKEN_PASSAGES,
+    are_members,
     build_token_sets,
     find_nearest_pairs,
     merge_unique,
@@ -238,7 +239,7 @@ class SqliteVectorIndex:
             best = await cache.best_cosines(tx, groups, usable, vector)
             chosen = best > -1
             if chosen.sum() > limit:
-                chosen &= (best >= np.partition(best, -limit)[-limit]) | np.isin(groups, found_by_text, kind="sort")
+                chosen &= (best >= np.partition(best, -limit)[-limit]) | are_members(groups, found_by_text)
             hits.append((cache.owners[groups[chosen]], best[chosen]))
         spread = np.concatenate(samples)
         mean, deviation = (float(spread.mean()), float(spread.std())) if len(spread) else (0.0, 1.0)
