@@ -63,7 +63,8 @@ READ = 'documents.ingest_document(path="plan.md")\ntext = documents.get_document
 def test_values_of_a_marked_run_mark_whoever_finds_them(open_app: PrivateApp, project: str) -> None:
     words = '" ".join(f"q{i}v{ord(c)}@leak.example" for i, c in enumerate(text))'
     run_in(open_app, project, "a", f"{READ}privacy.tokenize(text={words})['kinds']")
-    for asked in ("len(privacy.list_tokens())", "privacy.privacy_report()['tokens']", 'privacy.tokenize(text="q0v71@leak.example")'):
+    found = 'privacy.tokenize(text="q0v71@leak.example")'
+    for asked in ("len(privacy.list_tokens())", "privacy.privacy_report()['tokens']", found):
         name = f"b{len(asked)}"
         run_in(open_app, project, name, f"x = {asked}")
         assert fetch_marks(open_app, name) == "files", asked
@@ -86,7 +87,7 @@ def test_value_of_a_document_marks_the_run_that_reads_it_back(tmp_path: Path, en
     (Path(project) / "plan.md").write_text("Write to ada@example.com")
     with open_private_app(engine.open(tmp_path / "home.db"), tmp_path, "boundary") as app:
         app.call("cli", "ingest_document", project=project, path=f"{project}/plan.md")
-        code = 'm = memory.remember("token [EMAIL" + "_1]")\nmemory.get_memory(m["id"])["content"] == "token ada@" + "example.com"'
+        code = 'm = memory.remember("token [EMAIL" + "_1]")\nmemory.get_memory(m["id"])["content"][6:10] == "ada" + "@"'
         assert run_in(app, project, "b", code) is True
         assert "files" in fetch_marks(app, "b")
 
@@ -113,7 +114,9 @@ def test_guessed_numbers_get_tokens_of_their_own(strict: PrivateApp, monkeypatch
 
 
 def test_strict_programs_try_few_values_an_hour(strict: PrivateApp) -> None:
-    days = '"\\n".join(f"born {y}-{m:02d}-{d:02d}" for y in range(1980, 1990) for m in range(1, 13) for d in range(1, 29))'
+    days = (
+        '"\\n".join(f"born {y}-{m:02d}-{d:02d}" for y in range(1980, 1990) for m in range(1, 9) for d in range(1, 9))'
+    )
     assert "may say 200 new personal values" in strict.run(f"privacy.tokenize(text={days})").error.message
     assert "may say 200 new" in strict.run(f"memory.recall({days})").error.message
     assert strict.run('privacy.tokenize(text="born 1984" + "-07-23")["kinds"]').result == {"BIRTH_DATE": 1}
