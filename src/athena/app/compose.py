@@ -15,7 +15,7 @@ from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
 from athena.core.threads import run_sync
 from athena.core.types import to_json
-from athena.core.values import Scope
+from athena.core.values import BackupFile, Scope
 from athena.discovery.entry import list_catalog_entries
 from athena.discovery.finder import ToolFinder
 from athena.embedding.embedder import Embedder
@@ -34,6 +34,7 @@ from athena.programs.edit_hooks import ProgramEditHooks
 from athena.storage.call_log import CallLog
 from athena.storage.database import CopyRole, Database
 from athena.storage.privacy_guard import PrivacyGuard, PrivacyMode
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from athena.storage.vault import Vault
 from athena.storage.vault_keys import KeyFolder
@@ -74,7 +75,12 @@ class App:
         privacy: PrivacyRules = PrivacyRules(),  # noqa: B008  # a tuple, never changed
         list_own_paths: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), LearningEditHooks(), ProgramEditHooks())
+        edit_hooks = (
+            GraphEditHooks(),
+            ConsolidationEditHooks(),
+            LearningEditHooks(),
+            ProgramEditHooks(self._forget_runs),
+        )
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
         self.call_log = CallLog(database)
         self._programs: ProgramRunner | None = None
@@ -98,6 +104,10 @@ class App:
 
                 self._programs = ProgramRunner(self._create_program_key, self.approver, allow_bare=self._allow_bare)
             return self._programs
+
+    def _forget_runs(self, project: str) -> None:
+        if self._programs is not None:
+            self._programs.watch.forget_ended(project)
 
     def _create_program_key(self) -> bytes:
         """Return the key that seals variables and paused programs, and where privacy is on encrypts them, too."""
@@ -123,6 +133,8 @@ class App:
             self.finder,
             self.gateway,
             describe_settings=describe_settings,
+            list_backups=list_backups,
+            create_backup=partial(add_backup, self.store.database),
             document_roots=self.document_roots,
             list_own_paths=self.list_own_paths,
             idempotency_key=key,
@@ -157,6 +169,18 @@ class App:
         self.store.database.close()  # first, so that background work fails at its next step and ends
         self.finder.stop()
         self.store.encoder.stop()
+
+
+def list_backups() -> list[BackupFile]:
+    from athena.app import backups  # few ask for them
+
+    return backups.list_files(load_settings())
+
+
+def add_backup(database: Database) -> BackupFile:
+    from athena.app import backups  # few ask for them
+
+    return backups.add_file(database, load_settings())
 
 
 def open_app(settings: Settings | None = None) -> App:
@@ -216,6 +240,10 @@ def is_same_store(settings: Settings, environ: Mapping[str, str]) -> bool:
 
 def open_configured_database(settings: Settings, copying: CopyRole = "") -> Database:
     if settings.database_url is None:
+        folder = os.path.dirname(os.path.abspath(settings.db_path))
+        if folder != settings.home and settings.db_path != IN_MEMORY_PATH and not os.path.isdir(folder):
+            hint = "correct ATHENA_DB_PATH (or db_path in config.toml), or make the folder first"
+            raise Misconfigured(f"the store's folder does not exist: {folder}", hint=hint)
         return Sqlite(settings.db_path, copying=copying)
     return open_postgres(settings.database_url, copying)
 

@@ -83,6 +83,15 @@ class SettingValue(NamedTuple):
     source: str  # default, config.toml or the name of a variable
 
 
+class BackupFile(NamedTuple):
+    """A copy of the whole store."""
+
+    path: str
+    created: float
+    size: int  # in bytes
+    encrypted: bool
+
+
 class CallProgress:
     """How far a long call is; whoever waits for it may look."""
 

@@ -13,7 +13,7 @@ from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.redaction.personal import find_personal
 from athena.core.types import to_json
-from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope, SettingValue
+from athena.core.values import HOOK_SURFACE, Author, BackupFile, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
 from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError
@@ -58,10 +58,16 @@ AUTHORS: dict[CallerKind, Author] = {
 
 def list_own_surfaces(surface: str) -> list[str]:
     """Return the surfaces whose changes count as a caller's own: those of the same kind of caller, and programs."""
+    if surface == PAGE_SURFACE:  # a person takes back there what they did there
+        return [PAGE_SURFACE]
     kind = CALLERS_BY_SURFACE[surface]
     if kind is CallerKind.PROGRAM:  # mostly a model has written it
         kind = CallerKind.MODEL
     return [name for name, other in CALLERS_BY_SURFACE.items() if other is kind or name == PROGRAM_SURFACE]
+
+
+def create_no_backup() -> BackupFile:
+    raise RuntimeError("this app has no folder of backups")
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,8 @@ class Context:
     finder: ToolFinder
     gateway: Gateway
     describe_settings: Callable[[], list[SettingValue]] = list
+    list_backups: Callable[[], list[BackupFile]] = list
+    create_backup: Callable[[], BackupFile] = create_no_backup
     document_roots: tuple[str, ...] = ()  # folders below which programs and models may ingest files
     list_own_paths: Callable[[], tuple[str, ...]] = tuple  # Athena's files and folders outside of the data folder
     approval: Approval | None = None  # a person's leave for this call

@@ -130,6 +130,20 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchedProgram:
+    """A program that this process runs or ran lately, as a person may see it; what follows `tokens_read` is whole."""
+
+    run_id: str
+    line: str  # its first one
+    tokens_written: int  # by whoever wrote it
+    tokens_read: int  # of its answer
+    source: str | None = None
+    output: str = ""  # so far
+    calls: dict[str, int] = field(default_factory=dict, hash=False)  # by operation
+    answer: Result | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunReview:
     """A paused run as a person must see it; `subject` names exactly this, for the approval."""
 

@@ -175,7 +175,10 @@ class Guard:
     def _check_site(self, scope: AsgiScope, headers: dict[str, str]) -> None:
         # no browser uses a Unix socket, so any Host is fine there
         if headers.get("host", "").lower() not in self.policy.hosts and not self.policy.is_trusted(scope):
-            raise Denied("this server does not answer for that Host", hint="use http://localhost and its port")
+            raise Denied(
+                "this server does not answer for that Host",
+                hint="use http://localhost and its port, or start it with: athena serve --allow-host NAME",
+            )
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in self.policy.origins:
             raise Denied("requests from web pages are refused")

@@ -320,7 +320,7 @@ class AthenaServer:
         while self._back_up is not None:
             try:
                 if (backup := await start_in_thread(self._back_up)) is not None:
-                    write_log_line({"event": "backed up", "path": backup.path, "memories": backup.memories})
+                    write_log_line({"event": "backed up", "path": backup.path, "memories": backup.kept["memories"]})
             except (AthenaError, OSError) as error:
                 self._write_log({"event": "not backed up", "error": str(error)})
             await asyncio.sleep(BACKUP_CHECK_S)
