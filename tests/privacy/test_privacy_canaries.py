@@ -45,7 +45,7 @@ def create_values(count: int) -> list[str]:
                 f"password={key[:18]}#9",
                 f"CANARY{number}.{chooser.randrange(10**8)}@EXAMPLE.COM",
                 f"DE{98 - int(account + '131400') % 97:02d}{account}",
-                f"{212 + number % 700}-{10 + number % 89}-{1000 + chooser.randrange(8_999)}",
+                f"{212 + number % 400}-{10 + number % 89}-{1000 + chooser.randrange(8_999)}",
                 f"+1\u00a0(212)\u2009555\u2011{number % 10_000:04d}",
                 " ".join(card[at : at + 4] for at in range(0, 16, 4)),
             )[number % 11]

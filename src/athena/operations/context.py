@@ -13,7 +13,7 @@ from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.redaction.personal import find_personal
 from athena.core.types import to_json
-from athena.core.values import HOOK_SURFACE, Author, BackupFile, Call, CallProgress, Scope, SettingValue
+from athena.core.values import HOOK_SURFACE, MCP_SURFACE, Author, BackupFile, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
 from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError
@@ -269,6 +269,15 @@ class Context:
             spent = usage.TokenUsage(0, result.direct, result.tokens)
         else:
             sent, returned = tokens.estimate_json_tokens(arguments), tokens.estimate_json_tokens(result)
-            spent = usage.TokenUsage(sent, returned, 0 if self.surface in PROGRAM_SURFACES else sent + returned)
+            is_hidden = self.surface in PROGRAM_SURFACES or self.surface == MCP_SURFACE  # its text is counted later
+            spent = usage.TokenUsage(sent, returned, 0 if is_hidden else sent + returned)
+        self._log_usage(operation, spent)
+
+    def record_answer(self, operation: str, arguments: Mapping[str, Any], text: str) -> None:
+        """Record in the background the tokens that a model wrote and read, where it gets a text and not the result."""
+        shown = tokens.estimate_json_tokens(arguments) + tokens.count_tokens(text)
+        self._log_usage(operation, usage.TokenUsage(0, 0, shown), calls=0)
+
+    def _log_usage(self, operation: str, spent: usage.TokenUsage, calls: int = 1) -> None:
         surface = usage.PRIVATE_SURFACE if self.private_reads.marks else self.surface
-        self.call_log.log_usage(self.scope.project, self.store.clock(), operation, surface, spent)
+        self.call_log.log_usage(self.scope.project, self.store.clock(), operation, surface, spent, calls)

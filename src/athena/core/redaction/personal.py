@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from athena.core.redaction import redact, views
-from athena.core.redaction.characters import fold_characters
 from athena.core.redaction.columns import find_in_columns
 from athena.core.redaction.numbers import NUMBER_FINDERS, find_ips
 from athena.core.redaction.personal_values import (
@@ -26,7 +25,7 @@ from athena.core.redaction.personal_values import (
     PersonalMatch,
 )
 from athena.core.redaction.values import compile_pattern
-from athena.core.redaction.zones import find_zones
+from athena.core.redaction.zones import find_zones, fold_characters
 from athena.core.threads import check_stopped
 
 MAX_BLOB_DEPTH = 2
