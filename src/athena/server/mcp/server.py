@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from athena.core import attachments
 from athena.core.catalog import AnyOperation
 from athena.core.operation import Effect
+from athena.core.redaction.personal import mask_private
 from athena.core.text import escape_invisible, make_storable
 from athena.core.values import Scope
 from athena.core.version import __version__
@@ -166,7 +167,7 @@ class McpHandlers:
             hint = "`--tools graph` has the graph alone; without it, execute_code calls every operation"
         elif name not in catalog:
             hint = "search_tools finds what there is"
-        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.80}; {hint}", {"hint": hint})
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {mask_private(name[:80])}; {hint}", {"hint": hint})
 
     async def _run_call(
         self, ctx: McpContext, operation: AnyOperation, arguments: Mapping[str, Any], peer: McpPeer
@@ -276,10 +277,10 @@ class McpHandlers:
 
     async def get_prompt(self, ctx: McpContext, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         if params.name != PROMPT_NAME:
-            raise MCPError(
-                types.INVALID_PARAMS, f"Unknown prompt: {params.name:.80}", {"hint": f"there is {PROMPT_NAME}"}
-            )
+            problem = f"Unknown prompt: {mask_private(params.name[:80])}"
+            raise MCPError(types.INVALID_PARAMS, problem, {"hint": f"there is {PROMPT_NAME}"})
         task = (params.arguments or {}).get("task", "").strip() or "what I ask for next"
+        task = await self._create_context(self._get_peer(ctx).project, None).hide_values(task)
         text = (
             f"{mcp_tools.INSTRUCTIONS}\n\nDo this now: {task}\n\nFirst `recall` what is known about it. {PROMPT_STEPS}"
         )
