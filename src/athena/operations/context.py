@@ -26,7 +26,7 @@ from athena.programs.workspace import clean_name, put_text
 from athena.storage import usage
 from athena.storage.call_log import CallLog
 from athena.storage.database import Database
-from athena.storage.privacy import PrivateReads, WatchedDatabase
+from athena.storage.privacy import FILES_MARK, PrivateReads, WatchedDatabase
 from athena.storage.privacy_guard import PrivacyGuard
 
 if TYPE_CHECKING:
@@ -168,10 +168,12 @@ class Context:
         self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads
     ) -> "Context":
         """Return the context of the calls that a program makes."""
-        database = self.database.deferred_sync  # the end of the run syncs once
+        synced_later = self.database.deferred_sync  # the end of the run syncs once
+        database = cast("Database", WatchedDatabase(synced_later, private_reads))
         return replace(
             self,
-            store=self.store._replace(database=cast("Database", WatchedDatabase(database, private_reads))),
+            store=self.store._replace(database=database),
+            guard=None if self.guard is None else self.guard.for_run(database),
             surface=PROGRAM_SURFACE,
             private_reads=private_reads,
             approval=None,
@@ -200,13 +202,17 @@ class Context:
         """Turn arguments into the values that the operation works with, and its result and errors into the caller's."""
         return CallValues(self, self.required_guard, operation, arguments)
 
-    async def hide_values(self, value: Any) -> Any:
-        """Return a value as it may be stored, or shown to a model."""
-        return await self.required_guard.hide(self.scope, value) if self.hides_values else value
+    async def hide_values(self, value: Any, *, by_program: bool = False) -> Any:
+        """Return a value as it may be stored, or shown to a model; `by_program`: a program has computed it."""
+        if not self.hides_values:
+            return value
+        return await self.required_guard.hide(self.scope, value, by_program=by_program)
 
-    async def hide_personal(self, value: Any) -> Any:
-        """Return a value with tokens in place of personal values; secrets stay, for the caller looks for them."""
-        return await self.required_guard.hide(self.scope, value, secrets=False) if self.hides_values else value
+    async def hide_in_document(self, value: Any) -> Any:
+        """Return a text of a file with tokens for personal values; secrets stay, for the caller looks for them."""
+        if not self.hides_values:
+            return value
+        return await self.required_guard.hide(self.scope, value, secrets=False, private=FILES_MARK)
 
     async def reveal_stored(self, value: Any) -> Any:
         """Return a stored value with the values behind its tokens, such as a path that leads to a file."""

@@ -44,7 +44,7 @@ async def ingest_document(
         ctx.call,
         ctx.progress,
         None if is_waiting else MAX_ENCODE_S,
-        StoredForm(ctx.hide_personal, ctx.reveal_stored) if ctx.hides_values else None,
+        StoredForm(ctx.hide_in_document, ctx.reveal_stored) if ctx.hides_values else None,
     )
     return result.shorten() if ctx.caller is CallerKind.MODEL else result
 
@@ -79,7 +79,7 @@ async def get_document(
     >>> documents.get_document(source="README.md")
     """
     path = await ingest.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
-    return await ingest.list_pieces(ctx.store, await ctx.hide_personal(path), ctx.scope, around)
+    return await ingest.list_pieces(ctx.store, await ctx.hide_in_document(path), ctx.scope, around)
 
 
 @operation(
@@ -94,4 +94,4 @@ async def delete_document(ctx: Context, source: Source) -> int:
     >>> documents.delete_document(source="README.md")
     """
     path = await ingest.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
-    return await ingest.forget_document(ctx.store, await ctx.hide_personal(path), ctx.call)
+    return await ingest.forget_document(ctx.store, await ctx.hide_in_document(path), ctx.call)

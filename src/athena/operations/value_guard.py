@@ -20,6 +20,7 @@ from athena.storage.privacy_guard import PrivacyGuard
 
 QUESTION_PARAMETERS = frozenset({"query", "queries", "phrase", "prompt", "question"})
 SOURCE_PARAMETERS = frozenset({"code", "example"})  # hold programs
+SPEAKING_PROGRAMS = frozenset({CallerKind.PROGRAM, CallerKind.MODEL})
 FILE_PARAMETERS = frozenset({"path", "source"})  # of documents: they must lead to a file
 
 
@@ -76,11 +77,16 @@ class CallValues:
         if not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
             return result
         if self._sees_tokens:
-            return await self._guard.hide(self._ctx.scope, result)
+            return await self._guard.hide(self._ctx.scope, result, private=self._operation.private_mark)
         if self._operation.values is Values.STORED:
             return (await self._guard.reveal(self._ctx.scope, result))[0]
         await self._guard.note_values(self._ctx.scope, result)
         return result
+
+    @property
+    def _is_by_program(self) -> bool:
+        """Return whether a program or a model says the arguments."""
+        return self._ctx.caller in SPEAKING_PROGRAMS
 
     @property
     def _sees_tokens(self) -> bool:
@@ -96,7 +102,7 @@ class CallValues:
         ctx, guard = self._ctx, self._guard
         unchanged = FILE_PARAMETERS if self._operation.category == "documents" else frozenset[str]()
         sources = {
-            name: await guard.hide_source(ctx.scope, value)
+            name: await guard.hide_source(ctx.scope, value, by_program=self._is_by_program)
             for name, value in self.arguments.items()
             if name in SOURCE_PARAMETERS and isinstance(value, str)
         }
@@ -105,7 +111,11 @@ class CallValues:
         others = {name: value for name, value in self.arguments.items() if name not in unchanged | sources.keys()}
         self.arguments |= sources
         self.arguments |= await guard.hide(
-            ctx.scope, others, secrets=False, every_spelling=QUESTION_PARAMETERS & frozenset(self.arguments)
+            ctx.scope,
+            others,
+            secrets=False,
+            every_spelling=QUESTION_PARAMETERS & frozenset(self.arguments),
+            by_program=self._is_by_program,
         )
 
     async def _admit_to_tool(self) -> None:
@@ -113,6 +123,8 @@ class CallValues:
         ctx, guard, tool = self._ctx, self._guard, self._operation.name
         kinds: Counter[str] = Counter()
         if guard.is_on:
+            if guard.mode == "strict" and self._is_by_program:  # what a tool gives back may tell: each value is a try
+                self.arguments = await guard.hide(ctx.scope, self.arguments, secrets=False, by_program=True)
             self.arguments, revealed = await guard.reveal(ctx.scope, self.arguments)
             kinds = revealed | await guard.count_kinds(ctx.scope, self.arguments)
             allowed = self._operation.received_kinds

@@ -6,19 +6,31 @@ the database. Nothing is cached: a value that was forgotten resolves nowhere fro
 
 import re
 from collections.abc import Iterable, Sequence
+from copy import copy
+from functools import partial
 from typing import NamedTuple
 
 from athena.core.clock import Clock
-from athena.core.redaction.personal_values import EMAIL, NAME, PHONE
+from athena.core.redaction.personal import strip_number
+from athena.core.redaction.personal_values import BIRTH_DATE, EMAIL, NAME, NATIONAL_ID, PHONE
+from athena.core.threads import check_stopped, run_in_thread
 from athena.core.values import Scope
-from athena.errors import Denied, InvalidInput, NotFound, Unavailable
-from athena.storage import runs, scopes, vault_rows, workspaces
+from athena.errors import Denied, InvalidInput, LimitExceeded, NotFound, Unavailable
+from athena.storage import privacy, runs, scopes, vault_rows, workspaces
 from athena.storage.database import Database, Transaction
 from athena.storage.vault_keys import Cipher, KeyFolder, derive_key
-from athena.storage.vault_rows import VaultMark, VaultRow
+from athena.storage.vault_rows import PersonName, VaultRow
 
 MAX_SECRET_CHARS = 100_000
 SECRET_KIND = "SECRET"  # of what a person put there by name
+# Numbers that are found by a word beside them, or the name of their field: later they may stand alone.
+CUED_KINDS = (BIRTH_DATE, NATIONAL_ID, PHONE)
+MAX_PEOPLE = 2_000  # names of people that are looked for, of each source
+HOUR_S = 3_600
+# New values that programs and models may say in an hour, in one project: each is a row, and a try in the mode strict.
+MAX_SAID_PER_HOUR, MAX_SAID_PER_HOUR_STRICT = 50_000, 200
+SAID, SAID_APART = 1, 2
+LOOKUP_BATCH = 20_000
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 Token = tuple[str, int]  # kind and number
 
@@ -37,8 +49,21 @@ def to_spelling(kind: str, value: str) -> str:
     """Return what all spellings of a value have in common."""
     if kind in (EMAIL, NAME):
         return " ".join(value.casefold().split())
-    plain = "".join(char for char in value if char.isalnum()).casefold()
-    return plain.lstrip("0") if kind == PHONE else plain
+    return strip_number(value) if kind in CUED_KINDS else "".join(filter(str.isalnum, value)).casefold()
+
+
+def _hash_spelling(cipher: Cipher, scope: int, kind: str, value: str) -> bytes:
+    # a number is looked up before its kind is known
+    return cipher.hash("spelling", scope, "NUMBER" if kind in CUED_KINDS else kind, to_spelling(kind, value))
+
+
+def _name_lookup(kind: str, said: int) -> str:
+    """Return under which name a value is hashed: a guessed number does not get the token of somebody else's."""
+    return "said" if said == SAID_APART and kind not in (EMAIL, NAME) else "lookup"
+
+
+def _hash_numbers(cipher: Cipher, scope_ids: Sequence[int], numbers: Sequence[str]) -> dict[bytes, str]:
+    return {_hash_spelling(cipher, scope, PHONE, number): number for number in numbers for scope in scope_ids}
 
 
 class Vault:
@@ -51,16 +76,24 @@ class Vault:
 
     # --- values and tokens --------------------------------------------------------------------------------------------
 
-    async def assign_tokens(self, scope: Scope, values: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """Return the token of each kind and value; new ones get the next numbers."""
+    def with_database(self, database: Database) -> "Vault":
+        """Return this vault as a run sees it: what it reads marks the run, what it adds has the marks of the run."""
+        vault = copy(self)
+        vault._database = database
+        return vault
+
+    async def assign_tokens(
+        self, scope: Scope, values: Iterable[tuple[str, str]], *, said: int = 0, private: str = ""
+    ) -> dict[tuple[str, str], str]:
+        """Return the token of each kind and value; new ones get the next numbers, and private marks."""
         wanted = list(dict.fromkeys(values))
         if not wanted:
             return {}
-        known = await self._database.read(lambda tx: self._find_tokens(tx, scope, wanted))
+        known = await self._database.read(lambda tx: self._find_tokens(tx, scope, wanted, said))
         if missing := [pair for pair in wanted if pair not in known]:
             # not synced by itself: a text with the token is written later, and so is never durable without it
             database = self._database.deferred_sync
-            known |= await database.write(lambda tx: self._insert_values(tx, scope, missing))
+            known |= await database.write(lambda tx: self._insert_values(tx, scope, missing, said, private))
         return known
 
     async def find_spellings(self, scope: Scope, values: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
@@ -73,7 +106,7 @@ class Vault:
             if cipher is None:
                 return {}
             hashes = {
-                cipher.hash("spelling", scope_id, kind, to_spelling(kind, value)): (kind, value)
+                _hash_spelling(cipher, scope_id, kind, value): (kind, value)
                 for kind, value in wanted
                 for scope_id in scope_ids
             }
@@ -98,33 +131,45 @@ class Vault:
 
         return await self._database.read(read)
 
-    async def list_values(self, scope: Scope, kinds: Sequence[str]) -> list[tuple[str, str]]:
-        """Return the kind and the value of everything of some kinds that this project and `user` hold."""
+    async def find_numbers(self, scope: Scope, numbers: Iterable[str], *, said: bool) -> dict[str, str]:
+        """Return the kinds of those bare numbers that the vault has; `said`: only what programs and models said."""
+        cipher, scope_ids = await self._database.read(lambda tx: self._load_cipher_and_scopes(tx, scope))
+        if cipher is None or not scope_ids:
+            return {}
+        wanted, known = list(numbers), dict[str, str]()
+        for first in range(0, len(wanted), LOOKUP_BATCH):
+            check_stopped()
+            hashes = await run_in_thread(_hash_numbers, cipher, scope_ids, wanted[first : first + LOOKUP_BATCH])
+            rows = await self._database.read(
+                partial(vault_rows.find_by_spelling, scope_ids=scope_ids, spellings=hashes)
+            )
+            for row in rows:
+                if row.spelling is not None and (row.said or not said):
+                    known[hashes[row.spelling]] = row.kind
+        return known
 
-        async def read(tx: Transaction) -> list[tuple[str, str]]:
-            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
-            rows = await vault_rows.list_rows(tx, scope_ids, kinds)
-            return [(row.kind, self._decrypt(row)) for row in rows if _is_personal(row)]
+    async def list_people(self, scope: Scope, types: Sequence[str]) -> list[PersonName]:
+        """Return the names of people to look for: those in the vault, and entities; a bounded number."""
 
-        return await self._database.read(read)
+        async def read(tx: Transaction) -> tuple[list[VaultRow], list[PersonName]]:
+            own_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            entity_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("entity"))
+            rows = await vault_rows.list_names(tx, own_ids, NAME, MAX_PEOPLE)
+            return rows, await vault_rows.list_person_names(tx, entity_ids, types, MAX_PEOPLE)
 
-    async def fetch_mark(self, scope: Scope, kinds: Sequence[str]) -> VaultMark:
-        """Return what changes with each value of some kinds that is added or forgotten."""
+        rows, people = await self._database.read(read)
+        return [*await run_in_thread(lambda: [PersonName(self._decrypt(row), row.private) for row in rows]), *people]
 
-        async def read(tx: Transaction) -> VaultMark:
-            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
-            return await vault_rows.fetch_mark(tx, scope_ids, kinds)
+    async def note_marks(self, marks: str) -> None:
+        """Mark the run that was told something which these marks belong to."""
 
-        return await self._database.read(read)
+        async def note(tx: Transaction) -> None:
+            privacy.note_read(marks)
 
-    async def list_person_names(self, scope: Scope, types: Sequence[str]) -> list[str]:
-        """Return the names of entities that are people."""
+        await self._database.read(note)
 
-        async def read(tx: Transaction) -> list[str]:
-            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("entity"))
-            return await vault_rows.list_person_names(tx, scope_ids, types)
-
-        return await self._database.read(read)
+    async def _load_cipher_and_scopes(self, tx: Transaction, scope: Scope) -> tuple[Cipher | None, list[int]]:
+        return await self._load_cipher(tx), await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
 
     async def list_tokens(self, scope: Scope) -> list[TokenInfo]:
         """Return every token of the project and of `user`, without values."""
@@ -136,7 +181,7 @@ class Vault:
         return await self._database.read(read)
 
     async def _find_tokens(
-        self, tx: Transaction, scope: Scope, wanted: Sequence[tuple[str, str]]
+        self, tx: Transaction, scope: Scope, wanted: Sequence[tuple[str, str]], said: int
     ) -> dict[tuple[str, str], str]:
         """Return the tokens that this project, else `user`, has for values."""
         cipher = await self._load_cipher(tx)
@@ -144,7 +189,7 @@ class Vault:
             return {}
         scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
         hashes = {
-            cipher.hash("lookup", scope_id, kind, value): (kind, value)
+            cipher.hash(_name_lookup(kind, said), scope_id, kind, value): (kind, value)
             for kind, value in wanted
             for scope_id in scope_ids
         }
@@ -156,22 +201,34 @@ class Vault:
         return found
 
     async def _insert_values(
-        self, tx: Transaction, scope: Scope, missing: Sequence[tuple[str, str]]
+        self, tx: Transaction, scope: Scope, missing: Sequence[tuple[str, str]], said: int, private: str
     ) -> dict[tuple[str, str], str]:
         cipher = await self._ensure_cipher(tx)
         scope_id = await scopes.ensure_scope(tx, scope.with_kind("memory"))
+        if said:
+            await self._check_said(tx, scope_id, len(missing), said)
+        marks = privacy.add_current_marks(private)
         by_kind: dict[str, list[str]] = {}
         for kind, value in missing:
             by_kind.setdefault(kind, []).append(value)
         for kind, values in by_kind.items():
             first = await vault_rows.allocate_numbers(tx, kind, len(values))
             new = (
-                self._create_row(cipher, scope_id, kind, number, value) for number, value in enumerate(values, first)
+                self._create_row(cipher, scope_id, kind, number, value, said)._replace(private=marks)
+                for number, value in enumerate(values, first)
             )
             await vault_rows.insert_rows(tx, new)
-        return await self._find_tokens(tx, scope, missing)  # another process may have added some first
+        return await self._find_tokens(tx, scope, missing, said)  # another process may have added some first
 
-    def _create_row(self, cipher: Cipher, scope: int, kind: str, number: int, value: str) -> VaultRow:
+    async def _check_said(self, tx: Transaction, scope_id: int, count: int, said: int) -> None:
+        most = MAX_SAID_PER_HOUR_STRICT if said == SAID_APART else MAX_SAID_PER_HOUR
+        if count + await vault_rows.count_said(tx, scope_id, self._clock() - HOUR_S) > most:
+            raise LimitExceeded(
+                f"programs and models may say {most:,} new personal values in an hour in this project",
+                hint="pass tokens, which tools turn into values; or let a person do it",
+            )
+
+    def _create_row(self, cipher: Cipher, scope: int, kind: str, number: int, value: str, said: int = 0) -> VaultRow:
         return VaultRow(
             scope,
             kind,
@@ -179,10 +236,11 @@ class Vault:
             "",
             "",
             cipher.key,
-            cipher.hash("lookup", scope, kind, value),
-            cipher.hash("spelling", scope, kind, to_spelling(kind, value)),
+            cipher.hash(_name_lookup(kind, said), scope, kind, value),
+            _hash_spelling(cipher, scope, kind, value),
             cipher.encrypt(scope, kind, number, value),
             self._clock(),
+            said=said,
         )
 
     # --- secrets by name ----------------------------------------------------------------------------------------------
@@ -332,10 +390,10 @@ class Vault:
             for row in rows:
                 old_keys.add(row.key)
                 value = self._decrypt(row)
-                new = self._create_row(cipher, row.scope, row.kind, row.number, value)
+                new = self._create_row(cipher, row.scope, row.kind, row.number, value, row.said)
                 if row.name:
                     new = new._replace(name=row.name, allowed=row.allowed, lookup=None, spelling=None)
-                await vault_rows.update_row(tx, new._replace(created=row.created))
+                await vault_rows.update_row(tx, new._replace(created=row.created, private=row.private))
             if (current := await vault_rows.fetch_current_key(tx)) is not None:
                 old_keys.add(current)
             await vault_rows.delete_other_keys(tx, "")

@@ -7,7 +7,7 @@ only where the caller lists them. All functions are pure, and their work is line
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from athena.core.redaction import redact, views
 from athena.core.redaction.columns import find_in_columns
@@ -39,6 +39,22 @@ class PersonalRules(NamedTuple):
     names: frozenset[str] = frozenset()  # of people
     patterns: Mapping[str, str] = {}  # own kinds, each with a regular expression
     known: Mapping[str, str] = {}  # numbers that were found before by a word beside them, bare, each with its kind
+
+
+class NumberQuestions(dict[str, str]):
+    """Stands in for the known numbers: it knows none, and collects those of a text that would have to be looked up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, number: str, default: Any = None) -> Any:
+        if len(number) >= MIN_KNOWN_CHARS - 1:  # a zero at its beginning does not count
+            self.asked.add(number)
+        return default
 
 
 def find_personal(text: str, rules: PersonalRules = PersonalRules()) -> list[PersonalMatch]:  # noqa: B008  # a tuple
@@ -208,18 +224,52 @@ _SSH_USERS = frozenset({"git", "hg", "svn", "root", "ubuntu", "ec2-user", "deplo
 # --- names and values that are known ----------------------------------------------------------------------------------
 
 
+MAX_NAME_WORDS = 8
+STOP_CHECK_WORDS = 10_000
+_NAME_GAP_PATTERN = r"""[\s_.,'’"()&/-]{1,4}"""  # between the words of a name
+
+
+def split_name(name: str) -> tuple[str, ...]:
+    """Return the words of a name, as names are compared."""
+    words = compile_pattern(r"[^\W_]+", re.UNICODE).findall(fold_characters(name))
+    return tuple(word.casefold() for word in words[:MAX_NAME_WORDS])
+
+
 def _find_names(text: str, names: frozenset[str]) -> Iterator[PersonalMatch]:
-    pattern = _compile_names(names)
-    if pattern is not None:
-        yield from (PersonalMatch(NAME, *match.span()) for match in pattern.finditer(text))
+    """Find names by the words of the text: the work does not grow with the number of names."""
+    keys, first_words, longest = _index_names(names)
+    words = [match.span() for match in compile_pattern(r"[^\W_]+", re.UNICODE).finditer(text)]
+    position = 0
+    while position < len(words):
+        if position % STOP_CHECK_WORDS == 0:
+            check_stopped()
+        start, end = words[position]
+        step = 1
+        if text[start:end].casefold() in first_words and text[start - 1 : start] != "_":
+            for last in _list_name_ends(text, words, position, longest):
+                key = tuple(text[slice(*word)].casefold() for word in words[position : last + 1])
+                if key in keys and text[words[last][1] : words[last][1] + 1] != "_":
+                    yield PersonalMatch(NAME, start, words[last][1])
+                    step = last + 1 - position
+                    break
+        position += step
+
+
+def _list_name_ends(text: str, words: list[tuple[int, int]], first: int, longest: int) -> list[int]:
+    """Return the words with which a name may end that begins with one, the furthest first."""
+    gap = compile_pattern(_NAME_GAP_PATTERN, re.UNICODE)
+    ends = [first]
+    for last in range(first + 1, min(first + longest, len(words))):
+        if not gap.fullmatch(text, words[last - 1][1], words[last][0]):
+            break
+        ends.append(last)
+    return ends[::-1]
 
 
 @lru_cache(maxsize=16)
-def _compile_names(names: frozenset[str]) -> re.Pattern[str] | None:
-    parts = [
-        r"[\s_.-]+".join(map(re.escape, name.split())) for name in sorted(names, key=len, reverse=True) if name.strip()
-    ]
-    return re.compile(rf"(?<!\w)(?:{'|'.join(parts)})(?!\w)", re.IGNORECASE) if parts else None
+def _index_names(names: frozenset[str]) -> tuple[frozenset[tuple[str, ...]], frozenset[str], int]:
+    keys = frozenset(key for name in names if (key := split_name(name)))
+    return keys, frozenset(key[0] for key in keys), max(map(len, keys), default=0)
 
 
 MAX_KNOWN_GROUPS = 8

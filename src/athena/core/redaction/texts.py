@@ -1,11 +1,14 @@
 """Change the texts inside of values of any type: JSON values, results of operations, the literals of a program."""
 
+import base64
+import html
 import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 from athena.core.types import to_json
 from athena.core.values import Page
@@ -134,3 +137,28 @@ def _escape_for_literal(value: str, prefix: str) -> str | None:
         return value if value.isprintable() and not set("\\'\"") & set(value) and value.isascii() else None
     escaped = json.dumps(value, ensure_ascii=False)[1:-1].replace("'", "\\'")
     return escaped.replace("{", "{{").replace("}", "}}") if "f" in prefix else escaped
+
+
+def list_encodings(secret: str) -> set[str]:
+    """Return a secret as it is, and as JSON, URLs, HTML, base64 and hex write it, also inside of a longer text."""
+    data = secret.encode("utf-8", "surrogatepass")
+    forms = {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], html.escape(secret)}
+    forms |= {html.escape(secret, quote=False), data.hex(), data.hex().upper(), repr(secret)[1:-1]}
+    for safe in ("", "/"):
+        quoted = quote(data, safe=safe)
+        forms |= {quoted, quote_plus(data, safe=safe), re.sub("%..", lambda match: match[0].lower(), quoted)}
+    for offset, first in enumerate((0, 2, 3)):  # what stands before it in a longer text shifts its letters
+        encoded = base64.b64encode(bytes(offset) + data).decode()
+        whole = encoded[first : (len(data) + offset) * 8 // 6]  # letters that no neighbour changes
+        forms |= {whole, whole.translate(_URL_SAFE)}
+        if offset == 0:
+            forms |= {
+                encoded,
+                encoded.translate(_URL_SAFE),
+                encoded.rstrip("="),
+                encoded.translate(_URL_SAFE).rstrip("="),
+            }
+    return {form for form in forms if len(form) >= len(secret)}
+
+
+_URL_SAFE = str.maketrans("+/", "-_")
