@@ -122,7 +122,9 @@ async def ingest_path(
         files = location.iter_files()
         while (item := await run_in_thread(next, files, None)) is not None:
             check_stopped()
-            await run.take_file(parser, escape_path(item[0]), item[1])
+            if (source := escape_path(item[0])) != item[0]:
+                run.escaped_sources.add(source)
+            await run.take_file(parser, source, item[1])
             progress.done += 1
             if run.batch_size >= BATCH_PIECES:
                 await run.write_batch()
@@ -151,6 +153,7 @@ class _Ingestion:
     def __init__(self, store: Store, call: Call, tags: list[str], hide: HideValues | None) -> None:
         self.result = Ingested()
         self._store, self._call, self._tags, self._hide = store, call, tags, hide
+        self.escaped_sources: set[str] = set()  # of files that are there under other names
         self._batch: list[ReadDocument] = []
         self._ids: list[str] = []
         self._skipped: list[str] = []
@@ -303,7 +306,8 @@ class _Ingestion:
         async def read_sources(tx: Transaction) -> list[str]:
             return await list_sources(tx, await scopes.fetch_own_ids(tx, self._call.scope), path)
 
-        missing = await run_in_thread(_list_missing, await self._store.database.read(read_sources))
+        sources = [item for item in await self._store.database.read(read_sources) if item not in self.escaped_sources]
+        missing = await run_in_thread(_list_missing, sources)
         call_id = await self._record_call() if missing else 0
 
         async def forget_document(tx: Transaction, source: str) -> None:
@@ -357,7 +361,18 @@ def _hash_file(file: int) -> str:
 
 
 def _list_missing(sources: list[str]) -> list[str]:
-    return [source for source in sources if not os.path.lexists(source)]
+    return [source for source in sources if _is_gone(source)]
+
+
+def _is_gone(path: str) -> bool:
+    """Return whether there is no such file; one that cannot be looked at may be there."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
 
 
 class _DocumentWriter:
