@@ -22,7 +22,7 @@ from bench.timing import (
     run_process,
 )
 
-BAR = 0.350  # seconds
+BAR = 0.250  # seconds
 AHEAD = 4.0
 PROGRAM = "from athena import api; print(api.search({query!r}))"
 STAGED = "from bench.stages import main; main({query!r})"

@@ -18,6 +18,7 @@ import pytest
 import athena
 from athena import api, errors, testing
 from athena.app import connect, engine, settings
+from athena.cli import commands
 from athena.core.home import lock
 from athena.core.home.paths import CALL_SOCKET, socket_path
 from athena.core.threads import run_sync
@@ -416,3 +417,32 @@ def test_init_writes_daemon_auto(home: Path, before: str, after: str | None) -> 
     (home / "config.toml").write_text(before)
     assert settings.set_daemon_auto(str(home)) == (after is not None)
     assert (home / "config.toml").read_text() == (before if after is None else after)
+
+
+# --- tools by meaning -------------------------------------------------------------------------------------------------
+
+REQUEST = "jot down what I just learned"  # words alone find other tools
+
+
+def search_tools(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert commands.athena(["tools", "search", REQUEST, "--json"], standalone_mode=False) == 0
+    return [tool["name"] for tool in json.loads(capsys.readouterr().out)]
+
+
+def test_commands_find_tools_by_meaning(
+    server: int, forge: ServerForge, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vectors = home / "tool-vectors.npy"
+    by_meaning = search_tools(capsys)
+    assert len(by_meaning) == 5
+    wait_until(vectors.exists)
+    stamp = vectors.stat().st_mtime_ns
+    forge.stop(server)
+    wait_until(lambda: lock.is_home_free(str(home)))
+    connect.close()
+    assert search_tools(capsys) != by_meaning  # by words alone
+    connect.close()
+    pid = forge.start(home)
+    assert search_tools(capsys) == by_meaning
+    assert vectors.stat().st_mtime_ns == stamp  # nothing was built again
+    forge.stop(pid)

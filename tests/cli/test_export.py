@@ -230,7 +230,7 @@ def test_session_becomes_a_page(run: Terminal, isolated: App, tmp_path: Path) ->
     api.store("We ship on Fridays", tags="ops", memory_type="decision", metadata={"session_id": "abc-1"})
     api.store("Of another session", metadata={"session_id": "abd"})
     result = run("export", str(tmp_path / "talk.md"), "--session", "abc")
-    assert result.out == f"wrote 2 events, 1 memory to {tmp_path / 'talk.md'}\n"
+    assert result.out == f"wrote 1 memory, 2 events to {tmp_path / 'talk.md'}\n"
     page = (tmp_path / "talk.md").read_text()
     assert page.startswith("# Session abc-1\n\n")
     parts = [

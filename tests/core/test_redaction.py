@@ -169,6 +169,20 @@ FOUND: list[tuple[str, str, str, str]] = [
     ("access_token=", "token", mixed_chars(40), "&x=1"),
     ('"auth_token": "', "token", hex_chars(32), '"'),
     ("private_key: ", "private-key", "0x" + hex_chars(64), ""),
+    # forms that a review found missing
+    ("net use Z: \\\\srv\\share ", "password", "Tr0mbone-x7", " /user:shop"),
+    ("java -jar jenkins-cli.jar -s http://ci:8080 -auth me:", "password", "Tr0mbone-x7", " build"),
+    ("composer config http-basic.repo.example.org me ", "password", "Tr0mbone-x7", ""),
+    ("fly secrets set A=", "password", "Tr0mbone-x7", ""),
+    ("echo -n ", "password", "Tr0mbone-x7", " | base64"),
+    ('restic --password-command "echo ', "password", "Tr0mbone-x7", '" snapshots'),
+    ("airtable ", "airtable-token", "pat" + mixed_chars(14) + "." + hex_chars(64), ""),
+    ("", "service-token", "bkua_" + hex_chars(40), ""),
+    ("DeepL: ", "deepl-key", UUID + ":fx", ""),
+    ("", "facebook-token", "EAAB" + mixed_chars(150), ""),
+    ("", "square-token", "EAAA" + mixed_chars(56) + "_-Zq", ""),
+    ("the password is ", "password", "correct horse battery staple", ""),
+    ("The admin password was ", "password", "correct horse battery staple", ". Change it"),
 ]
 
 UNTOUCHED = [
@@ -297,6 +311,13 @@ UNTOUCHED = [
     "12:34:56 and 2024-01-02T03:04:05Z",
     "SK" + hex_chars(32),
     "cache-key-" + hex_chars(32),
+    "echo hello | base64",
+    "echo -n ZGVt0Gljb24= | base64 -d",
+    "net use Z: \\\\srv\\share /user:shop",
+    "the password is stored somewhere quite safe",
+    "The password was changed yesterday by support staff",
+    "the password is case sensitive everywhere",
+    "path.to.pattern and patch notes",
     "tests pass: 1200, fail: 3",
 ]
 

@@ -190,6 +190,35 @@ def test_person_may_ingest_anything_but_athenas_own(app: App, repository: Path) 
     assert (done.documents, len(done.skipped)) == (0, 1)
 
 
+def test_nobody_ingests_keys_database_and_backups_elsewhere(tmp_path: Path) -> None:
+    keys, backups, data = tmp_path / "keys", tmp_path / "backups", tmp_path / "data"
+    for folder in (keys, backups, data):
+        folder.mkdir()
+    own = [keys / "0f.key", backups / "athena-20260101-000000.db", tmp_path / "backup.txt", data / "store.db"]
+    for path in own[:3]:
+        path.write_text(CANARY)
+    (backups / "notes.md").write_text("Lamps are blue.")
+    os.link(own[0], backups / "copy.md")
+    environ = {
+        "ATHENA_HOME": str(tmp_path / "h"),
+        "ATHENA_DB_PATH": str(own[3]),
+        "ATHENA_VAULT_KEY_FOLDER": str(keys),
+        "ATHENA_BACKUP_FOLDER": str(backups),
+        "ATHENA_BACKUP_KEY_FILE": str(own[2]),
+    }
+    app = open_app(load_settings(environ))
+    try:
+        for path in (*own, keys):
+            with pytest.raises(Denied, match="Athena's own"):
+                call(app, "ingest_document", "shop", "http", path=str(path))
+        done = call(app, "ingest_document", "shop", "http", path=str(tmp_path))
+        skipped = {Path(line.rpartition(": ")[0]).name for line in done.skipped if line.endswith("belongs to Athena")}
+        assert {"copy.md", "athena-20260101-000000.db", "backup.txt", "store.db"} <= skipped
+        assert done.documents == 1
+    finally:
+        app.close()
+
+
 def test_swapped_folder_is_never_followed(repository: Path) -> None:
     """Another process exchanges a folder for a link all the time: no read ever leaves the root."""
     target, away, evil = repository / "docs", repository / "away", repository / "evil"

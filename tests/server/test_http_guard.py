@@ -67,6 +67,11 @@ def test_foreign_host_or_origin_is_refused(served: RunningServer, site: str) -> 
     assert served.count() == before
 
 
+def test_refused_host_names_the_option_that_allows_it(served: RunningServer) -> None:
+    reply = ask(served, "GET", "/tools/discover", [("Host", f"memory.example.com:{served.port}")])
+    assert "athena serve --allow-host" in reply.error["hint"]
+
+
 @pytest.mark.parametrize("site", ["evil.com", "evil.com:80", "localhost:{port}@evil.com"])
 def test_absolute_request_url_is_refused(served: RunningServer, site: str) -> None:
     before = served.count()

@@ -43,6 +43,7 @@ UNSCOPED = {
     "storage/counts:": "beginnings of statements that name the scope where they run",
     "storage/counts:forget_empty": "a purge leaves no trace in any project",
     "storage/counts:recount_all": "a copied store is counted whole",
+    "storage/counts:count_kinds": "export, backup, migrate and doctor count the whole store",
     "storage/counts:list_all": "verify looks at the whole store",
     "storage/vault_rows:list_readable_rows": "a new key encrypts the values of all projects",
     "storage/vault_rows:allocate_numbers": "one sequence of numbers for the whole store: no two projects share a token",

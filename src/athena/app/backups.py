@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from athena.app.settings import Settings
 from athena.core.files import lock_file
-from athena.errors import Conflict
+from athena.core.values import BackupFile
+from athena.errors import Conflict, InvalidInput
 from athena.storage import backups
 from athena.storage.backups import Backup
 from athena.storage.database import Database
@@ -45,6 +46,24 @@ def back_up_if_due(database: Database, settings: Settings) -> Backup | None:
         return None
     secret = backups.read_secret(settings.backup_key_file) if settings.backup_key_file else None
     return create_next_backup(database, settings, secret)
+
+
+def list_files(settings: Settings) -> list[BackupFile]:
+    """Return the backups in the folder of backups, the newest first."""
+    return [_describe_file(path) for path in reversed(backups.list_backups(find_backups_folder(settings)))]
+
+
+def add_file(database: Database, settings: Settings) -> BackupFile:
+    """Add a backup to the folder of backups, encrypted if the settings name a key."""
+    if settings.database_url is None and settings.db_path == IN_MEMORY_PATH:
+        raise InvalidInput("a store in memory ends with its process", hint="unset ATHENA_DB_PATH")
+    secret = backups.read_secret(settings.backup_key_file) if settings.backup_key_file else None
+    return _describe_file(create_next_backup(database, settings, secret).path)
+
+
+def _describe_file(path: str) -> BackupFile:
+    facts = os.stat(path)
+    return BackupFile(path, facts.st_mtime, facts.st_size, path.endswith(".enc"))
 
 
 @contextmanager

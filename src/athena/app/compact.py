@@ -138,7 +138,7 @@ class CompactHealthInfo(_HealthFields):
         return self.status != "error"
 
     def __str__(self) -> str:
-        return f"{self.status}, {self.count} memories, {self.backend}"
+        return f"{self.status}, {self.count} {'memory' if self.count == 1 else 'memories'}, {self.backend}"
 
 
 class CompactIngestResult(_IngestFields):
@@ -148,7 +148,8 @@ class CompactIngestResult(_IngestFields):
 
     def __str__(self) -> str:
         skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
-        return f"{self.documents} documents, {self.pieces} pieces{skipped}"
+        documents = f"{self.documents} document{'s' * (self.documents != 1)}"
+        return f"{documents}, {self.pieces} piece{'s' * (self.pieces != 1)}{skipped}"
 
 
 def compact_memory(memory: dict[str, Any]) -> CompactMemory:

@@ -15,7 +15,8 @@ from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
 from athena.core.threads import run_sync
 from athena.core.types import to_json
-from athena.core.values import Scope
+from athena.core.values import BackupFile, Scope
+from athena.discovery.entry import list_catalog_entries
 from athena.discovery.finder import ToolFinder
 from athena.embedding.embedder import Embedder
 from athena.embedding.encoder import Encoder
@@ -33,8 +34,10 @@ from athena.programs.edit_hooks import ProgramEditHooks
 from athena.storage.call_log import CallLog
 from athena.storage.database import CopyRole, Database
 from athena.storage.privacy_guard import PrivacyGuard, PrivacyMode
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from athena.storage.vault import KeyFolder, Vault
+from athena.storage.vault import Vault
+from athena.storage.vault_keys import KeyFolder
 
 if TYPE_CHECKING:
     from athena.embedding.remote import Chat
@@ -70,8 +73,14 @@ class App:
         servers: str | None = None,
         document_roots: tuple[str, ...] = (),
         privacy: PrivacyRules = PrivacyRules(),  # noqa: B008  # a tuple, never changed
+        list_own_paths: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), LearningEditHooks(), ProgramEditHooks())
+        edit_hooks = (
+            GraphEditHooks(),
+            ConsolidationEditHooks(),
+            LearningEditHooks(),
+            ProgramEditHooks(self._forget_runs),
+        )
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
         self.call_log = CallLog(database)
         self._programs: ProgramRunner | None = None
@@ -79,7 +88,7 @@ class App:
         self._create_key, self._allow_bare = key or partial(os.urandom, 32), bare
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # connected servers add their operations
-        self.document_roots = document_roots
+        self.document_roots, self.list_own_paths = document_roots, list_own_paths
         vault = Vault(database, time, KeyFolder(privacy.key_folder, privacy.database_folder))
         self.guard = PrivacyGuard(vault, privacy.mode, privacy.names, privacy.patterns)
         self.approver = Approver(servers)
@@ -95,6 +104,10 @@ class App:
 
                 self._programs = ProgramRunner(self._create_program_key, self.approver, allow_bare=self._allow_bare)
             return self._programs
+
+    def _forget_runs(self, project: str) -> None:
+        if self._programs is not None:
+            self._programs.watch.forget_ended(project)
 
     def _create_program_key(self) -> bytes:
         """Return the key that seals variables and paused programs, and where privacy is on encrypts them, too."""
@@ -120,7 +133,10 @@ class App:
             self.finder,
             self.gateway,
             describe_settings=describe_settings,
+            list_backups=list_backups,
+            create_backup=partial(add_backup, self.store.database),
             document_roots=self.document_roots,
+            list_own_paths=self.list_own_paths,
             idempotency_key=key,
             workspace=workspace,
             approval=approval,
@@ -141,6 +157,11 @@ class App:
         result = await invoke(self.catalog, name, arguments, context)
         return to_json(result), getattr(result, "total", None), getattr(result, "weaker", 0)
 
+    def warm_up_finder(self) -> None:
+        """Read the vectors of all operations and tools from the file of an earlier start, and build the others."""
+        self.catalog.refresh()
+        self.finder.warm_up(list_catalog_entries(self.catalog))
+
     def close(self) -> None:
         self.gateway.close()
         if self._programs is not None:
@@ -148,6 +169,18 @@ class App:
         self.store.database.close()  # first, so that background work fails at its next step and ends
         self.finder.stop()
         self.store.encoder.stop()
+
+
+def list_backups() -> list[BackupFile]:
+    from athena.app import backups  # few ask for them
+
+    return backups.list_files(load_settings())
+
+
+def add_backup(database: Database) -> BackupFile:
+    from athena.app import backups  # few ask for them
+
+    return backups.add_file(database, load_settings())
 
 
 def open_app(settings: Settings | None = None) -> App:
@@ -167,6 +200,7 @@ def open_app(settings: Settings | None = None) -> App:
         vectors=os.path.join(settings.home, TOOL_VECTORS_FILE),
         servers=settings.home,
         document_roots=settings.documents_roots,
+        list_own_paths=partial(_list_own_paths, settings),
         privacy=PrivacyRules(
             settings.privacy,
             settings.personal_names,
@@ -175,6 +209,19 @@ def open_app(settings: Settings | None = None) -> App:
             None if settings.database_url or settings.db_path == ":memory:" else os.path.dirname(settings.db_path),
         ),
     )
+
+
+def _list_own_paths(settings: Settings) -> tuple[str, ...]:
+    """Return Athena's own files outside of the data folder: the vault's keys, the database, backups and their key."""
+    paths = [settings.vault_key_folder]
+    if settings.backup_key_file:
+        paths.append(settings.backup_key_file)
+    if not settings.database_url and settings.db_path != ":memory:":
+        paths += [settings.db_path + suffix for suffix in ("", "-wal", "-shm")]
+    if settings.backup_folder and os.path.isdir(settings.backup_folder):  # it may hold other files, too
+        names = os.listdir(settings.backup_folder)
+        paths += [os.path.join(settings.backup_folder, n) for n in names if re.match(r"athena-\d{8}-\d{6}\.db", n)]
+    return tuple(paths)
 
 
 def is_same_store(settings: Settings, environ: Mapping[str, str]) -> bool:
@@ -193,6 +240,10 @@ def is_same_store(settings: Settings, environ: Mapping[str, str]) -> bool:
 
 def open_configured_database(settings: Settings, copying: CopyRole = "") -> Database:
     if settings.database_url is None:
+        folder = os.path.dirname(os.path.abspath(settings.db_path))
+        if folder != settings.home and settings.db_path != IN_MEMORY_PATH and not os.path.isdir(folder):
+            hint = "correct ATHENA_DB_PATH (or db_path in config.toml), or make the folder first"
+            raise Misconfigured(f"the store's folder does not exist: {folder}", hint=hint)
         return Sqlite(settings.db_path, copying=copying)
     return open_postgres(settings.database_url, copying)
 

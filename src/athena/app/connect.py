@@ -199,17 +199,21 @@ def find_engine() -> Engine | None:
     return engine
 
 
+def list_setting_variables() -> tuple[str, ...]:
+    """Return the variables that select a store or change how it answers."""
+    return _STORE_VARIABLES + _TUNING_VARIABLES
+
+
 def read_caller_environ() -> dict[str, str]:
     """Return the variables that select a store and its settings, the path of the store as a whole one."""
-    names = _STORE_VARIABLES + _TUNING_VARIABLES
-    variables = {name: value for name in names if (value := os.environ.get(name)) is not None}
+    variables = {name: value for name in list_setting_variables() if (value := os.environ.get(name)) is not None}
     if path := variables.get("ATHENA_DB_PATH"):
         variables["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))  # the server runs in another folder
     return variables
 
 
 def _read_key() -> SettingsKey:
-    return tuple(os.environ.get(name) for name in _STORE_VARIABLES + _TUNING_VARIABLES)
+    return tuple(map(os.environ.get, list_setting_variables()))
 
 
 def _start_daemon_once() -> None:

@@ -23,6 +23,11 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # without click, whose import takes longer than all else here
         sys.stdout.write(f"athena {__version__}\n")
         exit_process(0)
+    if sys.argv[1:2] in (["recall"], ["search"]):
+        from athena.cli import quick  # only for this command
+
+        if (code := quick.main(sys.argv[2:])) is not None:
+            exit_process(code)
     # one query at a time needs no thread pool, and starting one costs more than it saves
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from athena.cli.commands import athena  # imports click

@@ -9,6 +9,7 @@ import click
 
 from athena.app import connect
 from athena.cli import output
+from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import json_option
 from athena.core.approval import Approval, WrongPassphrase
 from athena.errors import ApprovalNeeded, InvalidInput
@@ -175,11 +176,11 @@ def ask_refusal(terminal: Terminal, question: str, subject: str) -> Approval:
     return connect.shared_app().approver.grant_refusal(subject)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def passphrase(context: click.Context, json_output: bool) -> None:
-    """Say whether approvals need a passphrase; set, change or remove it.
+    """Say whether approvals need a passphrase; set or remove it.
 
     Example: athena passphrase set
     """
@@ -190,7 +191,7 @@ def passphrase(context: click.Context, json_output: bool) -> None:
 
 
 def _report(text: str, json_output: bool, *, is_set: bool) -> None:
-    output.print_json({"passphrase": is_set}) if json_output else click.echo(text)
+    output.print_data({"passphrase": is_set}) if json_output else click.echo(text)
 
 
 @passphrase.command("set")

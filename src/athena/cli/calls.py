@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from athena.app import connect
+from athena.cli.progress import show_progress
 from athena.core.threads import run_sync
 
 TYPE_CHECKING = False  # importing typing is too slow here
@@ -18,10 +19,15 @@ MODEL_WARNING = "search by meaning is off, words still work: see athena doctor"
 
 def invoke_operation(operation: str, project: str | None = None, /, **arguments: Any) -> Any:
     """Call an operation and return its result as plain JSON values; warn if the model does not work."""
+    return invoke_page(operation, project, **arguments).data
+
+
+def invoke_page(operation: str, project: str | None = None, /, **arguments: Any) -> connect.OperationResult:
+    """Call an operation and return its result with how many there are; warn if the model does not work."""
     result = _call_home(operation, project, arguments, None)
     if result.is_model_off:
         sys.stderr.write(f"{MODEL_WARNING}\n")
-    return result.data
+    return result
 
 
 def call_operation(operation: str, project: str | None = None, /, **arguments: Any) -> Any:
@@ -38,4 +44,5 @@ def _call_home(
     operation: str, project: str | None, arguments: dict[str, Any], approval: Approval | None
 ) -> connect.OperationResult:
     connection = connect.HomeConnection(project, "cli")
-    return run_sync(connection.call(operation, arguments, approval=approval))
+    with show_progress(operation.replace("_", " "), in_lines=False):
+        return run_sync(connection.call(operation, arguments, approval=approval))

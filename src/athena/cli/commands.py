@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from athena.cli.command_group import write_commands
 from athena.cli.streams import escape_text, style_text, use_safe_streams
 from athena.core.version import __version__
 from athena.errors import AthenaError, InvalidInput, Misconfigured
@@ -20,6 +21,21 @@ from athena.errors import AthenaError, InvalidInput, Misconfigured
 COMMAND_ALIASES = {"get": "show", "update": "edit", "store": "remember", "search": "recall", "delete": "forget"}
 COMMAND_SYNONYMS = {"find": "recall", "remove": "forget", "add": "remember", "help": "--help"}
 QUIET_SUBCOMMANDS = ("hook", "mcp", "doctor")  # programs read their output, or it has the warnings already
+COMMAND_WIDTH = 11  # of the longest name, so that the sections of the help are in line
+INTERRUPTED_EXIT = 130  # as shells count SIGINT
+HINT_COMMANDS = {  # what hints call operations and parameters, in words of the command line
+    "create_entities": "athena graph add",
+    "delete_entities": "athena graph forget",
+    "delete_observations": "athena graph unobserve",
+    "expect=": "--expect ",
+    "list_documents": "athena document",
+    "list_patterns": "athena pattern",
+    "list_projects": "athena projects",
+    "list_sessions": "athena session",
+    "open_nodes": "athena graph show",
+    "search_graph": "athena graph search",
+}
+HINT_PATTERN = re.compile("|".join(rf"\b{name}" for name in HINT_COMMANDS))
 CALL_HINT_PATTERN = re.compile(r"\w+\.\w+\(")  # a call as programs write it, of no use at a terminal
 
 
@@ -31,97 +47,80 @@ class LazyCommand(NamedTuple):
     summary: str
 
 
-SUBCOMMANDS = {
-    "approve": LazyCommand(
-        "programs", "approve", "Let a program go on that waits for a person; without an ID, list those that wait."
-    ),
-    "backup": LazyCommand(
-        "restore",
-        "backup",
-        "Copy the whole store to a file, also while it is in use; the copy is opened, checked and counted.",
-    ),
-    "call": LazyCommand("tools", "call", "Call any operation; prints JSON."),
-    "consolidate": LazyCommand(
-        "memory", "consolidate", "Find patterns in the last days, and merge, strengthen or fade memories accordingly."
-    ),
-    "daemon": LazyCommand("daemon", "daemon", "Start, stop or look at the warm server in the background."),
-    "doctor": LazyCommand("doctor", "doctor", "Check this installation: versions, folders, the store, the model."),
-    "edit": LazyCommand("memory", "edit", "Change a memory; what it said before stays in its history."),
-    "eval": LazyCommand(
-        "evaluate", "evaluate", "Measure search on collections with known answers; your own store is not touched."
-    ),
-    "export": LazyCommand(
-        "import_export",
-        "export_file",
-        "Write everything that is kept to a file, or as a Markdown folder; '-' writes to standard output.",
-    ),
-    "forget": LazyCommand("memory", "forget", "Forget memories, by hash or id; `athena undo` brings them back."),
-    "hook": LazyCommand(
-        "hook",
-        "hook",
-        "Answer an event of a session: its JSON on standard input, what to tell on standard output; "
-        "always exits with 0.",
-    ),
-    "import": LazyCommand(
-        "import_export",
-        "import_file",
-        "Take an export of Athena, Markdown or a file of another program in; again, it adds only what is new.",
-    ),
-    "ingest": LazyCommand(
-        "ingest", "ingest", "Keep files, or all below a folder, as memories; again, it brings them up to date."
-    ),
-    "init": LazyCommand(
-        "init", "init", "Set up a coding agent's client: hooks, MCP server, skill, as far as it has them."
-    ),
-    "learn": LazyCommand(
-        "learned", "learn", "Learn from past sessions of Claude Code and Codex; can be stopped and run again."
-    ),
-    "learned": LazyCommand(
-        "learned", "learned", "List what was learned from sessions, and why; confirm, correct, drop or rule it out."
-    ),
-    "list": LazyCommand("memory", "list_memories", "List memories, the newest first."),
-    "mcp": LazyCommand("mcp", "mcp", "Serve an MCP client over standard input and output."),
-    "migrate": LazyCommand(
-        "migrate", "migrate", "Copy the whole store to PostgreSQL, or back to a file; the store itself is not changed."
-    ),
-    "passphrase": LazyCommand(
-        "approval", "passphrase", "Say whether approvals need a passphrase; set, change or remove it."
-    ),
-    "privacy": LazyCommand("privacy", "privacy", "Report what privacy does, and which tools received personal data."),
-    "projects": LazyCommand("memory", "projects", "List the projects of the store."),
-    "purge": LazyCommand(
-        "memory", "purge", "Remove memories for good: those named, else all forgotten ones of this project."
-    ),
-    "recall": LazyCommand("memory", "recall", "Find memories; time in plain words is a filter."),
-    "reembed": LazyCommand(
-        "memory", "reembed", "Give every memory a vector of the model in use; can be stopped and run again."
-    ),
-    "remember": LazyCommand("memory", "remember", "Keep a text; '-' reads it from standard input."),
-    "restore": LazyCommand(
-        "restore", "restore", "Put a backup in place of the store; the store as it was stays beside it."
-    ),
-    "run": LazyCommand("programs", "run", "Run a program in the sandbox; '-' reads it from standard input."),
-    "savings": LazyCommand(
-        "memory", "savings", "Report tokens spent and saved by models; with --users, what that is in a year."
-    ),
-    "serve": LazyCommand("serve", "serve", "Offer all operations over HTTP, until interrupted."),
-    "servers": LazyCommand("servers", "servers", "Connect other MCP servers."),
-    "shell": LazyCommand("programs", "shell", "Write programs line by line; variables stay."),
-    "show": LazyCommand("memory", "show", "Show one memory whole, by its hash or id."),
-    "skills": LazyCommand("skills", "skills", "Save, look at and run skills."),
-    "token": LazyCommand("serve", "token", "Print the token that the server asks for."),
-    "tools": LazyCommand("tools", "tools", "Find out what can be done."),
-    "ui": LazyCommand("ui", "ui", "Open the page: see, search, correct and approve what agents know and do."),
-    "undo": LazyCommand("memory", "undo", "Take back your last change in this project."),
-    "vault": LazyCommand("privacy", "vault", "List tokens; put a secret in, forget a value, renew the key."),
+SECTIONS: dict[str, dict[str, LazyCommand]] = {
+    "Memory": {
+        "remember": LazyCommand("memory", "remember", "Keep a text; '-' reads it from standard input."),
+        "recall": LazyCommand("memory", "recall", "Find memories, entities, events and documents."),
+        "list": LazyCommand("memory", "list_memories", "List memories, the newest first."),
+        "show": LazyCommand("memory", "show", "Show one memory whole, by its hash or id."),
+        "edit": LazyCommand("memory", "edit", "Change a memory; its history keeps what it said before."),
+        "forget": LazyCommand("memory", "forget", "Forget memories; `athena undo` brings them back."),
+        "undo": LazyCommand("memory", "undo", "Take back your last change in this project."),
+        "purge": LazyCommand("memory", "purge", "Remove memories for good, or all that were forgotten."),
+        "tag": LazyCommand("groups", "tag", "List tags, and put them on memories."),
+        "projects": LazyCommand("memory", "projects", "List the projects of the store, or rename one."),
+        "stats": LazyCommand("groups", "stats", "Count what is kept, and see what is well covered."),
+    },
+    "Sessions and learning": {
+        "session": LazyCommand("groups", "session", "See what happened in sessions, and what new ones are told."),
+        "event": LazyCommand("groups", "event", "Record what happened, and look back at it."),
+        "task": LazyCommand("groups", "task", "Plan, list and complete tasks, goals and reminders."),
+        "learn": LazyCommand("learned", "learn", "Learn from past sessions of Claude Code and Codex."),
+        "learned": LazyCommand("learned", "learned", "See what was learned from sessions; confirm or correct it."),
+        "consolidate": LazyCommand("memory", "consolidate", "Find patterns, and merge, strengthen or fade memories."),
+        "pattern": LazyCommand("groups", "pattern", "See which patterns `athena consolidate` found."),
+    },
+    "Documents and data": {
+        "ingest": LazyCommand("ingest", "ingest", "Keep files and folders as memories that recall finds."),
+        "document": LazyCommand("groups", "document", "List, read and forget ingested documents."),
+        "graph": LazyCommand("groups", "graph", "See and change entities and how they relate."),
+        "import": LazyCommand(
+            "import_export", "import_file", "Take in an export, Markdown or files of other programs."
+        ),
+        "export": LazyCommand("import_export", "export_file", "Write everything to a file or a Markdown folder."),
+        "backup": LazyCommand("restore", "backup", "Copy the whole store to a file, also while it is in use."),
+        "restore": LazyCommand("restore", "restore", "Put a backup in place of the store, or list the backups."),
+        "migrate": LazyCommand("migrate", "migrate", "Copy the whole store to PostgreSQL, or back to a file."),
+        "reembed": LazyCommand("memory", "reembed", "Give every memory a vector of the model in use."),
+    },
+    "Programs and tools": {
+        "run": LazyCommand("programs", "run", "Run a program in the sandbox; '-' reads it."),
+        "shell": LazyCommand("programs", "shell", "Write programs line by line; variables stay."),
+        "approve": LazyCommand("programs", "approve", "Let a program go on that waits for a person."),
+        "skills": LazyCommand("skills", "skills", "Save, look at and run skills."),
+        "tools": LazyCommand("tools", "tools", "List, search and show what can be called."),
+        "call": LazyCommand("tools", "call", "Call any operation by its name; prints JSON."),
+        "servers": LazyCommand("servers", "servers", "Connect other MCP servers, and approve their tools."),
+    },
+    "Server": {
+        "serve": LazyCommand("serve", "serve", "Offer all operations over HTTP, until Ctrl-C."),
+        "daemon": LazyCommand("daemon", "daemon", "Start, stop or look at the server in the background."),
+        "ui": LazyCommand("ui", "ui", "Open the page in a browser."),
+        "token": LazyCommand("serve", "token", "Print the token that the server asks for."),
+        "mcp": LazyCommand("mcp", "mcp", "Serve an MCP client over standard input and output."),
+        "hook": LazyCommand("hook", "hook", "Answer an event of a session; coding agents call it."),
+    },
+    "Setup": {
+        "init": LazyCommand("init", "init", "Set up a coding agent: hooks, MCP server, skill."),
+        "completion": LazyCommand("completion", "completion", "Print the completion script of a shell."),
+        "doctor": LazyCommand("doctor", "doctor", "Check this installation, and say what to do."),
+        "savings": LazyCommand("memory", "savings", "Report tokens that models spent and saved."),
+        "privacy": LazyCommand("privacy", "privacy", "Report what privacy does, and who received personal data."),
+        "vault": LazyCommand("privacy", "vault", "Keep secrets and tokens; forget values, renew the key."),
+        "passphrase": LazyCommand(
+            "approval", "passphrase", "Say whether approvals need a passphrase; set or remove it."
+        ),
+        "eval": LazyCommand("evaluate", "evaluate", "Measure search on collections with known answers."),
+    },
 }
+SUBCOMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
 
 
 class LazyGroup(click.Group):
     """The group of subcommands: import one when it is used; print errors that a person can act on."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return sorted(SUBCOMMANDS)
+        return list(SUBCOMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         name = COMMAND_ALIASES.get(name, name)
@@ -133,8 +132,22 @@ class LazyGroup(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """List the subcommands from the table, without importing their modules."""
-        listing = click.Group(commands=[click.Command(name, help=SUBCOMMANDS[name].summary) for name in SUBCOMMANDS])
-        listing.format_commands(context, formatter)
+        for title, section in SECTIONS.items():
+            write_commands(
+                formatter, title, [(f"{name:<{COMMAND_WIDTH}}", command.summary) for name, command in section.items()]
+            )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Complete the name of a subcommand from the table, without importing its module."""
+        from click.shell_completion import CompletionItem  # only where a shell completes
+
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=command.summary)
+            for name, command in SUBCOMMANDS.items()
+            if name.startswith(incomplete)
+        ]
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find a command, or suggest the one that may be meant."""
@@ -163,11 +176,12 @@ class LazyGroup(click.Group):
         except click.exceptions.Exit as error:
             return error.exit_code
         except click.ClickException as error:
-            error.show()
-            return error.exit_code
-        except (click.Abort, KeyboardInterrupt):
-            click.echo("stopped", err=True)
-            return 130
+            return _print_usage_error(error)
+        except (click.Abort, KeyboardInterrupt) as error:
+            reason = error if isinstance(error, KeyboardInterrupt) else error.__cause__
+            done = escape_text(str(reason)) if isinstance(reason, KeyboardInterrupt) else ""
+            click.echo(f"stopped: {done}" if done else "stopped", err=True)
+            return INTERRUPTED_EXIT
         except RecursionError as error:
             return _print_error(InvalidInput(f"nested too deeply: {error}"))
         except BrokenPipeError:
@@ -183,7 +197,8 @@ class LazyGroup(click.Group):
 
 
 def _suggest_command(name: str) -> str | None:
-    if close := get_close_matches(name, [*SUBCOMMANDS, *COMMAND_ALIASES, *COMMAND_SYNONYMS], 1):
+    is_operation = "_" in name  # no command has one
+    if not is_operation and (close := get_close_matches(name, [*SUBCOMMANDS, *COMMAND_ALIASES, *COMMAND_SYNONYMS], 1)):
         return COMMAND_SYNONYMS.get(close[0], close[0])
     from athena.operations import CATALOG  # imports all operations
 
@@ -197,8 +212,21 @@ def _print_error(error: AthenaError) -> int:
         traceback.print_exc()
     click.echo(f"{style_text('error:', 'red')} {escape_text(str(error))}", err=True)
     if error.hint and not CALL_HINT_PATTERN.match(error.hint):
-        click.echo(f"{style_text('hint:', 'cyan')}  {escape_text(error.hint)}", err=True)
+        hint = HINT_PATTERN.sub(lambda match: HINT_COMMANDS[match[0]], error.hint)
+        click.echo(f"{style_text('hint:', 'cyan')}  {escape_text(hint)}", err=True)
     return error.exit
+
+
+def _print_usage_error(error: click.ClickException) -> int:
+    """Print what is wrong with a command line, in the form of all other errors."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.message)
+        return 0
+    message = " ".join(error.format_message().split())
+    click.echo(f"{style_text('error:', 'red')} {escape_text(message[:1].lower() + message[1:])}", err=True)
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"{style_text('hint:', 'cyan')}  {escape_text(error.ctx.command_path)} --help", err=True)
+    return error.exit_code
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -8,16 +8,18 @@ from typing import Any
 import click
 
 from athena.cli import output
+from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import json_option
+from athena.cli.progress import show_progress
 from athena.core.home import daemon as daemon_process
 from athena.core.home import lock, logs
 from athena.core.home.paths import home_folder
 from athena.hooks import client
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def daemon() -> None:
-    """Start, stop or look at the warm server in the background.
+    """Start, stop or look at the server in the background.
 
     Example: athena daemon status
     """
@@ -30,8 +32,9 @@ def start_daemon(json_output: bool) -> None:
 
     Example: athena daemon start
     """
-    facts = daemon_process.start_daemon(home_folder())
-    output.print_json(facts) if json_output else click.echo(format_daemon(facts))
+    with show_progress("Starting the daemon"):
+        facts = daemon_process.start_daemon(home_folder())
+    output.print_data(facts) if json_output else click.echo(format_daemon(facts))
 
 
 @daemon.command("stop")
@@ -41,9 +44,10 @@ def stop_daemon(json_output: bool) -> None:
 
     Example: athena daemon stop
     """
-    facts = daemon_process.stop_daemon(home_folder())
+    with show_progress("Stopping the daemon"):
+        facts = daemon_process.stop_daemon(home_folder())
     if json_output:
-        return output.print_json({"stopped": None if facts is None else facts["pid"]})
+        return output.print_data({"stopped": None if facts is None else facts["pid"]})
     return click.echo("no daemon runs" if facts is None else f"stopped process {facts['pid']}")
 
 
@@ -60,7 +64,7 @@ def status(json_output: bool) -> None:
     answers = facts is not None and daemon_process.is_responding(home)
     if json_output:
         status_fields = {"running": facts is not None, "answers": answers, **(facts or {})}
-        return output.print_json(status_fields | {"home": home, "fallbacks": counts, "last_failure": last_failure})
+        return output.print_data(status_fields | {"home": home, "fallbacks": counts, "last_failure": last_failure})
     click.echo("no daemon runs" if facts is None else format_daemon(facts))
     if facts is not None and not answers:
         click.echo("it does not answer; athena daemon stop ends it")

@@ -8,6 +8,7 @@ import shlex
 import stat
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import apsw
@@ -19,6 +20,7 @@ from athena.app.backups import find_backups_folder
 from athena.cli import output, servers
 from athena.cli.daemon import count_fallbacks, format_daemon, format_failure, hooks_log_path
 from athena.cli.invoke import call_operation, json_option
+from athena.cli.progress import show_progress
 from athena.core.catalog import invoke
 from athena.core.home import daemon as daemon_process
 from athena.core.home import lock
@@ -29,6 +31,7 @@ from athena.core.version import __version__
 from athena.errors import AthenaError
 from athena.programs.sandbox import jail
 from athena.storage import backups
+from athena.storage.counts import count_kinds
 
 PROGRESS_INTERVAL_S = 0.3
 
@@ -36,13 +39,13 @@ PROGRESS_INTERVAL_S = 0.3
 @click.command()
 @json_option
 def doctor(json_output: bool) -> None:
-    """Check this installation: versions, folders, the store, the model.
+    """Check this installation, and say what to do. Versions, folders, the store, the model, servers.
 
     Example: athena doctor
     """
     rows = list(_run_checks())
     if json_output:
-        output.print_json([{"check": name, "ok": ok, "detail": detail} for name, ok, detail in rows])
+        output.print_data([{"check": name, "ok": ok, "detail": detail} for name, ok, detail in rows])
     else:
         for name, ok, detail in rows:
             mark = output.style("ok  ", fg="green") if ok else output.style("FAIL", fg="red")
@@ -86,8 +89,9 @@ def _run_checks() -> list[tuple[str, bool, str]]:
             model += f"; re-reading memories with the new model: {progress['done']:,} of {total:,} passages"
         rows.append(("model", health["status"] == "healthy", problems or model))
         report = _verify_with_progress()
-        count = output.format_count(report["checked"].get("memories", 0))
-        summary = f"{count} of all projects checked, including forgotten; all tables consistent"
+        kept = run_sync(connect.shared_app().store.database.read(partial(count_kinds, forgotten=True)))
+        records = output.format_kinds(kept) or "nothing is kept yet"
+        summary = f"all tables consistent: {records} of all projects, including forgotten"
         rows.append(("integrity", report["ok"], "; ".join(report["problems"]) or summary))
         rows += _check_backups(settings)
         rows += _check_hooks(settings, {project["name"] for project in call_operation("list_projects")})
@@ -103,15 +107,10 @@ def _verify_with_progress() -> Any:
     app = connect.shared_app()
     context = app.create_context(current_project(), "cli")
     task = start_in_thread(lambda: run_sync(invoke(app.catalog, "verify", {}, context)))
-    stream, width = output.progress_stream(), 0
-    while not task.wait(PROGRESS_INTERVAL_S):
-        line = str(context.progress)
-        if stream.isatty():
-            stream.write(f"\r{line:<{width}}")
-            stream.flush()
-        width = len(line)
-    if stream.isatty():
-        stream.write(f"\r{'':<{width}}\r")
+    with show_progress("Checking the store") as bar:
+        while not task.wait(PROGRESS_INTERVAL_S):
+            progress = context.progress
+            bar.update(progress.done, progress.total, f"Checking the store: {progress.stage}")
     return to_json(task.result())
 
 
@@ -135,7 +134,7 @@ def _check_backups(settings: configuration.Settings) -> list[tuple[str, bool, st
     age_hours = (time.time() - os.path.getmtime(paths[-1])) / 3_600
     is_late = 0 < settings.backup_every_hours * 2 < age_hours
     late = "; the server did not write one when it was due: see its log" if is_late else ""
-    return [("backup", not is_late, f"{paths[-1]}, {age_hours:,.0f} hours old{late}")]
+    return [("backup", not is_late, f"{paths[-1]}, {output.format_count(round(age_hours), 'hour', 'hours')} old{late}")]
 
 
 def _check_hooks(settings: configuration.Settings, projects: set[str]) -> list[tuple[str, bool, str]]:
@@ -160,7 +159,9 @@ def _check_sandbox() -> list[tuple[str, bool, str]]:
     """Check the engines that run programs, and say which layers of isolation each has."""
     rows: list[tuple[str, bool, str]] = []
     choices = [list(layers) for layers in jail.list_layer_choices()]
-    for name, engine in connect.shared_app().programs.sandbox.probe_engines().items():
+    with show_progress("Checking the sandbox"):
+        engines = connect.shared_app().programs.sandbox.probe_engines()
+    for name, engine in engines.items():
         layers = engine["layers"]
         isolation = ", ".join("namespaces" if layer == "ns" else layer for layer in layers) or "NO ISOLATION"
         if layers in choices:
@@ -182,13 +183,20 @@ def _check_servers() -> list[tuple[str, bool, str]]:
             return []
     except AthenaError as error:
         return [("servers", False, f"{error}; {error.hint or ''}")]
-    problems = run_sync(app.gateway.check_servers())
+    with show_progress("Asking the servers"):
+        problems = run_sync(app.gateway.check_servers())
     daemon_problems = servers.fetch_server_problems(str(home_folder()))
     rows = []
     for server in app.gateway.list_servers() if problems else server_list:
         problem = problems.get(server.name) or server.detail or daemon_problems.get(server.name, "")
         is_ok = not problem or server.status == "disabled"
-        rows.append((f"mcp {server.name}", is_ok, problem or f"{server.status}, {server.tools} tools"))
+        rows.append(
+            (
+                f"mcp {server.name}",
+                is_ok,
+                problem or f"{server.status}, {output.format_count(server.tools, 'tool', 'tools')}",
+            )
+        )
     return rows
 
 

@@ -25,6 +25,7 @@ from athena.cli.evaluate_measures import (
 )
 from athena.cli.evaluate_tools import load_tools, measure_tools, print_tools_report
 from athena.cli.invoke import json_option
+from athena.cli.progress import show_progress
 from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.embedding.embedder import Embedder
@@ -257,7 +258,7 @@ def evaluate(
     compare: str | None,
     json_output: bool,
 ) -> None:
-    """Measure search on collections with known answers; your own store is not touched.
+    """Measure search on collections with known answers. Your own store is not touched.
 
     Example: athena eval --set questions.jsonl --compare tokens=3
     """
@@ -278,17 +279,19 @@ def evaluate(
     setting = parse_setting(compare) if compare else None
     other_model = MiniLM(folder=setting) if isinstance(setting, Path) else None
     embedder = MiniLM(folder=model)
-    tool_figures = measure_tools(load_tools(tools), embedder, other_model) if tools is not None else None
+    with show_progress("Measuring tool search"):
+        tool_figures = measure_tools(load_tools(tools), embedder, other_model) if tools is not None else None
     variants = dict(VARIANTS) if ablate else {ALL_TERMS: VARIANTS[ALL_TERMS]}
     if compare and isinstance(setting, Weights):
         variants[compare] = setting
-    results = {name: _run_trials(collections, variants, database, embedder) for name, collections in sets.items()}
-    if compare and other_model:
-        for name, collections in sets.items():
-            results[name] |= _run_trials(collections, {compare: Weights()}, database, other_model)
+    with show_progress("Measuring search"):
+        results = {name: _run_trials(collections, variants, database, embedder) for name, collections in sets.items()}
+        if compare and other_model:
+            for name, collections in sets.items():
+                results[name] |= _run_trials(collections, {compare: Weights()}, database, other_model)
     if json_output:
         figures = {name: _to_json(by_variant, compare) for name, by_variant in results.items()}
-        return output.print_json(figures | ({"tools": tool_figures} if tool_figures else {}))
+        return output.print_data(figures | ({"tools": tool_figures} if tool_figures else {}))
     if tool_figures:
         print_tools_report(tool_figures)
     for name, by_variant in results.items():

@@ -21,7 +21,9 @@ DEFAULT_HOOK_TIMEOUT_S = 5.0  # if the settings cannot be read
 @click.option("--session", help="Of log: what this session was told, by its name or how that begins.")
 @click.option("--json", "json_output", is_flag=True, help="Of log: print JSON.")
 def hook(event: str, many: int, session: str | None, json_output: bool) -> None:
-    """Answer an event of a session: its JSON on standard input, what to tell on standard output; always exits with 0.
+    """Answer an event of a session; coding agents call it.
+
+    The event's JSON comes on standard input, what to tell goes to standard output; it always exits with 0.
 
     `athena hook log` shows what sessions of this project were told, and why, each with the name by which athena show,
     edit and forget know it.
@@ -56,7 +58,7 @@ def _print_briefing_log(limit: int, session: str | None, json_output: bool) -> N
     """Print the memories that sessions were told, the last first."""
     entries = _find_session_entries(limit, session) if session else invoke_operation("list_injections", limit=limit)
     if json_output:
-        return output.print_json(entries)
+        return output.print_data(entries)
     for entry in entries:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["at"]))
         reason = f"{entry['reason']} ({entry['score']:.2f}, {entry['tokens']} tokens)"

@@ -3,8 +3,8 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import IO, Any
@@ -16,6 +16,7 @@ from athena.app.settings import Settings, load_settings
 from athena.cli import output
 from athena.cli.approval import Terminal
 from athena.cli.invoke import json_option
+from athena.cli.progress import explain_stop, show_progress
 from athena.core import clock
 from athena.core.files import create_private_folder
 from athena.core.home.paths import current_project
@@ -36,6 +37,7 @@ from athena.memory.transfer.records import (
     SkippedRecord,
 )
 from athena.storage import copying, jsonl
+from athena.storage.counts import count_kinds
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.restore import is_store_file, remove_store_files, restore_backup
 from athena.storage.sqlite.store import Sqlite
@@ -49,15 +51,7 @@ FOREIGN_FORMATS = {
 IMPORT_FORMATS = ["athena", "server-memory", *FOREIGN_FORMATS]
 STANDARD_OUTPUT = "-"
 GRAPH_COUNTS = ("entities", "observations", "relations")
-COUNT_NAMES = {
-    "events": ("event", "events"),
-    "memories": ("memory", "memories"),
-    "entities": ("entity", "entities"),
-    "observations": ("observation", "observations"),
-    "relations": ("relation", "relations"),
-    "removed": ("file removed", "files removed"),
-    "left_out": ("event, task, pattern or skill left out", "events, tasks, patterns and skills left out"),
-}
+GO_ON_HINT = "run it again: it adds only what is new"
 
 
 # --- export -----------------------------------------------------------------------------------------------------------
@@ -79,7 +73,7 @@ COUNT_NAMES = {
 def export_file(
     file: str, file_format: str | None, session: str | None, project: str | None, force: bool, json_output: bool
 ) -> None:
-    """Write everything that is kept to a file, or as a Markdown folder; '-' writes to standard output.
+    """Write everything to a file or a Markdown folder. '-' writes to standard output.
 
     \b
     athena export athena.jsonl        every row of the store; athena import takes it in again
@@ -102,19 +96,12 @@ def export_file(
     else:
         counts = _export_graph(file, file_format, project or current_project(), force)
     if json_output and file != STANDARD_OUTPUT:
-        return output.print_json(counts)
+        return output.print_data(counts)
     if file_format == "jsonl":
-        kept = f"{counts['memories']:,} memories, events, tasks and entities with all that belongs to them"
-        line = f"wrote the whole store to {file}: {kept}, {sum(counts.values()):,} rows"
+        line = f"wrote the whole store to {file}: {output.format_kinds(counts) or 'nothing is kept yet'}"
     else:
-        line = f"wrote {_format_counts(counts) or 'nothing'} to {file}"
+        line = f"wrote {output.format_kinds(counts) or 'nothing'} to {file}"
     return click.echo(output.escape_control_chars(line), err=file == STANDARD_OUTPUT)
-
-
-def _format_counts(counts: dict[str, int]) -> str:
-    """Say how much there is of each, in words."""
-    parts = [output.format_count(counts[name], *words) for name, words in COUNT_NAMES.items() if counts.get(name)]
-    return ", ".join(parts)
 
 
 def _guess_export_format(file: str) -> str:
@@ -124,9 +111,14 @@ def _guess_export_format(file: str) -> str:
 
 
 def _export_rows(file: str, force: bool) -> dict[str, int]:
-    with closing(compose.open_database_at(None, "from")) as database, _show_progress("Exporting") as update_bar:
+    with (
+        closing(compose.open_database_at(None, "from")) as database,
+        show_progress("Exporting") as progress,
+        explain_stop(lambda: f"{file} was not written"),
+    ):
         now = clock.system_clock()
-        return _write_whole_file(file, force, lambda stream: jsonl.write_store(database, stream, now, update_bar))
+        rows = _write_whole_file(file, force, lambda stream: jsonl.write_store(database, stream, now, progress.advance))
+        return {**run_sync(database.read(count_kinds)), "relations": rows["relations"], "rows": sum(rows.values())}
 
 
 def _export_graph(file: str, file_format: str, project: str, force: bool) -> dict[str, int]:
@@ -154,10 +146,13 @@ def _write_text_file(
 def _export_markdown(folder: str, project: str | None) -> dict[str, int]:
     if folder == STANDARD_OUTPUT:
         raise InvalidInput("a Markdown export is a folder", hint="name one")
+    if not os.path.isdir(parent := os.path.dirname(os.path.abspath(folder))):
+        raise NotFound(f"there is no folder {parent}", hint="make it first, or name another")
     store = connect.shared_app().store
     projects = [project] if project else [item.name for item in run_sync(list_projects(store))]
     create_private_folder(folder)
-    return run_sync(exports.write_markdown(store, projects, os.path.abspath(folder), is_whole=project is None))
+    with show_progress("Exporting"), explain_stop(lambda: f"{folder} has a part; run it again to go on"):
+        return run_sync(exports.write_markdown(store, projects, os.path.abspath(folder), is_whole=project is None))
 
 
 def _write_whole_file(file: str, force: bool, write: Callable[[IO[bytes]], dict[str, int]]) -> dict[str, int]:
@@ -215,7 +210,7 @@ def import_file(
     is_replacing: bool,
     json_output: bool,
 ) -> None:
-    """Take an export of Athena, Markdown or a file of another program in; again, it adds only what is new.
+    """Take in an export, Markdown or files of other programs. Again, it adds only what is new.
 
     An export of Athena becomes the store itself if that is empty, exactly as it was; else its memories and graphs are
     added, as an agent's and to this project, unless you say --trust. What was forgotten here stays forgotten.
@@ -243,7 +238,7 @@ def import_file(
         result = _import_foreign(file, lambda now: foreign.read(file, now), project, dry_run, is_trusted)
         result |= {"mapping": foreign.mapping} if dry_run else {}
     if json_output:
-        return output.print_json(result)
+        return output.print_data(result)
     for field, meaning in result.get("mapping", {}).items():
         click.echo(f"{field}: {meaning}")
     for skipped in result.get("skipped", ()):
@@ -255,8 +250,8 @@ def _format_result(result: dict[str, Any], dry_run: bool) -> str:
     if "rows" in result:
         kept = f"; the earlier store is {result['earlier']}" if result.get("earlier") else ""
         verb = "would take in" if dry_run else "took in"
-        return f"{verb} the whole store: {output.format_count(result['memories'])}, {result['rows']:,} rows{kept}"
-    parts = _format_counts({name: result[name] for name in COUNT_NAMES if name in result})
+        return f"{verb} the whole store: {output.format_kinds(result) or 'nothing is in it'}{kept}"
+    parts = output.format_kinds({name: result[name] for name in output.KIND_WORDS if name in result})
     return f"{'would be new' if dry_run else 'new'}: {parts}" if parts else "nothing new"
 
 
@@ -288,7 +283,7 @@ def _confirm_trust(file: str, records: Iterator[Record]) -> bool:
             counts[record.project or "", "graph"] += 1
     with Terminal(f"import {file} --trust") as terminal:
         terminal.show(
-            f"{author}, {f'project {project}' if project else 'this project'}: {output.format_count(count, 'record')}"
+            f"{author}, {f'project {project}' if project else 'this project'}: {count:,} record{'s' * (count != 1)}"
             for (project, author), count in sorted(counts.items())
         )
         terminal.confirm("Take them in as these authors' words, and into these projects?")
@@ -299,13 +294,16 @@ def _import_records(
     read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool, *, is_trusted: bool = False
 ) -> dict[str, Any]:
     store, call, hide = _begin_import(project)
-    with _show_progress("Importing") as update_bar:
+    with (
+        show_progress("Importing") as progress,
+        explain_stop(lambda: f"{output.format_count(progress.done, 'record', 'records')} taken in; {GO_ON_HINT}"),
+    ):
         run = RecordImport(
             store,
             call,
             dry_run=dry_run,
             is_trusted=is_trusted,
-            on_stored=lambda count: update_bar(count, 0),
+            on_stored=progress.advance,
             hide=hide,
         )
         records = read(call.started) if project is None else map(_drop_project, read(call.started))
@@ -326,7 +324,8 @@ def _import_graph(file: str, project: str | None, dry_run: bool) -> dict[str, An
         result["mapping"] = server_memory.MAPPING
     else:
         store, call, hide = _begin_import(project)
-        report = run_sync(server_memory.GraphImport(store, call, hide).store_file(file))
+        with show_progress("Importing"), explain_stop(lambda: f"a part may be taken in; {GO_ON_HINT}"):
+            report = run_sync(server_memory.GraphImport(store, call, hide).store_file(file))
         result = {name: getattr(report, name) for name in ImportReport.__slots__}
     return {name: value for name, value in result.items() if name in ("mapping", *GRAPH_COUNTS)}
 
@@ -341,13 +340,14 @@ def _import_export(
 ) -> dict[str, Any]:
     """Build the store from an export where there is none or it is empty; else add what it has."""
     info = jsonl.check_export(path)
-    jsonl.check_rows(path, info)
+    kinds = jsonl.check_rows(path, info)
     settings = load_settings()
     if not (is_replacing or (project is None and _is_empty(settings))):
         is_trusted = is_trusted and _confirm_trust(path, stores.read_store(path, project))
         return _import_records(lambda _: stores.read_store(path, project), project, dry_run, is_trusted=is_trusted)
     result: dict[str, Any] = {
-        "memories": info.rows.get("memories", 0),
+        **kinds,
+        "relations": info.rows.get("relations", 0),
         "rows": sum(info.rows.values()),
         "earlier": None,
     }
@@ -356,8 +356,8 @@ def _import_export(
     prepared = os.path.join(settings.home, "athena.db.importing")
     create_private_folder(settings.home)
     try:
-        with _show_progress("Importing") as update_bar:
-            jsonl.build_store(path, info, prepared, update_bar)
+        with show_progress("Importing") as progress, explain_stop(lambda: "nothing was changed"):
+            jsonl.build_store(path, info, prepared, progress.advance)
         if settings.database_url is not None:
             with closing(Sqlite(prepared)) as new, closing(compose.open_database_at(None, "to")) as target:
                 copying.copy_store(new, target)
@@ -391,17 +391,3 @@ def _is_empty(settings: Settings) -> bool:
 def _is_empty_store(path: str) -> bool:
     with closing(Sqlite(path)) as store:
         return run_sync(store.read(copying.is_empty_or_unfinished))
-
-
-@contextmanager
-def _show_progress(label: str) -> Generator[Callable[[int, int], None]]:
-    """Show a bar on a terminal; the function takes what was done and the total, or 0 where that is not known."""
-    with click.progressbar(
-        length=1, label=label, file=output.progress_stream(), hidden=not sys.stderr.isatty(), show_eta=False
-    ) as bar:
-
-        def update_bar(done: int, total: int) -> None:
-            bar.length = total or bar.pos + 2 * done
-            bar.update(done)
-
-        yield update_bar

@@ -1,7 +1,6 @@
 """`athena ingest`: keep files and folders as memories, once or as long as they change."""
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,11 +10,14 @@ import click
 
 from athena.app import connect
 from athena.cli import output
-from athena.cli.invoke import json_option, project_option
+from athena.cli.invoke import json_option, project_option, tags_option
+from athena.cli.progress import explain_stop, show_progress
 from athena.core.catalog import invoke
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync, start_in_thread
 from athena.core.types import to_json
+from athena.core.values import CallProgress
+from athena.errors import NotFound
 
 PROGRESS_INTERVAL_S = 0.2
 MAX_LINES_FOR_REASON = 20  # a folder of pictures is named in one line
@@ -23,12 +25,12 @@ MAX_LINES_FOR_REASON = 20  # a folder of pictures is named in one line
 
 @click.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--tags", help="Tags between commas.")
+@tags_option("Tags between commas.")
 @click.option("--watch", is_flag=True, help="Go on, and follow every change until Ctrl-C.")
 @project_option
 @json_option
 def ingest(paths: tuple[str, ...], tags: str | None, watch: bool, project: str | None, json_output: bool) -> None:
-    """Keep files, or all below a folder, as memories; again, it brings them up to date.
+    """Keep files and folders as memories that recall finds. Again, it brings them up to date.
 
     Reads text, Markdown, HTML, PDF, DOCX, PPTX, XLSX, EPUB, CSV, JSON, notebooks, e-mail and source code, and leaves
     out what .gitignore names. Can be stopped and run again: what has not changed is not read again. Documents whose
@@ -36,9 +38,11 @@ def ingest(paths: tuple[str, ...], tags: str | None, watch: bool, project: str |
 
     Example: athena ingest docs README.md --tags docs
     """
+    if missing := [path for path in paths if not os.path.exists(os.path.expanduser(path))]:
+        raise NotFound(f"there is no file or folder {missing[0]}", hint="nothing was read; check the path")
     reports = [_ingest_path(path, tags, project, json_output) for path in paths]
     if json_output:
-        output.print_json(
+        output.print_data(
             {name: sum((report[name] for report in reports), type(reports[0][name])()) for name in reports[0]}
         )
     if watch:
@@ -47,7 +51,7 @@ def ingest(paths: tuple[str, ...], tags: str | None, watch: bool, project: str |
             for path in _iter_changed(paths):
                 report = _ingest_path(path, tags, project, json_output)
                 if json_output:
-                    output.print_json(report)
+                    output.print_data(report)
 
 
 def _ingest_path(path: str, tags: str | None, project: str | None, json_output: bool) -> dict[str, Any]:
@@ -93,16 +97,16 @@ def _run_with_progress(arguments: dict[str, Any], project: str | None) -> Any:
     app = connect.shared_app()
     context = app.create_context(project or current_project(), "cli")
     task = start_in_thread(lambda: run_sync(invoke(app.catalog, "ingest_document", arguments, context)))
-    with click.progressbar(
-        length=1, label="Reading", file=output.progress_stream(), hidden=not sys.stderr.isatty()
-    ) as bar:
+    with show_progress("Reading") as bar, explain_stop(lambda: _describe_stop(arguments["path"], context.progress)):
         while not task.wait(PROGRESS_INTERVAL_S):
             progress = context.progress
-            bar.label = progress.stage.capitalize()
-            if progress.total:
-                bar.length = progress.total
-                bar.update(max(0, progress.done - bar.pos))
+            bar.update(progress.done, progress.total, progress.stage.capitalize())
     return to_json(task.result())
+
+
+def _describe_stop(path: str, progress: CallProgress) -> str:
+    done = f"{progress.stage} {progress.done:,} of {progress.total:,}" if progress.total else "nothing was kept yet"
+    return f"{path}: {done}; run it again to go on, what is kept stays"
 
 
 def _iter_changed(paths: tuple[str, ...]) -> Iterator[str]:

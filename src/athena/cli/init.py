@@ -1,6 +1,7 @@
 """`athena init`: set up a coding agent's client, or remove Athena from it."""
 
 import os
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,36 @@ PLUGIN_FOLDERS = ("/plugins/claude-code/", "/.claude/skills/athena/")
 CHANGED_SUFFIX = " (changed by you)"
 
 
+class ClientName(click.Choice[str]):
+    """The name of a client; another one is refused with those that it may mean."""
+
+    name = "client"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        word = str(value).casefold().replace(" ", "-").replace("_", "-")
+        if word not in self.choices:
+            alike = [name for name in self.choices if name.replace("-", "").startswith(word.replace("-", "")[:4])]
+            meant = alike or get_close_matches(word, self.choices, 1)
+            known = f"did you mean {meant[0]}?" if meant else f"the clients are {', '.join(self.choices)}."
+            raise click.UsageError(f"There is no client {value!r:.60}; {known}", ctx)
+        return word
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        return "[CLIENT]"
+
+
 @click.command()
-@click.argument("client", required=False, type=click.Choice(list(clients.CLIENTS)))
+@click.argument("client", required=False, type=ClientName(list(clients.CLIENTS)))
 @click.option("--project", "in_project", is_flag=True, help="Only for the project of this folder.")
 @click.option("--user", "for_user", is_flag=True, help="For all projects of this user (the default).")
 @click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
 @click.option("--remove", is_flag=True, help="Take out what was put in.")
 @json_option
 def init(client: str | None, in_project: bool, for_user: bool, dry_run: bool, remove: bool, json_output: bool) -> None:
-    """Set up a coding agent's client: hooks, MCP server, skill, as far as it has them.
+    """Set up a coding agent: hooks, MCP server, skill. Each client gets what it has room for.
 
-    Without CLIENT: what is found on this machine, and what would be done.
+    CLIENT is claude-code, codex, cursor, vscode, gemini or windsurf. Without it: what is found on this machine, and
+    what would be done.
 
     Example: athena init claude-code --dry-run
     """
@@ -84,7 +104,7 @@ def _list_clients(target: SetupTarget, json_output: bool) -> None:
             row["trouble"] = str(error)
         rows.append(row)
     if json_output:
-        return output.print_json({"found": rows, "known": list(clients.CLIENTS)})
+        return output.print_data({"found": rows, "known": list(clients.CLIENTS)})
     for row in rows:
         if "trouble" in row:
             state = f"cannot be set up: {row['trouble']}"
@@ -125,7 +145,7 @@ def _print_changes(
     """Print the changes, their cost in tokens, and how to inspect, limit and remove the set-up."""
     notes = [] if remove else clients.list_notes(client, target)
     if json_output:
-        return output.print_json(
+        return output.print_data(
             {
                 "client": client.name,
                 "scope": "user" if target.project is None else str(target.project),
@@ -158,7 +178,7 @@ def _print_changes(
     _print_notes(notes)
     if client.name in CLIENT_FOLDERS and target.project is None:
         click.echo(f"learn from its past sessions: athena learn --from-transcripts --client {client.name} --dry-run")
-    click.echo(f"see: {'athena call list_injections; ' * client.hooks}athena savings   limit: {_limit_hint(client)}")
+    click.echo(f"see: {'athena session told; ' * client.hooks}athena savings   limit: {_limit_hint(client)}")
     return click.echo(f"remove: athena init {client.name}{' --project' if target.project else ''} --remove")
 
 

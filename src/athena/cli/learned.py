@@ -5,7 +5,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -14,7 +14,9 @@ import click
 from athena.app import connect
 from athena.app import settings as configuration
 from athena.cli import output
+from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import invoke_operation, json_option, project_option, read_stdin
+from athena.cli.progress import Progress, show_progress
 from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.errors import InvalidInput, NotFound
@@ -28,7 +30,7 @@ MAX_LINE_CHARS = 160
 DAY_S = 86_400.0
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.option("--session", help="Only of this session, by its id or how that begins.")
 @click.option("--all", "show_all", is_flag=True, help=f"All of it, not only the newest {LISTED_COUNT}.")
 @project_option
@@ -37,7 +39,7 @@ DAY_S = 86_400.0
 def learned(
     context: click.Context, session: str | None, show_all: bool, project: str | None, json_output: bool
 ) -> None:
-    """List what was learned from sessions, and why; confirm, correct, drop or rule it out.
+    """See what was learned from sessions; confirm or correct it. Or drop it, or rule it out.
 
     Example: athena learned --session 3f2a
     """
@@ -49,7 +51,7 @@ def learned(
         "list_learned", project, session_id=session, limit=MAX_LISTED if show_all or session else LISTED_COUNT
     )
     if json_output:
-        return output.print_json(items)
+        return output.print_data(items)
     for item in items:
         click.echo(_format_item(item))
     for question in [] if session else invoke_operation("list_open_questions", project):
@@ -108,7 +110,7 @@ def keep(memory_id: str, everywhere: bool, project: str | None, json_output: boo
     """Confirm it: it no longer counts as automatic. Example: athena learned keep 7d49c4b4 --user"""
     memory = invoke_operation("keep_learned", project, memory_id=memory_id, everywhere=everywhere)
     what = "kept for all your projects" if everywhere else "confirmed"
-    return output.print_json(memory) if json_output else click.echo(f"{what}: {output.format_memory_line(memory)}")
+    return output.print_data(memory) if json_output else click.echo(f"{what}: {output.format_memory_line(memory)}")
 
 
 @learned.command("drop")
@@ -119,7 +121,7 @@ def drop(memory_ids: tuple[str, ...], project: str | None, json_output: bool) ->
     """Forget it, and do not learn it again. Example: athena learned drop 7d49c4b4 1ee78a09"""
     items = invoke_operation("drop_learned", project, memory_ids=list(memory_ids))
     if json_output:
-        return output.print_json(items)
+        return output.print_data(items)
     for item in items:
         click.echo(f"dropped: {output.style(item['hash'], fg='yellow')} {_escape(_cut_line(item['content']))}")
     return click.echo("to take that back: athena undo")
@@ -136,7 +138,7 @@ def edit(memory_id: str, text: str, project: str | None, json_output: bool) -> N
     memory = invoke_operation("edit_learned", project, memory_id=memory_id, content=content)
     if memory["redacted"]:
         click.echo(f"taken out before storing: {', '.join(memory['redacted'])}", err=True)
-    return output.print_json(memory) if json_output else click.echo(f"corrected: {output.format_memory_line(memory)}")
+    return output.print_data(memory) if json_output else click.echo(f"corrected: {output.format_memory_line(memory)}")
 
 
 @learned.command("never")
@@ -154,7 +156,7 @@ def never(memory_id: str, about: str | None, everywhere: bool, project: str | No
     """
     rule = invoke_operation("refuse_learned", project, memory_id=memory_id, topic=about, everywhere=everywhere)
     if json_output:
-        return output.print_json(rule)
+        return output.print_data(rule)
     click.echo(f"from now on: {_format_rule(rule)}")
     return click.echo(f"to take that back: athena undo; later: athena learned rules --remove {rule['number']}")
 
@@ -168,10 +170,10 @@ def rules(number: int | None, show_all: bool, project: str | None, json_output: 
     """List what is never learned; remove a rule. Example: athena learned rules --remove 12"""
     if number is not None:
         invoke_operation("remove_learning_rule", project, number=number)
-        return output.print_json({"removed": number}) if json_output else click.echo(f"rule {number} removed")
+        return output.print_data({"removed": number}) if json_output else click.echo(f"rule {number} removed")
     listed = invoke_operation("list_learning_rules", project, with_dropped=show_all)
     if json_output:
-        return output.print_json(listed)
+        return output.print_data(listed)
     for rule in listed:
         click.echo(_format_rule(rule))
     if not listed:
@@ -195,7 +197,7 @@ def _format_rule(rule: dict[str, Any]) -> str:
 def learn(
     folder: str | None, from_transcripts: bool, client: ClientName | None, dry_run: bool, json_output: bool
 ) -> None:
-    """Learn from past sessions of Claude Code and Codex; can be stopped and run again.
+    """Learn from past sessions of Claude Code and Codex. Can be stopped and run again.
 
     Each session is learned once, into the project of the folder where it took place, with the time at which it ended.
     FOLDER is where the transcripts are; by default the folders of both clients.
@@ -211,12 +213,13 @@ def learn(
         raise NotFound(f"there are no transcripts in {missing}", hint="name their folder after --from-transcripts")
     lessons, was_stopped = _learn_sessions(folders, clients, dry_run, quiet=json_output)
     if json_output:
-        output.print_json({"stopped": was_stopped, "dry_run": dry_run, "sessions": [_to_json(one) for one in lessons]})
+        output.print_data({"stopped": was_stopped, "dry_run": dry_run, "sessions": [_to_json(one) for one in lessons]})
     else:
         _print_totals(lessons, dry_run)
     if was_stopped:
-        click.echo("stopped; run it again to go on", err=True)
-        raise click.exceptions.Exit(130)
+        raise KeyboardInterrupt(
+            f"{output.format_count(len(lessons), 'session', 'sessions')} done; run it again to go on"
+        )
 
 
 def _learn_sessions(
@@ -226,19 +229,14 @@ def _learn_sessions(
     app, hook_rules = connect.shared_app(), configuration.create_hook_rules(configuration.load_settings())
     sessions = past_sessions.find_past_sessions(folders, clients)
     lessons: list[PastLesson] = []
-    stream = output.progress_stream()
-    with (
-        _catch_interrupts() as interrupts,
-        click.progressbar(
-            length=len(sessions), label="Learning", file=stream, hidden=quiet or dry_run or not stream.isatty()
-        ) as bar,
-    ):
+    show = nullcontext(Progress("Learning")) if quiet or dry_run else show_progress("Learning")
+    with _catch_interrupts() as interrupts, show as progress:
         for session in sessions:
             if interrupts:
                 break
             lesson = run_sync(past_sessions.learn_past_session(app, session, hook_rules, dry_run=dry_run))
             lessons.append(lesson)
-            bar.update(1)
+            progress.advance(1, len(sessions))
             if dry_run and not quiet:
                 _print_preview(lesson)
     return lessons, bool(interrupts)

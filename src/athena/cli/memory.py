@@ -7,16 +7,24 @@ from typing import Any, get_args
 
 import click
 
+from athena.app.compact import format_weaker
 from athena.cli import output
-from athena.cli.invoke import invoke_operation, json_option, project_option, read_stdin
+from athena.cli.invoke import invoke_operation, invoke_page, json_option, project_option, read_stdin, tags_option
+from athena.cli.progress import explain_stop, show_progress
+from athena.cli.quick import RECALLED_KINDS
 from athena.core.clock import to_local_time
 from athena.core.home.paths import USER_PROJECT
 from athena.core.threads import start_in_thread
+from athena.core.values import Kind
 from athena.errors import InvalidInput
 from athena.memory.consolidation.values import Strategy
 
 CONSOLIDATION_STAGES = ["reading", "duplicates", "recurring", "sequences", "topics", "contradictions", "done"]
 PROGRESS_INTERVAL_S = 0.3
+MEMORY_COLUMNS = ("hash", "score", "created", "kind", "tags", "place", "content")
+REEMBED_BATCH_SIZE = 128
+MAX_NAME_CHARS = 1_000  # of an entity
+GO_ON_HINT = "run it again to go on"
 REEMBED_WAIT_S = 1.0  # for passages that another process has claimed
 MAX_REEMBED_WAITS = 70  # longer than a claim lasts
 WORKING_DAYS_PER_YEAR = 250
@@ -25,7 +33,7 @@ MAX_LISTED_CHANGES = 20  # of an undo: an import or an ingestion has thousands
 
 @click.command()
 @click.argument("text")
-@click.option("--tags", help="Tags between commas.")
+@tags_option("Tags between commas.")
 @click.option("--type", "memory_type", default="note", show_default=True, help="The type of memory.")
 @click.option("--everywhere", is_flag=True, help="Make it known in every project.")
 @project_option
@@ -42,7 +50,7 @@ def remember(
     stored = invoke_operation("remember", scope, content=content, tags=tags, memory_type=memory_type)
     _report_redactions(stored)
     if json_output:
-        return output.print_json(stored)
+        return output.print_data(stored)
     outcome = {"new": "kept", "known": "known already", "revived": "kept again"}[stored["outcome"]]
     return click.echo(f"{output.style(stored['hash'], fg='yellow')} {outcome}")
 
@@ -55,29 +63,40 @@ def _report_redactions(stored: dict[str, Any]) -> None:
 @click.command()
 @click.argument("query")
 @click.option("-k", "--limit", "k", default=5, show_default=True, help="How many.")
-@click.option("--tags", help="Only with one of these tags.")
+@tags_option("Only with one of these tags.")
 @click.option("--since", help="Only from this time on, e.g. 'last week'.")
 @click.option("--until", help="Only up to this time.")
 @click.option("--min-score", type=float, help="Only what answers with at least this probability; 0 shows everything.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(get_args(Kind)),
+    help=f"What to look through; can be repeated. By default {', '.join(RECALLED_KINDS)}.",
+)
 @project_option
 @json_option
-def recall(query: str, k: int, json_output: bool, project: str | None, **filters: Any) -> None:
-    """Find memories; time in plain words is a filter.
+def recall(query: str, k: int, kinds: tuple[str, ...], json_output: bool, project: str | None, **filters: Any) -> None:
+    """Find memories, entities, events and documents. Time in plain words is a filter.
 
-    Example: athena recall "what we decided about auth last week" -k 3
+    Each hit has its score, the probability that it answers; --min-score 0 also shows the improbable ones.
+
+    \b
+    athena recall "what we decided about auth last week" -k 3
+    athena recall "who owns billing" --kind entity
     """
-    hits = invoke_operation("recall", project, query=query, k=k, understand_time=True, **filters)
-    is_filtered = any(value is not None for value in filters.values())
-    if not hits and not json_output and not is_filtered and invoke_operation("list_memories", project, k=1):
-        return click.echo("no memory answers this; --min-score 0 shows the nearest", err=True)
-    return _print_memories(hits, json_output)
+    looked_through = list(kinds or RECALLED_KINDS)
+    page = invoke_page("recall", project, query=query, k=k, understand_time=True, kinds=looked_through, **filters)
+    _print_memories(page.data, json_output)
+    if page.weaker and not json_output:
+        click.echo(format_weaker(page.weaker, "--min-score 0"), err=True)
 
 
 @click.command("list")
 @click.option("-k", "--limit", "k", default=20, show_default=True, help="How many.")
 @click.option("--offset", default=0, help="How many to pass over first.")
 @click.option("--after", help="The last memory of the page before: go on after it.")
-@click.option("--tags", help="Only with one of these tags.")
+@tags_option("Only with one of these tags.")
 @click.option("--type", "memory_type", help="Only of this kind.")
 @click.option("--since", help="Only from this time on, e.g. 'last week'.")
 @click.option("--until", help="Only up to this time.")
@@ -93,9 +112,8 @@ def list_memories(json_output: bool, project: str | None, **filters: Any) -> Non
 
 def _print_memories(memories: list[dict[str, Any]], json_output: bool) -> None:
     if json_output:
-        return output.print_json(memories)
-    for memory in memories:
-        click.echo(output.format_memory_line(memory))
+        return output.print_data(memories, MEMORY_COLUMNS)
+    output.print_lines(map(output.format_memory_line, memories))
     if not memories:
         click.echo("nothing found", err=True)
     return None
@@ -113,9 +131,10 @@ def show(memory_id: str, history: bool, project: str | None, json_output: bool) 
     """
     result = invoke_operation("memory_history" if history else "get_memory", project, memory_id=memory_id)
     if json_output:
-        return output.print_json(result)
+        return output.print_data(result)
     if not history:
-        return click.echo(output.format_memory(result))
+        entity = _find_entity(result, project)
+        return output.print_lines((entity or output.format_memory(result)).splitlines())
     for change in result:
         text = (change["before"] or {}).get("content")
         before = f"  was: {output.escape_control_chars(text[:200])!r}" if text else ""
@@ -123,15 +142,26 @@ def show(memory_id: str, history: bool, project: str | None, json_output: bool) 
     return None
 
 
+def _find_entity(memory: dict[str, Any], project: str | None) -> str | None:
+    """Return an entity with what is known of it, where a memory's text is its name; else None."""
+    name = memory["content"]
+    if len(name) > MAX_NAME_CHARS or "\n" in name:
+        return None
+    graph = invoke_operation("open_nodes", project, names=[name])
+    if not any((item["name"], item["entityType"]) == (name, memory["memory_type"]) for item in graph["entities"]):
+        return None
+    return output.format_graph(graph)
+
+
 @click.command()
 @click.argument("memory_id", metavar="ID")
 @click.option("--content", help="The new text; without any option an editor opens.")
-@click.option("--tags", help="New tags between commas.")
+@tags_option("New tags between commas.")
 @click.option("--type", "memory_type", help="A new kind.")
 @project_option
 @json_option
 def edit(memory_id: str, project: str | None, json_output: bool, **changes: str | None) -> None:
-    """Change a memory; what it said before stays in its history.
+    """Change a memory; its history keeps what it said before.
 
     Example: athena edit 7d49c4b4 --content "Deploys run on Mondays"
     """
@@ -144,7 +174,7 @@ def edit(memory_id: str, project: str | None, json_output: bool, **changes: str 
         changes["content"] = changes["content"].rstrip("\n")
     updated = invoke_operation("update_memory", project, memory_id=memory_id, **changes)
     _report_redactions(updated)
-    return output.print_json(updated) if json_output else click.echo(output.format_memory_line(updated))
+    return output.print_data(updated) if json_output else click.echo(output.format_memory_line(updated))
 
 
 @click.command()
@@ -152,7 +182,7 @@ def edit(memory_id: str, project: str | None, json_output: bool, **changes: str 
 @project_option
 @json_option
 def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) -> None:
-    """Forget memories, by hash or id; `athena undo` brings them back.
+    """Forget memories; `athena undo` brings them back.
 
     Example: athena forget 7d49c4b4
     """
@@ -160,7 +190,7 @@ def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) 
     memories_by_id = {memory["id"]: memory for memory in memories}
     count = invoke_operation("forget_batch", project, memory_ids=list(memories_by_id))
     if json_output:
-        return output.print_json(count)
+        return output.print_data(count)
     for memory in memories_by_id.values():
         click.echo(f"forgotten: {output.format_memory_line(memory)}")
     return click.echo("to take that back: athena undo")
@@ -177,7 +207,7 @@ def undo(anyone: bool, project: str | None, json_output: bool) -> None:
     """
     changes = invoke_operation("undo", project, anyone=anyone)
     if json_output:
-        return output.print_json(changes)
+        return output.print_data(changes)
     for change in changes[:MAX_LISTED_CHANGES]:
         memory = change["before"]
         preview = f"{memory['hash']} {output.escape_control_chars(memory['content'][:100])}".strip()
@@ -191,24 +221,28 @@ def undo(anyone: bool, project: str | None, json_output: bool) -> None:
 @click.command()
 @json_option
 def reembed(json_output: bool) -> None:
-    """Give every memory a vector of the model in use; can be stopped and run again.
+    """Give every memory a vector of the model in use. Can be stopped and run again.
 
     Example: athena reembed
     """
     first = invoke_operation("reembed", limit=1)
     total = remaining = first["remaining"]
     waits = 0
-    with click.progressbar(length=total, label="Embedding", file=output.progress_stream()) as bar:
+
+    def describe_done() -> str:
+        return f"{output.format_count(total + first['done'] - remaining, 'passage', 'passages')} done; {GO_ON_HINT}"
+
+    with show_progress("Embedding") as progress, explain_stop(describe_done):
         while remaining and waits < MAX_REEMBED_WAITS:
-            step = invoke_operation("reembed", limit=128)
-            bar.update(max(0, remaining - step["remaining"]))  # other processes may embed the same store
+            step = invoke_operation("reembed", limit=REEMBED_BATCH_SIZE)
+            progress.update(total - step["remaining"], total)
             waits = 0 if step["done"] or step["remaining"] < remaining else waits + 1
             remaining = step["remaining"]
             if waits:
                 time.sleep(REEMBED_WAIT_S)  # the rest is claimed by others
     done = total + first["done"] - remaining
     if json_output:
-        return output.print_json({"done": done, "remaining": remaining})
+        return output.print_data({"done": done, "remaining": remaining})
     if remaining:
         passages = output.format_count(remaining, "passage", "passages")
         click.echo(f"{passages} remain, which another process has claimed: run it again later", err=True)
@@ -221,7 +255,7 @@ def reembed(json_output: bool) -> None:
 @project_option
 @json_option
 def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_output: bool) -> None:
-    """Remove memories for good: those named, else all forgotten ones of this project.
+    """Remove memories for good, or all that were forgotten. Nothing brings them back.
 
     Example: athena purge 7d49c4b4
     """
@@ -233,7 +267,7 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
     removed = invoke_operation("purge", project, memory_ids=ids, expect=count) if count else 0
     workspaces, waiting = (before["workspaces"], before["waiting_programs"]) if removed else (0, 0)
     if json_output:
-        return output.print_json({"removed": removed, "workspaces": workspaces, "waiting_programs": waiting})
+        return output.print_data({"removed": removed, "workspaces": workspaces, "waiting_programs": waiting})
     click.echo(f"{output.format_count(removed)} removed for good" if removed else "nothing to remove")
     if workspaces or waiting:
         variables = f"variables of {output.format_count(workspaces, 'workspace', 'workspaces')}"
@@ -251,7 +285,7 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
 @project_option
 @json_option
 def consolidate(strategy: str, days: float, dry_run: bool, project: str | None, json_output: bool) -> None:
-    """Find patterns in the last days, and merge, strengthen or fade memories accordingly.
+    """Find patterns, and merge, strengthen or fade memories. Looks at the last days; `athena undo` takes it back.
 
     Can be stopped and run again: it goes on where it was. `athena undo` takes back all that a run did.
 
@@ -259,7 +293,7 @@ def consolidate(strategy: str, days: float, dry_run: bool, project: str | None, 
     """
     report = _consolidate_with_progress(project, {"strategy": strategy, "days_back": days, "dry_run": dry_run})
     if json_output:
-        return output.print_json(report)
+        return output.print_data(report)
     for pattern in report["patterns"]:
         line = f"{pattern['confidence']:.2f}  {pattern['type']:<14}  {pattern['summary']}"
         click.echo(output.escape_control_chars(line))
@@ -270,17 +304,15 @@ def consolidate(strategy: str, days: float, dry_run: bool, project: str | None, 
 
 def _consolidate_with_progress(project: str | None, arguments: dict[str, Any]) -> Any:
     """Run the operation in another thread, and show its progress on a terminal."""
-    if not sys.stderr.isatty():
-        return invoke_operation("consolidate", project, **arguments)
     task = start_in_thread(invoke_operation, "consolidate", project, **arguments)
-    with click.progressbar(
-        length=len(CONSOLIDATION_STAGES), label="Consolidating", file=output.progress_stream()
-    ) as bar:
+    with (
+        show_progress("Consolidating") as progress,
+        explain_stop(lambda: f"no memory was changed by what was not finished; {GO_ON_HINT}"),
+    ):
         while not task.wait(PROGRESS_INTERVAL_S):
             runs = [run for run in invoke_operation("consolidation_status", project) if run["state"] == "running"]
-            stage = CONSOLIDATION_STAGES.index(runs[0]["stage"]) if runs else 0
-            bar.update(max(stage - bar.pos, 0))
-        bar.update(len(CONSOLIDATION_STAGES) - bar.pos)
+            stage = runs[0]["stage"] if runs else CONSOLIDATION_STAGES[0]
+            progress.update(CONSOLIDATION_STAGES.index(stage), len(CONSOLIDATION_STAGES), f"Consolidating: {stage}")
     return task.result()
 
 
@@ -288,7 +320,7 @@ def _consolidate_with_progress(project: str | None, arguments: dict[str, Any]) -
 @click.option("--rename", nargs=2, metavar="NAME NEW", help="Give a project another name.")
 @json_option
 def projects(rename: tuple[str, str] | None, json_output: bool) -> None:
-    """List the projects of the store.
+    """List the projects of the store, or rename one.
 
     Example: athena projects --rename /home/ann/shop shop
     """
@@ -297,7 +329,7 @@ def projects(rename: tuple[str, str] | None, json_output: bool) -> None:
     else:
         listed = invoke_operation("list_projects")
     if json_output:
-        return output.print_json(listed)
+        return output.print_data(listed)
     for project in listed:
         day = f"{to_local_time(project['updated']):%Y-%m-%d}" if project["updated"] else "-"
         click.echo(
@@ -312,7 +344,7 @@ def projects(rename: tuple[str, str] | None, json_output: bool) -> None:
 @click.option("--price", type=click.FloatRange(0), default=3.0, show_default=True, help="Of a million tokens.")
 @json_option
 def savings(users: int | None, sessions_per_day: int, price: float, json_output: bool) -> None:
-    """Report tokens spent and saved by models; with --users, what that is in a year.
+    """Report tokens that models spent and saved. With --users, what that is in a year.
 
     Example: athena savings --users 20 --sessions-per-day 8 --price 3
     """
@@ -324,7 +356,7 @@ def savings(users: int | None, sessions_per_day: int, price: float, json_output:
         tokens = round(daily * users * WORKING_DAYS_PER_YEAR)
         report["a_year"] = {"tokens": tokens, "price": round(tokens * price / 1_000_000, 2)}
     if json_output:
-        return output.print_json(report)
+        return output.print_data(report)
     click.echo(
         f"{report['calls']:,} calls on {output.format_count(report['days'], 'day', 'days')} (o200k tokens, about)"
     )

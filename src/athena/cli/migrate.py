@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 
@@ -11,8 +10,11 @@ import click
 from athena.app import compose
 from athena.cli import output
 from athena.cli.invoke import json_option
+from athena.cli.progress import explain_stop, show_progress
+from athena.core.threads import run_sync
 from athena.errors import AthenaError
 from athena.storage import copying
+from athena.storage.counts import count_kinds
 from athena.storage.database import CopyRole, Database
 
 SETTING_NAME_PATTERN = re.compile("ATHENA_(DATABASE_URL|DB_PATH|HOME)")
@@ -23,7 +25,7 @@ SETTING_NAME_PATTERN = re.compile("ATHENA_(DATABASE_URL|DB_PATH|HOME)")
 @click.option("--from", "source", metavar="URL", help="What to copy; by default the store in use.")
 @json_option
 def migrate(target: str, source: str | None, json_output: bool) -> None:
-    """Copy the whole store to PostgreSQL, or back to a file; the store itself is not changed.
+    """Copy the whole store to PostgreSQL, or back to a file. The store itself is not changed.
 
     Can be stopped and run again: it goes on where it was. At the end each table is compared with what was read.
 
@@ -31,33 +33,25 @@ def migrate(target: str, source: str | None, json_output: bool) -> None:
     """
     with closing(_open_database(source, "from")) as old, closing(_open_database(target, "to")) as new:
         rows = _copy_with_progress(old, new)
+        kept = run_sync(new.read(count_kinds)) | {"relations": rows["relations"]}
         old_location, new_location, usage = old.describe_location(), new.describe_location(), _usage_hint(new)
         if json_output:
-            return output.print_json({"from": old_location, "to": new_location, "rows": rows, "use": usage})
-        memories = output.format_count(rows["memories"])
-        checked = output.format_count(sum(rows.values()), "row", "rows")
-        locations = f"from {old_location} to {new_location}"
-        line = f"copied {memories} ({checked}, all compared) {locations}; to use it: {usage}"
+            return output.print_data(
+                {"from": old_location, "to": new_location, "kept": kept, "rows": rows, "use": usage}
+            )
+        records = output.format_kinds(kept) or "an empty store"
+        line = f"copied {records} from {old_location} to {new_location}, all compared; to use it: {usage}"
         return click.echo(output.escape_control_chars(line))
 
 
 def _copy_with_progress(source: Database, target: Database) -> dict[str, int]:
-    def format_item(table: str | None) -> str:
-        return table or ""
-
-    with click.progressbar(
-        length=1,
-        label="Copying",
-        file=output.progress_stream(),
-        hidden=not sys.stderr.isatty(),
-        item_show_func=format_item,
-    ) as bar:
-
-        def update_bar(table: str, rows: int, total: int) -> None:
-            bar.length = total
-            bar.update(rows, table)
-
-        return copying.copy_store(source, target, update_bar)
+    with (
+        show_progress("Copying") as progress,
+        explain_stop(lambda: f"{progress.done:,} rows copied or compared; run it again to go on"),
+    ):
+        return copying.copy_store(
+            source, target, lambda table, rows, total: progress.advance(rows, total, f"Copying {table}")
+        )
 
 
 def _open_database(address: str | None, role: CopyRole) -> Database:

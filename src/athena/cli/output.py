@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 
-from athena.cli.streams import SafeStream, escape_text, style_text
+from athena.cli.formats import format_cell, format_table, pick_columns
+from athena.cli.formats import print_data as print_data  # commands use them from here
+from athena.cli.formats import print_lines as print_lines
+from athena.cli.streams import escape_text, style_text
 from athena.core.previews import format_preview
 
 TYPE_CHECKING = False  # importing typing is too slow here
 if TYPE_CHECKING:
-    from typing import Any, TextIO
+    from typing import Any
 
 escape_control_chars = escape_text
 
@@ -21,14 +22,24 @@ def style(text: str, fg: str | None = None, *, bold: bool = False) -> str:
     return style_text(escape_control_chars(text), fg, bold=bold)
 
 
-def progress_stream() -> TextIO:
-    """Return standard error for a progress bar, which moves the cursor; its texts must be ours."""
-    return sys.stderr.stream if isinstance(sys.stderr, SafeStream) else sys.stderr
+ENTITY_COLUMNS = ("name", "entityType", "observations", "score")
+KIND_WORDS = {
+    "memories": ("memory", "memories"),
+    "events": ("event", "events"),
+    "tasks": ("task", "tasks"),
+    "entities": ("entity", "entities"),
+    "observations": ("observation", "observations"),
+    "relations": ("relation", "relations"),
+    "removed": ("file removed", "files removed"),
+    "patterns": ("pattern", "patterns"),
+    "skills": ("skill", "skills"),
+    "left_out": ("event, task, pattern or skill left out", "events, tasks, patterns and skills left out"),
+}
 
 
-def print_json(value: Any) -> None:
-    """Print JSON; on a terminal as ASCII, so that it cannot contain control characters."""
-    print(json.dumps(value, ensure_ascii=sys.stdout.isatty(), indent=2), flush=True)
+def format_kinds(counts: dict[str, int]) -> str:
+    """Say how much there is of each kind, in words."""
+    return ", ".join(format_count(counts[name], *words) for name, words in KIND_WORDS.items() if counts.get(name))
 
 
 def format_count(count: int, singular: str = "memory", plural: str = "memories") -> str:
@@ -46,7 +57,8 @@ def format_memory_line(memory: dict[str, Any]) -> str:
     name = style(memory["hash"], fg="yellow")
     preview = escape_control_chars(format_preview(memory["content"], 120))
     place = f" {style(place, fg='blue')}:" if (place := memory.get("place")) else ""
-    return f"{name} {score}{format_day(memory['created'])}{tags}{place} {preview}"
+    kind = style(f" ({memory['kind']})", fg="magenta") if memory.get("kind", "memory") != "memory" else ""
+    return f"{name} {score}{format_day(memory['created'])}{kind}{tags}{place} {preview}"
 
 
 def format_memory(memory: dict[str, Any]) -> str:
@@ -65,3 +77,18 @@ def format_memory(memory: dict[str, Any]) -> str:
     head = style(memory["hash"], fg="yellow")
     lines = [f"  {escape_control_chars(name):<12} {escape_control_chars(str(value))}" for name, value in facts.items()]
     return "\n".join([head, *lines, "", escape_control_chars(memory["content"])])
+
+
+def format_graph(graph: dict[str, Any]) -> str:
+    """Return entities as a table, and relations as sentences below it."""
+    entities, relations = graph.get("entities", ()), graph.get("relations", ())
+    parts = ["\n".join(format_table(*pick_columns(entities, ENTITY_COLUMNS)))] if entities else []
+    if relations:
+        parts.append("\n".join(map(format_relation, relations)))
+    return "\n\n".join(parts)
+
+
+def format_relation(relation: dict[str, Any]) -> str:
+    times = [f"{name} {format_cell('at', relation[name])}" for name in ("since", "until") if relation.get(name)]
+    line = f"{relation['from']} {relation['relationType']} {relation['to']}"
+    return f"{line} ({', '.join(times)})" if times else line

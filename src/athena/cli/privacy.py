@@ -7,6 +7,7 @@ import click
 from athena.app import connect
 from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals
+from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import call_operation, json_option, project_option, read_stdin
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
@@ -21,14 +22,14 @@ def _open_vault(project: str | None) -> tuple[Vault, Scope]:
     return connect.shared_app().guard.vault, Scope.from_name(current_project() if project is None else project)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @project_option
 @json_option
 @click.pass_context
 def vault(context: click.Context, project: str | None, json_output: bool) -> None:
-    """List tokens; put a secret in, forget a value, renew the key.
+    """Keep secrets and tokens; forget values, renew the key.
 
-    The values of tokens are not listed.
+    Without a command it lists the tokens, not their values.
 
     Example: athena vault
     """
@@ -36,7 +37,7 @@ def vault(context: click.Context, project: str | None, json_output: bool) -> Non
         return
     tokens = call_operation("list_tokens", project)
     if json_output:
-        output.print_json(tokens)
+        output.print_data(tokens)
         return
     for entry in tokens:
         receivers = f"  for {', '.join(entry['allowed']) or 'nobody yet'}" if entry["kind"] == "SECRET" else ""
@@ -67,7 +68,7 @@ def put_secret(name: str, receivers: tuple[str, ...], project: str | None, json_
     _ask_leave(name, receivers)
     info = run_sync(store.put_secret(scope, name, value, receivers))
     if json_output:
-        return output.print_json({"token": info.token, "allowed": info.allowed})
+        return output.print_data({"token": info.token, "allowed": info.allowed})
     return click.echo(f"kept as {info.token}, for {', '.join(info.allowed) or 'nobody yet: athena vault allow'}")
 
 
@@ -85,7 +86,7 @@ def allow_secret(name: str, receivers: tuple[str, ...], project: str | None, jso
     _ask_leave(name, receivers)
     info = run_sync(store.allow_secret(scope, name, receivers))
     if json_output:
-        return output.print_json({"token": info.token, "allowed": info.allowed})
+        return output.print_data({"token": info.token, "allowed": info.allowed})
     return click.echo(f"{info.token} is for {', '.join(info.allowed) or 'nobody'}")
 
 
@@ -112,7 +113,7 @@ def forget_value(token: str, project: str | None, json_output: bool) -> None:
     forgotten = run_sync(store.forget(scope, token))
     app.guard.forget_rules()
     if json_output:
-        return output.print_json({"forgotten": forgotten})
+        return output.print_data({"forgotten": forgotten})
     return click.echo(f"forgotten: {forgotten}")
 
 
@@ -132,7 +133,7 @@ def show_value(token: str, project: str | None, json_output: bool) -> None:
         if not json_output:
             terminal.show([value])
     if json_output:
-        output.print_json({"token": token, "value": value})
+        output.print_data({"token": token, "value": value})
 
 
 @vault.command("rotate")
@@ -148,14 +149,14 @@ def rotate_key(json_output: bool) -> None:
     store, _ = _open_vault(None)
     count = run_sync(store.rotate_key())
     if json_output:
-        return output.print_json({"values": count, "key_folder": store.keys.path})
+        return output.print_data({"values": count, "key_folder": store.keys.path})
     return click.echo(f"{count} value{'s' * (count != 1)} encrypted with a new key in {store.keys.path}")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def privacy(context: click.Context) -> None:
-    """Report what privacy does, and which tools received personal data.
+    """Report what privacy does, and who received personal data.
 
     Example: athena privacy report
     """
@@ -173,7 +174,7 @@ def report(project: str | None, json_output: bool) -> None:
     """
     facts = call_operation("privacy_report", project)
     if json_output:
-        return output.print_json(facts)
+        return output.print_data(facts)
     click.echo(f"mode: {facts['mode']}")
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts["tokens"].items())
     click.echo(f"tokens: {kinds or 'none'}")
@@ -199,7 +200,7 @@ def find_values(text: str, project: str | None, json_output: bool) -> None:
         raise InvalidInput("there is no text", hint="athena privacy find - < FILE")
     matches = call_operation("detect_pii", project, text=text)
     if json_output:
-        return output.print_json(matches)
+        return output.print_data(matches)
     for match in matches:
         click.echo(f"{match['kind']:16} {output.escape_control_chars(text[match['start'] : match['end']])}")
     return None

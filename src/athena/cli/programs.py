@@ -19,7 +19,7 @@ from athena.core.files import create_private_folder
 from athena.core.home.paths import current_project, home_folder
 from athena.core.operation import CallerKind
 from athena.core.threads import run_sync
-from athena.errors import ApprovalNeeded, InvalidInput
+from athena.errors import ApprovalNeeded, InvalidInput, NotFound
 from athena.programs.values import RunReview
 
 HISTORY_FILE = "shell_history"
@@ -42,7 +42,7 @@ def print_result(result: dict[str, Any], workspace: str | None = None, *, quiet:
         if isinstance(result["result"], str) and not quiet:
             click.echo(output.escape_control_chars(result["result"]))
         else:
-            output.print_json(result["result"])
+            output.print_data(result["result"])
     if result["handle"]:
         arguments = _page_arguments(result, workspace)
         click.echo(f"{_describe_extent(result)}: athena call read_file --json '{arguments}'", err=True)
@@ -81,7 +81,7 @@ def _page_arguments(result: dict[str, Any], workspace: str | None) -> str:
 @project_option
 @json_option
 def run(file: str, timeout: float, workspace: str | None, engine: str, project: str | None, json_output: bool) -> None:
-    """Run a program in the sandbox; '-' reads it from standard input.
+    """Run a program in the sandbox; '-' reads it.
 
     Example: echo 'len(memory.list_memories(k=100))' | athena run -
     """
@@ -89,7 +89,7 @@ def run(file: str, timeout: float, workspace: str | None, engine: str, project: 
         "execute_code", project, code=read_source(file), timeout_s=timeout, workspace=workspace, engine=engine
     )
     if json_output:
-        output.print_json(result)
+        output.print_data(result)
         code = 0 if result["success"] else 1
     else:
         code = print_result(result, workspace)
@@ -104,8 +104,12 @@ def read_source(file: str) -> str:
     try:
         with open(file, encoding="utf-8") as stream:
             return stream.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read: {error}") from None
+    except OSError as error:
+        raise NotFound(
+            f"{file} cannot be read: {error.strerror}", hint="name a file with a program, or - to read it"
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{file} is not text in UTF-8", hint="name a file with a program") from None
 
 
 @click.command()
@@ -115,7 +119,7 @@ def read_source(file: str) -> str:
 @project_option
 @json_option
 def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, json_output: bool) -> None:
-    """Let a program go on that waits for a person; without an ID, list those that wait.
+    """Let a program go on that waits for a person. Without an ID, list those that wait.
 
     Shows the whole program and asks, at the terminal alone.
 
@@ -139,7 +143,7 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
     call = format_call(review.operation, review.arguments)
     click.echo(f"{'refused' if refuse else 'approved'}: {output.escape_control_chars(call)}", err=True)
     if json_output:
-        output.print_json(result)
+        output.print_data(result)
         code = 0 if result["success"] else 1
     else:
         code = print_result(result)
@@ -213,7 +217,7 @@ def format_call(path: str, arguments: dict[str, Any]) -> str:
 
 def _list_waiting(runs: list[dict[str, Any]], json_output: bool) -> None:
     if json_output:
-        return output.print_json(runs)
+        return output.print_data(runs)
     for run in runs:
         call = format_call(run["waiting"]["operation"], run["waiting"]["arguments"])
         click.echo(f"{run['run_id']}  {output.escape_control_chars(call)}")

@@ -10,6 +10,7 @@ from athena.app.backups import create_backup, create_next_backup, find_backups_f
 from athena.app.settings import load_settings
 from athena.cli import output
 from athena.cli.invoke import json_option
+from athena.cli.progress import explain_stop, show_progress
 from athena.errors import InvalidInput
 from athena.storage import backups
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
@@ -28,9 +29,10 @@ key_file_option = click.option("--key-file", metavar="PATH", help="A file with t
 def backup(
     file: str | None, encrypt: bool, key_file: str | None, keep: int | None, force: bool, json_output: bool
 ) -> None:
-    """Copy the whole store to a file, also while it is in use; the copy is opened, checked and counted.
+    """Copy the whole store to a file, also while it is in use.
 
-    Without FILE it goes to the folder of backups, named after the time, and the oldest ones are deleted.
+    The copy is opened, checked and counted. Without FILE it goes to the folder of backups, named after the time, and
+    the oldest ones are deleted.
 
     \b
     athena backup
@@ -46,16 +48,22 @@ def backup(
         secret = backups.read_secret(key_file)
     elif encrypt:
         secret = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True).encode()
-    with closing(compose.open_database_at(None, "from")) as database:
+    with (
+        closing(compose.open_database_at(None, "from")) as database,
+        show_progress("Backing up"),
+        explain_stop(lambda: "no backup was written"),
+    ):
         if file is None:
             written = create_next_backup(database, settings, secret, keep)
         else:
             target = os.path.abspath(os.path.expanduser(file))
             written = create_backup(database, settings, target, secret, replace=force)
     if json_output:
-        return output.print_json({**written._asdict(), "encrypted": secret is not None})
+        return output.print_data(
+            {"memories": written.kept["memories"], **written._asdict(), "encrypted": secret is not None}
+        )
     removed = f"; deleted {len(written.removed)} older" if written.removed else ""
-    line = f"backed up {output.format_count(written.memories)} to {written.path}, checked{removed}"
+    line = f"backed up {output.format_kinds(written.kept) or 'an empty store'} to {written.path}, checked{removed}"
     return click.echo(output.escape_control_chars(line))
 
 
@@ -65,7 +73,7 @@ def backup(
 @key_file_option
 @json_option
 def restore(backup: str | None, yes: bool, key_file: str | None, json_output: bool) -> None:
-    """Put a backup in place of the store; the store as it was stays beside it. Without FILE, list the backups.
+    """Put a backup in place of the store, or list the backups. The store as it was stays beside it.
 
     The backup is checked first, and nothing is changed if it is damaged. Other processes may run meanwhile. For an
     encrypted one it asks for the passphrase.
@@ -94,20 +102,23 @@ def restore(backup: str | None, yes: bool, key_file: str | None, json_output: bo
                 secret = click.prompt("Passphrase", hide_input=True, err=True).encode()
             backups.decrypt_backup(path, decrypted, secret)
             path = decrypted
-        restored = restore_backup(path, settings.db_path)
+        with show_progress("Restoring"):
+            restored = restore_backup(path, settings.db_path)
     finally:
         remove_store_files(decrypted)
     if json_output:
-        return output.print_json({"memories": restored.memories, "earlier": restored.earlier})
+        return output.print_data(
+            {"memories": restored.kept["memories"], "kept": restored.kept, "earlier": restored.earlier}
+        )
     kept = f"; the earlier store is {restored.earlier}" if restored.earlier else ""
-    line = f"restored {output.format_count(restored.memories)} to {settings.db_path}{kept}"
+    line = f"restored {output.format_kinds(restored.kept) or 'an empty store'} to {settings.db_path}{kept}"
     return click.echo(output.escape_control_chars(line))
 
 
 def _list_backups(folder: str, json_output: bool) -> None:
     found = [(path, os.path.getsize(path), os.path.getmtime(path)) for path in backups.list_backups(folder)]
     if json_output:
-        return output.print_json([{"path": path, "size": size, "written": at} for path, size, at in found])
+        return output.print_data([{"path": path, "size": size, "written": at} for path, size, at in found])
     for path, size, _ in found:
         click.echo(output.escape_control_chars(f"{path}  {size / 1_000_000:,.1f} MB"))
     if not found:

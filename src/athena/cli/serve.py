@@ -16,7 +16,7 @@ from athena.core.home.paths import current_project, ensure_token
 @click.option("--no-auth", is_flag=True, help="Ask nobody for the token; on this machine only.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name by which this server is called.")
 def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[str, ...]) -> None:
-    """Offer all operations over HTTP, until interrupted.
+    """Offer all operations over HTTP, until Ctrl-C.
 
     Example: athena serve --port 3000
     """

@@ -9,11 +9,13 @@ import click
 from athena.app import connect
 from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals, open_terminal
-from athena.cli.invoke import invoke_operation, json_option
+from athena.cli.command_group import CommandGroup
+from athena.cli.invoke import json_option
+from athena.cli.progress import show_progress
 from athena.client import AthenaClient
 from athena.core.home import lock
 from athena.core.threads import run_sync
-from athena.errors import AthenaError, Conflict, InvalidInput
+from athena.errors import AthenaError, Conflict, InvalidInput, NotFound
 from athena.gateway import approvals, config, definitions, sanitize
 from athena.gateway.approvals import RegisteredServer
 from athena.gateway.config import ServerEntry, reject_self, validate_entry
@@ -26,10 +28,10 @@ STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "
 yes_option = click.option("--yes", is_flag=True, help="Do not ask; a terminal is needed all the same.")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def servers(context: click.Context) -> None:
-    """Connect other MCP servers.
+    """Connect other MCP servers, and approve their tools.
 
     Example: athena servers add files -- npx -y some-mcp-server ~/notes
     """
@@ -46,19 +48,22 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
     Example: athena servers list --check
     """
     gateway = load_gateway()
-    problems = run_sync(gateway.check_servers()) if check else {}
-    listed, daemon_problems = invoke_operation("list_servers"), fetch_server_problems(gateway.servers_file.home)
+    with show_progress("Asking the servers"):
+        problems = run_sync(gateway.check_servers()) if check else {}
+    # as this process sees them; a running server's view is beside it
+    listed = run_sync(connect.AppConnection(connect.shared_app, None, "cli").call("list_servers", {})).data
+    daemon_problems = fetch_server_problems(gateway.servers_file.home)
     for server in listed:
         server["command"] = gateway.get_server(server["name"]).config.target
         server["detail"] = problems.get(server["name"]) or server["detail"]
         if problem := daemon_problems.get(server["name"]):
             server |= {"status": "failing", "detail": "; ".join(filter(None, [server["detail"], problem]))}
     if json_output:
-        return output.print_json(listed)
+        return output.print_data(listed)
     for server in listed:
         status = output.style(f"{server['status']:<10}", fg=STATUS_COLOURS.get(server["status"]))
         command = sanitize.escape_hidden(server["command"])
-        click.echo(f"{status} {server['name']:<16} {server['tools']:>4} tools  {command}")
+        click.echo(f"{status} {server['name']:<16} {_count_tools(server['tools']):>9}  {command}")
         for line in filter(None, [server["detail"], *server["refused"]]):
             click.echo(f"           {output.escape_control_chars(line)}")
     if not listed:
@@ -100,8 +105,9 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
 
     Example: athena servers import ~/.cursor/mcp.json
     """
+    entries, skipped = read_foreign_entries(file)
     with open_terminal(f"servers import {file}", assume_yes=yes) as terminal:
-        (entries, skipped), gateway = read_foreign_entries(file), load_gateway()
+        gateway = load_gateway()
         new = [entry for entry in entries if gateway.is_unapproved(entry.name)]
         for entry in entries:
             terminal.show([f"{entry.name}: {entry.target}{'' if entry in new else '  (there already)'}"])
@@ -114,7 +120,7 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
             gateway.add_servers(new)
             problems = _approve_new(terminal, new, json_output)
     if json_output:
-        output.print_json(problems | {name: f"skipped: {reason}" for name, reason in skipped.items()})
+        output.print_data(problems | {name: f"skipped: {reason}" for name, reason in skipped.items()})
     if skipped:
         raise click.exceptions.Exit(1)
 
@@ -130,7 +136,7 @@ def remove_server(name: str, json_output: bool) -> None:
     gateway = load_gateway()
     server = gateway.resolve_name(name)
     gateway.remove_server(server)
-    return output.print_json({"removed": server}) if json_output else click.echo(f"removed {server}")
+    return output.print_data({"removed": server}) if json_output else click.echo(f"removed {server}")
 
 
 @servers.command("login")
@@ -200,7 +206,7 @@ def set_server_privacy(
         entry = load_gateway().get_server(name).config
     if json_output:
         facts = {key: entry.options.get(key) for key in ("receives", "receivesByTool")}
-        return output.print_json({"accepts": sorted(entry.accepted_marks), "private": entry.is_private} | facts)
+        return output.print_data({"accepts": sorted(entry.accepted_marks), "private": entry.is_private} | facts)
     click.echo(f"{name} accepts: {', '.join(sorted(entry.accepted_marks)) or 'nothing private'}")
     click.echo(f"its results are {'private' if entry.is_private else 'not private'}")
     limits = {"it": entry.options.get("receives"), **entry.options.get("receivesByTool", {})}
@@ -272,7 +278,15 @@ def read_foreign_entries(file: str) -> tuple[list[ServerEntry], dict[str, str]]:
         with open(file, "rb") as stream:
             return config.read_foreign_entries(stream.read(), file)
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from None
+        raise NotFound(f"{file} cannot be read: {error.strerror}", hint="name the file of another client") from None
+
+
+def _count_tools(count: int) -> str:
+    return output.format_count(count, "tool", "tools")
+
+
+def _format_these(count: int) -> str:
+    return "this tool" if count == 1 else f"these {count:,} tools"
 
 
 def _parse_key_value(text: str) -> tuple[str, str]:
@@ -301,7 +315,8 @@ def _approve_new(terminal: Terminal, entries: list[ServerEntry], json_output: bo
     for entry in entries:
         name = gateway.resolve_name(entry.name)
         try:
-            offers[name] = run_sync(_fetch_offered_tools(gateway, name))
+            with show_progress(f"Asking {output.escape_control_chars(name)}"):
+                offers[name] = run_sync(_fetch_offered_tools(gateway, name))
         except AthenaError as error:
             problems[entry.name] = f"{error}; {error.hint}"
             if not json_output:
@@ -312,12 +327,12 @@ def _approve_new(terminal: Terminal, entries: list[ServerEntry], json_output: bo
     if offers:
         count = sum(len(offered) for offered, _ in offers.values())
         subjects = [gateway.format_subject(name, offered) for name, (offered, _) in offers.items()]
-        granted = ask_approvals(terminal, f"Allow these {count} tools of {', '.join(offers)}?", subjects)
+        granted = ask_approvals(terminal, f"Allow {_format_these(count)} of {', '.join(offers)}?", subjects)
         for (name, (offered, left_out)), approval in zip(offers.items(), granted, strict=True):
             approved = gateway.approve_tools(name, offered, left_out, approval)
             if not json_output:
                 example = f"{name}.{_first_tool_name(approved)}(...)"
-                click.echo(f"{name}: added, {len(approved.tools)} tools can be called, as {example}")
+                click.echo(f"{name}: added, {_count_tools(len(approved.tools))} can be called, as {example}")
     return problems
 
 
@@ -348,20 +363,21 @@ def approve_tools(
         _show_server_changes(terminal, name, server)
     if login:
         _log_in(terminal, gateway, name)
-    offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
+    with show_progress(f"Asking {output.escape_control_chars(name)}"):
+        offered, left_out = run_sync(_fetch_offered_tools(gateway, name))
     changes = approvals.compare_tools(before, offered, whole=True) if before else {}
     terminal.show(_format_offered_tools(gateway, name, offered, changes, before))
     if before is not None and same_server and not changes and not before.refused:
         if json_output:
-            return output.print_json(_approval_to_dict(name, before))
+            return output.print_data(_approval_to_dict(name, before))
         return click.echo(f"{name}: all as approved")
     subject = gateway.format_subject(name, offered)
-    [approval] = ask_approvals(terminal, f"Allow these {len(offered)} tools of {name}?", [subject])
+    [approval] = ask_approvals(terminal, f"Allow {_format_these(len(offered))} of {name}?", [subject])
     approved = gateway.approve_tools(name, offered, left_out, approval)
     if problem := fetch_server_problems(gateway.servers_file.home).get(name):
         click.echo(f"{name} will not work yet {problem}", err=True)
     if json_output:
-        return output.print_json(_approval_to_dict(name, approved))
+        return output.print_data(_approval_to_dict(name, approved))
     renamed = ({} if key == name else {key: name}) | approved.renamed_tools
     for theirs, ours in renamed.items():
         click.echo(f"called in programs: {sanitize.escape_hidden(theirs[:80])} -> {ours}")
@@ -370,7 +386,7 @@ def approve_tools(
             f"{left_out} tools were left out: more than {approvals.MAX_TOOLS:,}, too large, or named twice", err=True
         )
     example = f"{name}.{_first_tool_name(approved)}(...)"
-    return click.echo(f"{name}: {len(approved.tools)} tools can be called, as {example}")
+    return click.echo(f"{name}: {_count_tools(len(approved.tools))} can be called, as {example}")
 
 
 def _show_server_changes(terminal: Terminal, name: str, server: RegisteredServer) -> None:

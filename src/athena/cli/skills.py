@@ -6,6 +6,7 @@ import re
 import click
 
 from athena.cli import output
+from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import invoke_operation, json_option, parse_json_object
 from athena.cli.programs import print_result, project_option, read_source
 from athena.discovery.export import write_file_beneath
@@ -13,7 +14,7 @@ from athena.discovery.export import write_file_beneath
 EXPORT_HEADER_PATTERN = re.compile(r"(?P<about>(?:# (?!Example:).*\n)+)(?:# Example:\n(?P<example>(?:#   .*\n)+))?\n")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def skills(context: click.Context) -> None:
     """Save, look at and run skills. Example: athena skills export ./skills"""
@@ -28,7 +29,7 @@ def list_skills(project: str | None = None, json_output: bool = False) -> None:
     """List skills. Example: athena skills list"""
     listed = invoke_operation("find_skills", project, k=1_000)
     if json_output:
-        return output.print_json(listed)
+        return output.print_data(listed)
     for skill in listed:
         summary = skill["description"].splitlines()[0]
         line = f"{skill['name']}({skill['signature']}) -> {skill['returns']}  # {summary}"
@@ -44,7 +45,7 @@ def show_skill(name: str, project: str | None, json_output: bool) -> None:
     """Show a skill's code. Example: athena skills show weekly_summary"""
     skill = invoke_operation("get_skill", project, name=name)
     if json_output:
-        return output.print_json(skill)
+        return output.print_data(skill)
     uses = output.format_count(skill["uses"], "use", "uses")
     return click.echo(f"# version {skill['version']}, {uses}\n{skill['code']}", nl=False)
 
@@ -66,7 +67,7 @@ def save_skill(file: str, name: str | None, example: str | None, project: str | 
     name = name or os.path.splitext(os.path.basename(file))[0]
     skill = invoke_operation("save_skill", project, name=name, code=code, description=description, example=example)
     if json_output:
-        return output.print_json(skill)
+        return output.print_data(skill)
     return click.echo(f"{skill['name']}({skill['signature']}): version {skill['version']}")
 
 
@@ -91,7 +92,7 @@ def export_skills(folder: str, project: str | None, json_output: bool) -> None:
     for name, text in files.items():
         write_file_beneath(folder, os.path.basename(name), text)
     if json_output:
-        return output.print_json({"written": sorted(files)})
+        return output.print_data({"written": sorted(files)})
     return click.echo(
         f"{output.format_count(len(files), 'skill', 'skills')} written to {output.escape_control_chars(folder)}"
     )

@@ -29,10 +29,26 @@ class SafeStream(io.TextIOWrapper):
         self.stream = stream
 
     def write(self, text: str) -> int:
+        return super().write(self.escape(text))
+
+    def escape(self, text: str) -> str:
+        """Return a text as this stream shows it: without colours where it has none."""
+        first, *styled = text.split(STYLE_MARK)
         if not self.isatty():
-            first, *styled = text.split(STYLE_MARK)
-            return super().write(first + "".join(part.partition("m")[2] for part in styled))
-        return super().write("\x1b".join(map(escape_text, text.split(STYLE_MARK))))
+            return first + "".join(part.partition("m")[2] for part in styled)
+        if is_colourless():
+            return escape_text(first) + "".join(escape_text(part.partition("m")[2]) for part in styled)
+        return "\x1b".join(map(escape_text, text.split(STYLE_MARK)))
+
+
+def is_colourless() -> bool:
+    """Return whether the user or the terminal wants no colours (https://no-color.org)."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def is_plain_terminal(stream: TextIO) -> bool:
+    """Return whether a stream takes lines only: it is no terminal, or one that cannot move its cursor."""
+    return not stream.isatty() or os.environ.get("TERM") == "dumb"
 
 
 @contextlib.contextmanager

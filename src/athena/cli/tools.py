@@ -5,13 +5,16 @@ import os
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from athena.app import connect
 from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals
+from athena.cli.command_group import CommandGroup
 from athena.cli.commands import CALL_HINT_PATTERN
 from athena.cli.invoke import (
     call_approved,
+    call_operation,
     invoke_operation,
     json_option,
     parse_json_object,
@@ -26,14 +29,22 @@ from athena.core.types import to_json
 from athena.discovery import export
 from athena.discovery.entry import ToolEntry
 from athena.errors import InvalidInput
+from athena.operations import CATALOG
 from athena.operations import tools as operations_tools
 from athena.operations.context import Context
 
+MAX_BUDGET_TOKENS = 1_000_000  # a person reads as many as were asked for
 
-@click.group(invoke_without_command=True)
+
+def complete_operations(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the operations whose names begin so."""
+    return [CompletionItem(each.name, help=each.summary) for each in CATALOG if each.name.startswith(incomplete)]
+
+
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def tools(context: click.Context) -> None:
-    """Find out what can be done. Example: athena tools search "find duplicates" """
+    """List, search and show what can be called. Example: athena tools search "find duplicates" """
     if context.invoked_subcommand is None:
         _print_tools(None)
 
@@ -44,7 +55,7 @@ def tools(context: click.Context) -> None:
 def list_tools(category: str | None, json_output: bool) -> None:
     """List operations, all or of one category. Example: athena tools list memory"""
     if json_output:
-        return output.print_json(
+        return output.print_data(
             [_tool_to_dict(operation.name, operation) for operation in _get_catalog().list_operations(category)]
         )
     return _print_tools(category)
@@ -57,25 +68,28 @@ def list_tools(category: str | None, json_output: bool) -> None:
 @json_option
 def search_tools(query: str, k: int, category: str | None, json_output: bool) -> None:
     """Find tools and skills by what they do. Example: athena tools search "undo a change" """
-    entries = run_sync(operations_tools.rank_tools(_create_context(), query, category))[:k]
+    detail = "names" if json_output else "signatures"
+    lines = call_operation("search_tools", query=query, k=k, category=category, detail=detail, budget=MAX_BUDGET_TOKENS)
     if json_output:
-        return output.print_json([_tool_to_dict(entry.key, entry) for entry in entries])
-    for entry in entries:
-        click.echo(output.escape_control_chars(operations_tools.format_signature(entry.target)))
-    if not entries:
+        entries = {entry.path: entry for entry in run_sync(operations_tools.list_entries(_create_context()))}
+        found = [entries[path] for line in lines if (path := line.partition("  # ")[0]) in entries]
+        return output.print_data([_tool_to_dict(entry.key, entry) for entry in found])
+    for line in lines:
+        click.echo(output.escape_control_chars(line))
+    if not lines:
         click.echo("nothing fits; try other words", err=True)
     return None
 
 
 @tools.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_operations)
 @json_option
 def show_tool(name: str, json_output: bool) -> None:
     """Show how a tool or skill is called. Example: athena tools show recall"""
     if json_output:
         operation = _get_catalog().get_operation(name)
         more = {"approval": operation.approval, "arguments": operation.arguments_schema}
-        return output.print_json(_tool_to_dict(operation.name, operation) | more)
+        return output.print_data(_tool_to_dict(operation.name, operation) | more)
     return click.echo(run_sync(operations_tools.describe_by_name(_create_context(), name)))
 
 
@@ -90,7 +104,7 @@ def export_tools(folder: str, force: bool, json_output: bool) -> None:
     """
     result = export.write_folder(folder, run_sync(operations_tools.export_stubs(_create_context())), force=force)
     if json_output:
-        return output.print_json({"folder": os.path.abspath(folder), **result._asdict()})
+        return output.print_data({"folder": os.path.abspath(folder), **result._asdict()})
     return click.echo(
         f"{output.format_count(result.written, 'file', 'files')} written to {output.escape_control_chars(folder)},"
         f" {result.unchanged} unchanged, {result.removed} removed"
@@ -115,20 +129,22 @@ def _tool_to_dict(name: str, tool: ToolEntry | AnyOperation) -> dict[str, Any]:
 def _print_tools(category: str | None) -> None:
     heading = None
     catalog = _get_catalog()
+    lines: list[str] = []
     for operation in catalog.list_operations(category):
         if operation.category != heading:
             heading = operation.category
-            click.echo(output.style(f"{heading}: {catalog.categories[heading]}", bold=True))
-        click.echo(f"  {operation.name:<18} {operation.summary}")
+            lines.append(output.style(f"{heading}: {catalog.categories[heading]}", bold=True))
+        lines.append(f"  {output.escape_control_chars(f'{operation.name:<20} {operation.summary}')}")
+    output.print_lines(lines)
 
 
 @click.command("call", context_settings={"allow_extra_args": True})
-@click.argument("name")
+@click.argument("name", shell_complete=complete_operations)
 @click.option("--json", "arguments", default="{}", help="The arguments, as a JSON object; '-' reads them.")
 @project_option
 @click.pass_context
 def call(ctx: click.Context, name: str, arguments: str, project: str | None) -> None:
-    """Call any operation; prints JSON.
+    """Call any operation by its name; prints JSON.
 
     Example: athena call recall --json '{"query": "deploy", "k": 3}'
     """
@@ -139,7 +155,7 @@ def call(ctx: click.Context, name: str, arguments: str, project: str | None) -> 
         )
     parsed = parse_json_object(read_stdin() if arguments == "-" else arguments)
     try:
-        output.print_json(_call_with_approval(name, project, parsed))
+        output.print_data(_call_with_approval(name, project, parsed))
     except InvalidInput as error:
         if error.hint and CALL_HINT_PATTERN.match(error.hint):
             raise InvalidInput(str(error), hint=f"it is called as {error.hint}") from None
@@ -148,10 +164,9 @@ def call(ctx: click.Context, name: str, arguments: str, project: str | None) -> 
 
 def _call_with_approval(name: str, project: str | None, arguments: dict[str, Any]) -> Any:
     """Call an operation; ask the person first where the operation is a server's tool that needs approval."""
-    catalog = connect.shared_app().catalog
-    if "." in name:  # may be a server's
-        catalog.refresh()
-    operation = catalog.get_operation(name)
+    if "." not in name:  # our own
+        return invoke_operation(name, project, **arguments)
+    operation = _get_catalog().get_operation(name)
     if not (operation.is_foreign and operation.approval):
         return invoke_operation(name, project, **arguments)
     checked = operation.check_arguments(arguments)

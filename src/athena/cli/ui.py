@@ -9,6 +9,7 @@ import click
 
 from athena.cli import output
 from athena.cli.invoke import json_option, project_option
+from athena.cli.progress import show_progress
 from athena.core.home import daemon as daemon_process
 from athena.core.home.paths import current_project, home_folder
 from athena.errors import Unavailable
@@ -35,17 +36,18 @@ class SocketConnection(HTTPConnection):
 @click.option("--no-browser", is_flag=True, help="Only print the link.")
 @json_option
 def ui(project: str | None, read_only: bool, no_browser: bool, json_output: bool) -> None:
-    """Open the page: see, search, correct and approve what agents know and do.
+    """Open the page in a browser. See, search, correct and approve what agents know and do.
 
     The link works once, within ten minutes. Without a server, the daemon is started.
 
     Example: athena ui
     """
-    facts = daemon_process.start_daemon(home_folder())
+    with show_progress("Starting the daemon"):
+        facts = daemon_process.start_daemon(home_folder())
     path = request_link(facts["socket"], project or current_project(), read_only)
     link = f"{facts.get('page_url', facts['url'])}{path}"
     if json_output:
-        return output.print_json({"url": link})
+        return output.print_data({"url": link})
     click.echo(link)
     if not no_browser and not click.launch(link):
         return None

@@ -10,6 +10,7 @@ from athena.errors import InvalidInput
 MAX_PROJECT_CHARS = 1_000
 Kind = Literal["memory", "event", "task", "entity", "pattern", "skill"]  # each is searched separately
 Author = Literal["person", "agent", "tool", "document"]  # who said a text
+MCP_SURFACE = "mcp"
 HOOK_SURFACE = "hook"
 # The hook client runs alone in users' data folders, so it has its own copies; a test compares them.
 HOOK_EVENTS = (
@@ -81,6 +82,15 @@ class SettingValue(NamedTuple):
     key: str
     value: str
     source: str  # default, config.toml or the name of a variable
+
+
+class BackupFile(NamedTuple):
+    """A copy of the whole store."""
+
+    path: str
+    created: float
+    size: int  # in bytes
+    encrypted: bool
 
 
 class CallProgress:

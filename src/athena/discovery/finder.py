@@ -47,9 +47,11 @@ class ToolFinder:
         uses: Mapping[str, int] = {},  # never changed
         *,
         words_only: bool = False,
+        wait_s: float = 0.0,
     ) -> list[ToolEntry]:
         """Return the entries that fit a request, the best first; with `words_only` without the model.
 
+        `wait_s` is how long to wait for vectors that are not built yet; without it such a search is by words alone.
         `uses` counts calls by the entries' keys.
         """
         if not weigh_stems(request):
@@ -58,6 +60,8 @@ class ToolFinder:
         word_scores, coverage = index.lexical.compute_scores(request)
         comparison = None
         if not words_only:
+            if wait_s:
+                await self.vectors.wait_until_ready(index.texts.texts_by_key, wait_s)
             self.vectors.schedule_build(index.texts.texts_by_key)
             comparison = await self.vectors.compare_request(request, index.texts.texts_by_key)
         if comparison is None:

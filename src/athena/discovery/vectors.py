@@ -4,13 +4,14 @@ import contextlib
 import io
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from athena.core.files import write_file_atomically
 from athena.core.hashing import hash_text
-from athena.core.threads import run_sync, start_in_thread
+from athena.core.threads import run_sync, sleep, start_in_thread
 from athena.discovery.entry import ToolEntry, split_name, to_valid_utf8
 from athena.discovery.lexicon import find_phrases
 from athena.embedding.embedder import Excerpt, PassageEncoding, QuestionEncoding
@@ -30,6 +31,7 @@ PHRASE_SHARE = 0.33  # of phrases from phrases.txt, beside the definition
 BUILD_DELAY_S = 1.0  # a process that exits sooner need not build vectors
 VECTOR_BATCH_SIZE = 16  # small, since closing the store waits for the batch in progress
 MAX_WRITER_WAIT_S = 10.0  # how long writers may hold up a batch
+READY_INTERVAL_S = 0.05
 MAX_STORED_TEXTS = 10_000
 MAX_DESCRIPTION_CHARS = 600  # as in the texts that the model was trained with
 MAX_PARAMETERS = 12
@@ -207,17 +209,29 @@ class ToolVectors:
             if not self._encodings:
                 self._encodings = self._load_file()
             missing = [key for key in texts if key not in self._encodings]
+            if 2 * len(missing) < len(texts):  # those of an earlier start are enough to begin with
+                self._set_ready()
             for i in range(0, len(missing), VECTOR_BATCH_SIZE):
                 self._encoder.wait_for_writers(MAX_WRITER_WAIT_S)
                 batch = {key: texts[key] for key in missing[i : i + VECTOR_BATCH_SIZE]}
                 if self._stopped.is_set() or not self._add_vectors(batch):
                     return
-            if not self._stopped.is_set():
-                self.is_ready = self.is_ready or run_sync(self._encoder.encode_question("ready")) is not None
+            self._set_ready()
             if missing:
                 self._save_file(texts)
         finally:
             self._build_lock.release()
+
+    def _set_ready(self) -> None:
+        if not self._stopped.is_set() and not self.is_ready:
+            self.is_ready = run_sync(self._encoder.encode_question("ready")) is not None
+
+    async def wait_until_ready(self, texts: Mapping[str, str], timeout_s: float) -> None:
+        """Build the vectors of texts now, and wait for them as long as the model works."""
+        deadline = time.monotonic() + timeout_s
+        while not self.is_ready and self._encoder.is_working and time.monotonic() < deadline:
+            self.schedule_build(texts, 0.0)
+            await sleep(READY_INTERVAL_S)
 
     def _add_vectors(self, batch: dict[str, str]) -> bool:
         """Encode a batch of texts; return False if the model does not work."""

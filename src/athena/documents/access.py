@@ -35,11 +35,13 @@ class FileAccess(NamedTuple):
     data_folder: str | None
     is_confined: bool = True  # a person or an application has the rights of its process; programs and models do not
     roots: tuple[str, ...] = ()  # where a confined caller may read
+    own_paths: tuple[str, ...] = ()  # further files and folders of Athena: the vault's keys, the database, backups
 
     def locate(self, path: str) -> "Location":
         """Return where a path leads, or say why the caller may not read it."""
         _check_path(path)
-        forbidden = _list_file_ids(self.data_folder)
+        own_paths = [path for path in (self.data_folder, *self.own_paths) if path]
+        forbidden = frozenset[FileId]().union(*map(_list_file_ids, own_paths))
         if not self.is_confined:
             full_path = os.path.realpath(os.path.expanduser(path))
             folder, name = os.path.split(full_path)
@@ -52,8 +54,10 @@ class FileAccess(NamedTuple):
             location = Location(*self._find_root(path), forbidden, hides_dotfiles=True)
             if location.path and (reason := location.find_refusal(location.path)):
                 raise Denied(f"programs and models cannot ingest {path!r:.200}: {reason}", hint=PERSON_HINT)
-        if self.data_folder and _is_inside(location.full_path, os.path.realpath(self.data_folder)):
-            raise Denied("Athena's own data folder cannot be ingested", hint="choose another file or folder")
+        for own_path in own_paths:
+            if _is_inside(location.full_path, os.path.realpath(own_path)):
+                name = "Athena's own data folder" if own_path == self.data_folder else "a file of Athena's own"
+                raise Denied(f"{name} cannot be ingested", hint="choose another file or folder")
         return location
 
     def resolve_source(self, source: str) -> str:
@@ -197,10 +201,8 @@ def _exists_beneath(root: str, relative_path: str) -> bool:
     return True
 
 
-def _list_file_ids(folder: str | None) -> frozenset[FileId]:
-    """Return the identities of a folder and of all files and folders below it."""
-    if folder is None:
-        return frozenset()
+def _list_file_ids(folder: str) -> frozenset[FileId]:
+    """Return the identities of a file, or of a folder and of all files and folders below it."""
     paths = [folder, folder := os.path.realpath(folder)]
     for parent, folders, files in os.walk(folder):
         paths += [os.path.join(parent, name) for name in (*folders, *files)]

@@ -101,7 +101,7 @@ async def forget_matching(store: Store, criteria: Filter, expect: int | None, ca
         ids = await list_rows.list_own_memory_ids(tx, criteria)
         if expect != len(ids):
             raise Conflict(
-                f"{len(ids):,} memories would be forgotten" + ("" if expect is None else f", not {expect:,}"),
+                f"{_count_memories(ids)} would be forgotten" + ("" if expect is None else f", not {expect:,}"),
                 hint=f"if that is right, repeat with expect={len(ids)}",
             )
         visible = await scopes.fetch_visible_ids(tx, call.scope)
@@ -354,7 +354,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
             ids = await _list_purgeable(store, tx, refs, call.scope)
             if expect != len(ids):
                 raise Conflict(
-                    f"{len(ids):,} memories would be removed for good", hint=f"to do so, repeat with expect={len(ids)}"
+                    f"{_count_memories(ids)} would be removed for good", hint=f"to do so, repeat with expect={len(ids)}"
                 )
             visible = await scopes.fetch_all_visible_ids(tx, call.scope)
             for memory_id in ids:
@@ -418,3 +418,7 @@ async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, cal
         await calls.run_once(tx, call, link_memories)
 
     await store.database.write(write_relation)
+
+
+def _count_memories(ids: list[int]) -> str:
+    return f"{len(ids):,} {'memory' if len(ids) == 1 else 'memories'}"

@@ -7,8 +7,9 @@ from athena.core.values import Kind, Page, Scope
 from athena.memory.graph import rows as graph_rows
 from athena.memory.graph.search import MAX_ROWS, ROWS_PER_ENTITY, index_pending
 from athena.memory.recall import Query, recall
+from athena.memory.rows import fetch_memories
 from athena.memory.store import Store
-from athena.memory.values import Hit, strip_reserved_keys
+from athena.memory.values import Hit, Memory, strip_reserved_keys
 from athena.storage import scopes
 from athena.storage.database import Transaction
 
@@ -53,13 +54,12 @@ async def _merge_entities(store: Store, hits: Sequence[Hit], scope: Scope) -> li
     """Return hits with one for each entity: its name, its type, and what of it was found, best first."""
     ids = [hit.id for hit in hits if hit.kind == "entity"]
 
-    async def read_entities(tx: Transaction) -> tuple[dict[int, int], list[graph_rows.EntityRow]]:
+    async def read_entities(tx: Transaction) -> tuple[dict[int, int], dict[int, Memory]]:
         visible = await scopes.fetch_visible_ids(tx, scope.with_kind("entity"))
         owners = await graph_rows.fetch_owner_ids(tx, visible, ids)
-        return owners, await graph_rows.fetch_entities_by_id(tx, visible, sorted(set(owners.values())))
+        return owners, await fetch_memories(tx, visible, set(owners.values()))
 
-    owners, rows = await store.database.read(read_entities) if ids else ({}, [])
-    entities = {row.id: row for row in rows}
+    owners, entities = await store.database.read(read_entities) if ids else ({}, {})
     merged: dict[tuple[str, int], Hit] = {}
     texts: dict[int, list[str]] = {}
     for hit in map(_strip_metadata, hits):
@@ -67,10 +67,11 @@ async def _merge_entities(store: Store, hits: Sequence[Hit], scope: Scope) -> li
         if entity is None:
             merged[hit.kind, hit.id] = hit
             continue
-        merged.setdefault(("entity", entity.id), replace(hit, id=entity.id, memory_type=entity.type))
+        own = {name: getattr(entity, name) for name in ("id", "hash", "memory_type", "created", "updated")}
+        merged.setdefault(("entity", entity.id), replace(hit, **own, metadata={}))
         texts.setdefault(entity.id, []).extend([hit.content] if hit.id != entity.id else [])
     for entity_id, parts in texts.items():
-        title = f"{entities[entity_id].name} ({entities[entity_id].type})"
+        title = f"{entities[entity_id].content} ({entities[entity_id].memory_type})"
         content = f"{title}: {'; '.join(parts)}" if parts else title
         merged["entity", entity_id] = replace(merged["entity", entity_id], content=content)
     return list(merged.values())

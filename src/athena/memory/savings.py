@@ -3,10 +3,13 @@
 The method, which the docs state: an agent with direct tools reads the definitions of all tools once a session, and
 every argument and result passes through its context. A program reads results without showing them to the model; its
 own text and what it prints are not known here and not counted. Sessions are not distinguished: each day with calls
-counts as one session. Calls from the command line are left out.
+counts as one session. Calls from the command line are left out. Over MCP a model reads the text that was sent, which is
+shorter than the JSON of the result.
 """
 
 import json
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from athena.core import tokens
@@ -19,6 +22,9 @@ from athena.storage.database import Transaction
 from athena.storage.usage import UsageRow
 
 CLI_SURFACE = "cli"  # a person reads its results, not a model
+MAX_COUNTED_DEFINITIONS = 5_000  # whose tokens are remembered: to count those of all takes seconds
+_counted: dict[str, int] = {}  # tokens by definition
+_counting = threading.Lock()
 MAX_TIMED_CALLS = 20_000  # the newest, that a report of the use covers
 MAX_HOOK_EVENTS = 10_000  # the newest, that the summary covers
 
@@ -103,8 +109,10 @@ class UseShare:
 
 
 @dataclass(frozen=True, slots=True)
-class OperationSpeed:
-    operation: str
+class CallSpeed:
+    """How long calls took, of one operation or on one day (in days since 1970)."""
+
+    name: str
     calls: int
     median_ms: float
     slow_ms: float  # one call of twenty takes longer
@@ -118,7 +126,8 @@ class UseReport:
     operations: tuple[UseShare, ...]
     projects: tuple[UseShare, ...]
     clients: tuple[UseShare, ...]
-    speeds: tuple[OperationSpeed, ...]
+    speeds: tuple[CallSpeed, ...]  # by operation
+    daily_speeds: tuple[CallSpeed, ...]  # by day
 
 
 async def report_use(store: Store, days: int) -> UseReport:
@@ -131,27 +140,37 @@ async def report_use(store: Store, days: int) -> UseReport:
             for column in ("day", "operation", "scope", "surface")
         ]
         durations = await calls.list_durations(tx, now - days * usage.DAY_S, MAX_TIMED_CALLS)
-        return UseReport(shares[0], shares[1], shares[2], shares[3], _summarize_durations(durations))
+        speeds = summarize_durations((name, ms) for name, _, ms in durations)
+        daily = summarize_durations((str(int(at // usage.DAY_S)), ms) for _, at, ms in durations)
+        return UseReport(shares[0], shares[1], shares[2], shares[3], speeds, daily)
 
     return await store.database.read(read_report)
 
 
-def _summarize_durations(durations: list[tuple[str, float]]) -> tuple[OperationSpeed, ...]:
-    by_operation: dict[str, list[float]] = {}
-    for operation, ms in durations:
-        by_operation.setdefault(operation, []).append(ms)
+def summarize_durations(durations: Iterable[tuple[str, float]]) -> tuple[CallSpeed, ...]:
+    """Return how long calls took by name, the most frequent first."""
+    by_name: dict[str, list[float]] = {}
+    for name, ms in durations:
+        by_name.setdefault(name, []).append(ms)
     speeds = []
-    for operation, all_ms in by_operation.items():
+    for name, all_ms in by_name.items():
         ordered = sorted(all_ms)
         median, slow = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-        speeds.append(OperationSpeed(operation, len(ordered), round(median, 2), round(slow, 2)))
+        speeds.append(CallSpeed(name, len(ordered), round(median, 2), round(slow, 2)))
     return tuple(sorted(speeds, key=lambda speed: -speed.calls))
 
 
 def _count_definition_tokens(catalog: Catalog) -> int:
     """Count the tokens of all definitions exactly, since a person reads the result."""
-    count = tokens.load_exact_counter()
-    return sum(count(format_definition(catalog, operation.name)) for operation in catalog.exclude_personal())
+    texts = [format_definition(catalog, operation.name) for operation in catalog.exclude_personal()]
+    with _counting:
+        if missing := [text for text in texts if text not in _counted]:
+            if len(_counted) > MAX_COUNTED_DEFINITIONS:
+                _counted.clear()
+                missing = texts
+            count = tokens.load_exact_counter()
+            _counted.update({text: count(text) for text in missing})
+        return sum(_counted[text] for text in texts)
 
 
 def format_definition(catalog: Catalog, name: str) -> str:

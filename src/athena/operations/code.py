@@ -6,7 +6,7 @@ from athena.core.operation import EVERYONE, ONLY_PERSONS, PEOPLE, CallerKind, Ef
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.programs.values import EngineName, Past, Result, RunReview
+from athena.programs.values import EngineName, Past, Result, RunReview, WatchedProgram
 from athena.programs.workspace import clean_name
 
 MAX_PROGRAM_S = 600  # as long as a tool of a server may take; computing has a limit of its own
@@ -73,6 +73,23 @@ async def get_run(ctx: Context, run_id: RunId) -> Past:
     >>> code.get_run(run_id="0123456789abcdef")
     """
     return await ctx.programs.get_run(ctx, run_id)
+
+
+@operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    asks="what is the program printing now; show the text of a run",
+)
+async def watch_runs(
+    ctx: Context, run_id: Annotated[str | None, Param("One run, whole; else the latest.", most=100)] = None
+) -> list[WatchedProgram]:
+    """Show the programs that this server runs or ran lately: text, output so far, calls and answer; for people.
+
+    Without an id, the first line of each. They are in memory only: after a restart there are none.
+
+    >>> code.watch_runs(run_id="0123456789abcdef")
+    """
+    return await ctx.programs.watch_runs(ctx, run_id)
 
 
 @operation(

@@ -13,7 +13,7 @@ from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.redaction.personal import find_personal
 from athena.core.types import to_json
-from athena.core.values import HOOK_SURFACE, Author, Call, CallProgress, Scope, SettingValue
+from athena.core.values import HOOK_SURFACE, MCP_SURFACE, Author, BackupFile, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
 from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError
@@ -26,7 +26,7 @@ from athena.programs.workspace import clean_name, put_text
 from athena.storage import usage
 from athena.storage.call_log import CallLog
 from athena.storage.database import Database
-from athena.storage.privacy import PrivateReads, WatchedDatabase
+from athena.storage.privacy import FILES_MARK, PrivateReads, WatchedDatabase
 from athena.storage.privacy_guard import PrivacyGuard
 
 if TYPE_CHECKING:
@@ -58,10 +58,16 @@ AUTHORS: dict[CallerKind, Author] = {
 
 def list_own_surfaces(surface: str) -> list[str]:
     """Return the surfaces whose changes count as a caller's own: those of the same kind of caller, and programs."""
+    if surface == PAGE_SURFACE:  # a person takes back there what they did there
+        return [PAGE_SURFACE]
     kind = CALLERS_BY_SURFACE[surface]
     if kind is CallerKind.PROGRAM:  # mostly a model has written it
         kind = CallerKind.MODEL
     return [name for name, other in CALLERS_BY_SURFACE.items() if other is kind or name == PROGRAM_SURFACE]
+
+
+def create_no_backup() -> BackupFile:
+    raise RuntimeError("this app has no folder of backups")
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,10 @@ class Context:
     finder: ToolFinder
     gateway: Gateway
     describe_settings: Callable[[], list[SettingValue]] = list
+    list_backups: Callable[[], list[BackupFile]] = list
+    create_backup: Callable[[], BackupFile] = create_no_backup
     document_roots: tuple[str, ...] = ()  # folders below which programs and models may ingest files
+    list_own_paths: Callable[[], tuple[str, ...]] = tuple  # Athena's files and folders outside of the data folder
     approval: Approval | None = None  # a person's leave for this call
     idempotency_key: str | None = None
     current_call: Call | None = None
@@ -116,7 +125,9 @@ class Context:
     def create_file_access(self) -> FileAccess:
         """Return the files that the caller may ingest."""
         roots = (*find_project_roots(self.scope.project), *self.document_roots)
-        return FileAccess(self.gateway.home, is_confined=self.caller not in PEOPLE, roots=roots)
+        return FileAccess(
+            self.gateway.home, is_confined=self.caller not in PEOPLE, roots=roots, own_paths=self.list_own_paths()
+        )
 
     def __post_init__(self) -> None:
         # the key is stored, and must match again; of one that holds a secret a hash is used throughout
@@ -157,10 +168,12 @@ class Context:
         self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads
     ) -> "Context":
         """Return the context of the calls that a program makes."""
-        database = self.database.deferred_sync  # the end of the run syncs once
+        synced_later = self.database.deferred_sync  # the end of the run syncs once
+        database = cast("Database", WatchedDatabase(synced_later, private_reads))
         return replace(
             self,
-            store=self.store._replace(database=cast("Database", WatchedDatabase(database, private_reads))),
+            store=self.store._replace(database=database),
+            guard=None if self.guard is None else self.guard.for_run(database),
             surface=PROGRAM_SURFACE,
             private_reads=private_reads,
             approval=None,
@@ -189,13 +202,21 @@ class Context:
         """Turn arguments into the values that the operation works with, and its result and errors into the caller's."""
         return CallValues(self, self.required_guard, operation, arguments)
 
-    async def hide_values(self, value: Any) -> Any:
-        """Return a value as it may be stored, or shown to a model."""
-        return await self.required_guard.hide(self.scope, value) if self.hides_values else value
+    async def hide_values(self, value: Any, *, by_program: bool = False) -> Any:
+        """Return a value as it may be stored, or shown to a model; `by_program`: a program has computed it."""
+        if not self.hides_values:
+            return value
+        return await self.required_guard.hide(self.scope, value, by_program=by_program)
 
-    async def hide_personal(self, value: Any) -> Any:
-        """Return a value with tokens in place of personal values; secrets stay, for the caller looks for them."""
-        return await self.required_guard.hide(self.scope, value, secrets=False) if self.hides_values else value
+    async def hide_in_document(self, value: Any) -> Any:
+        """Return a text of a file with tokens for personal values; secrets stay, for the caller looks for them."""
+        if not self.hides_values:
+            return value
+        return await self.required_guard.hide(self.scope, value, secrets=False, private=FILES_MARK)
+
+    async def reveal_stored(self, value: Any) -> Any:
+        """Return a stored value with the values behind its tokens, such as a path that leads to a file."""
+        return (await self.required_guard.reveal(self.scope, value))[0]
 
     async def reveal_values(self, value: Any) -> Any:
         """Return a stored value as the caller may see it: programs of the mode `strict` see tokens."""
@@ -248,6 +269,15 @@ class Context:
             spent = usage.TokenUsage(0, result.direct, result.tokens)
         else:
             sent, returned = tokens.estimate_json_tokens(arguments), tokens.estimate_json_tokens(result)
-            spent = usage.TokenUsage(sent, returned, 0 if self.surface in PROGRAM_SURFACES else sent + returned)
+            is_hidden = self.surface in PROGRAM_SURFACES or self.surface == MCP_SURFACE  # its text is counted later
+            spent = usage.TokenUsage(sent, returned, 0 if is_hidden else sent + returned)
+        self._log_usage(operation, spent)
+
+    def record_answer(self, operation: str, arguments: Mapping[str, Any], text: str) -> None:
+        """Record in the background the tokens that a model wrote and read, where it gets a text and not the result."""
+        shown = tokens.estimate_json_tokens(arguments) + tokens.count_tokens(text)
+        self._log_usage(operation, usage.TokenUsage(0, 0, shown), calls=0)
+
+    def _log_usage(self, operation: str, spent: usage.TokenUsage, calls: int = 1) -> None:
         surface = usage.PRIVATE_SURFACE if self.private_reads.marks else self.surface
-        self.call_log.log_usage(self.scope.project, self.store.clock(), operation, surface, spent)
+        self.call_log.log_usage(self.scope.project, self.store.clock(), operation, surface, spent, calls)

@@ -233,7 +233,14 @@ async def briefing(
     """
     git = GitContext(branch, tuple(files or ()), tuple(commits or ()))
     return await briefings.compose_briefing(
-        ctx.store, ctx.scope, git, budget_tokens, session_id, afresh=again, key=ctx.idempotency_key
+        ctx.store,
+        ctx.scope,
+        git,
+        budget_tokens,
+        session_id,
+        afresh=again,
+        key=ctx.idempotency_key,
+        is_preview=ctx.is_browsing,
     )
 
 

@@ -3,8 +3,9 @@
 from typing import Annotated, Any
 
 from athena.core.operation import EVERYONE, ONLY_PERSONS, PEOPLE, CallerKind, Effect, Reach, operation
+from athena.core.threads import run_in_thread
 from athena.core.types import Param
-from athena.core.values import SettingValue
+from athena.core.values import BackupFile, SettingValue
 from athena.memory import expertise as knowing
 from athena.memory import index, projects, savings, upkeep
 from athena.memory.expertise import Expertise
@@ -129,6 +130,34 @@ async def list_settings(ctx: Context) -> list[SettingValue]:
     >>> meta.list_settings()
     """
     return ctx.describe_settings()
+
+
+@operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    reach=[Reach.SETTINGS],
+    asks="which backups are there; when was the store last backed up",
+)
+async def list_backups(ctx: Context) -> list[BackupFile]:
+    """List the backups in the folder of backups, the newest first; for people.
+
+    >>> meta.list_backups()
+    """
+    return await run_in_thread(ctx.list_backups)
+
+
+@operation(
+    Effect.EXECUTE,
+    callers=ONLY_PERSONS,
+    reach=[Reach.SETTINGS],
+    asks="back the store up now; make a copy of everything",
+)
+async def create_backup(ctx: Context) -> BackupFile:
+    """Copy the whole store to the folder of backups, check the copy, and delete the oldest ones; for people.
+
+    >>> meta.create_backup()
+    """
+    return await run_in_thread(ctx.create_backup)
 
 
 @operation(

@@ -24,6 +24,7 @@ Detail = Literal["names", "signatures", "full"]
 DEFAULT_BUDGET_TOKENS = 600  # of a result that a model reads
 MAX_WAITING_TOOLS = 5  # of a server, named although a person must approve them first
 USAGE_WINDOW_DAYS = 90
+MAX_VECTOR_WAIT_S = 60.0  # that a command waits for a server which has just started for the first time
 NO_MODEL_SURFACES = {"cli"}  # their process exits with the answer, before the model would be loaded
 
 
@@ -42,12 +43,19 @@ async def rank_tools(ctx: Context, query: str, category: str | None = None) -> l
     """Return the tools that fit a request, the best first."""
     ctx.catalog.refresh()
     if category is not None:
+        category = ctx.catalog.resolve_category(category)
         if category not in ctx.catalog.categories:
             category = ctx.gateway.renamed_servers.get(category, category)
         ctx.catalog.list_operations(category)  # raises an error that names the categories if there is no such one
     entries = await list_entries(ctx)
-    words_only = ctx.surface in NO_MODEL_SURFACES and not ctx.finder.stays_open
-    ranked = await ctx.finder.rank(entries, query, await count_uses(ctx), words_only=words_only)
+    is_command, is_server = ctx.surface in NO_MODEL_SURFACES, ctx.finder.stays_open
+    ranked = await ctx.finder.rank(
+        entries,
+        query,
+        await count_uses(ctx),
+        words_only=is_command and not is_server,
+        wait_s=MAX_VECTOR_WAIT_S if is_command and is_server else 0.0,
+    )
     return [entry for entry in ranked if category in (None, entry.category)]
 
 

@@ -20,6 +20,7 @@ from athena.programs.sandbox import Namespace, Program, Run, Sandbox, is_run_clo
 from athena.programs.sandbox.json_values import shorten_again
 from athena.programs.sandbox.run import ActiveRun, drop_cut_word
 from athena.programs.values import EngineName, ProgramCaller, Result, Skill
+from athena.programs.watch import RunWatch
 from athena.programs.workspace import dump_handle, put_handle
 from athena.storage import calls, runs, scopes, workspaces
 from athena.storage.database import Database, Transaction
@@ -42,6 +43,9 @@ class RunServices(Protocol):
 
     def identify_passphrase(self) -> str: ...
 
+    @property
+    def watch(self) -> RunWatch: ...
+
     def remember_run(self, project: str, row: runs.RunRow) -> None: ...
 
 
@@ -63,6 +67,7 @@ class ProgramRun:
         self.fingerprint = context.call.arguments_digest
         self.claimed_at: float | None = None
         self.handle_text: str | None = None  # of a result that is too long to show
+        self.watched_source: str | None = None  # what a person sees of the program while it runs
         self.can_save_skills = True  # and call what it saved; False where its text shows that it does not
         self._names: Namespace | None = None
 
@@ -111,6 +116,7 @@ class ProgramRun:
         code, given = await self.context.reveal_program(code), await self.context.reveal_values(dict(inputs or {}))
         program = Program(code, self.create_names(), engine, self.state, timeout_s, self.workspace_row.owner, given)
         active = self.runner.sandbox.start(program, host_calls)
+        self._watch(active)
         return self._add_hint(await self._wait_for_run(active, host_calls), code)
 
     def check_paused(self, row: runs.RunRow) -> None:
@@ -133,11 +139,16 @@ class ProgramRun:
             active = self.runner.sandbox.start_resumed(
                 row.snapshot, host_calls, self.create_names(), approved=approved, refusal=reason, owner=pause["owner"]
             )
+            self._watch(active)
             return self._add_hint(await self._wait_for_run(active, host_calls))
         except AthenaError:
             if active is None or not host_calls.has_begun:  # nothing was done, so the run stays paused
                 await self.database.write(lambda tx: runs.upsert_run(tx, self.scope, row))
             raise
+
+    def _watch(self, active: ActiveRun) -> None:
+        if self.watched_source is not None and not self.is_nested:
+            self.runner.watch.add(self.scope.project, self._create_row("running"), self.watched_source, active)
 
     def create_names(self) -> Namespace:
         """Return the names that the program can call, the same at each call."""
@@ -215,6 +226,11 @@ class ProgramRun:
         """Store the end of the run and its variables, and return the result for the caller."""
         if self.is_nested:
             return run_record.to_result(run, self.run_id, None)
+        result = await self._store_result(run)
+        self.runner.watch.set_result(self.scope.project, result)
+        return result
+
+    async def _store_result(self, run: Run) -> Result:
         run = await self._hide_values(run)
         after = None
         if self.keeps_variables:
@@ -235,10 +251,14 @@ class ProgramRun:
             return run
         pause = run.pause
         if pause is not None:  # the sealed snapshot has the arguments as they are
-            pause = replace(pause, arguments=await self.context.hide_values(dict(pause.arguments)))
-        output, error = await self.context.hide_values([drop_cut_word(run.output), run.error])
-        value = await self.context.hide_values(run.value)
-        result = shorten_again(run.result, value) if run.truncated else await self.context.hide_values(run.result)
+            pause = replace(pause, arguments=await self.context.hide_values(dict(pause.arguments), by_program=True))
+        output, error = await self.context.hide_values([drop_cut_word(run.output), run.error], by_program=True)
+        value = await self.context.hide_values(run.value, by_program=True)
+        result = (
+            shorten_again(run.result, value)
+            if run.truncated
+            else await self.context.hide_values(run.result, by_program=True)
+        )
         return replace(run, output=output, error=error, value=value, result=result, pause=pause)
 
     async def _store_in_background(self, run: Run, tx: Transaction) -> None:

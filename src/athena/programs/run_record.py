@@ -99,9 +99,11 @@ def create_gone_result(row: runs.RunRow) -> Result:
 
 def parse_answer(row: runs.RunRow) -> Result | None:
     """Return the stored answer of a run."""
-    if row.answer is None:
-        return None
-    fields = json.loads(row.answer)
+    return None if row.answer is None else parse_result(json.loads(row.answer))
+
+
+def parse_result(fields: dict[str, Any]) -> Result:
+    """Return a result from its JSON."""
     fault, waiting = fields.pop("error"), fields.pop("waiting")
     return Result(**fields, error=fault and Fault(**fault), waiting=waiting and Waiting(**waiting))
 

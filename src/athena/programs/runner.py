@@ -25,7 +25,9 @@ from athena.programs.values import (
     Result,
     RunReview,
     Skill,
+    WatchedProgram,
 )
+from athena.programs.watch import RunWatch
 from athena.programs.workspace import DEFAULT_WORKSPACE
 from athena.storage import runs
 
@@ -52,6 +54,7 @@ class ProgramRunner:
         self._sandbox: Sandbox | None = None
         self._lock = threading.Lock()
         self._queues: dict[tuple[str, str], list[ThreadFuture[None]]] = {}
+        self.watch = RunWatch()
         self._recent_rows: deque[tuple[str, runs.RunRow]] = deque(maxlen=MAX_RECENT_RUNS)
 
     @cached_property
@@ -88,6 +91,7 @@ class ProgramRunner:
             if (earlier := await self._find_earlier_result(context, run_id)) is not None:
                 return earlier
             program_run = await ProgramRun.create(self, context, run_id, workspace, needs_skills="skills" in code)
+            program_run.watched_source = code
             run = await program_run.execute(code, timeout_left_s, engine)
             return await program_run.store_result(run)
 
@@ -104,6 +108,7 @@ class ProgramRunner:
         if context.run_id is None and (earlier := await self._find_earlier_result(context, run_id)) is not None:
             return earlier
         program_run = await ProgramRun.create(self, context, run_id, workspace, needs_skills=True, variables=False)
+        program_run.watched_source = skill.program
         run = await program_run.execute(skill.program, None, "auto", {ARGUMENTS_VARIABLE: arguments})
         program_run.count_skill_use(skill.name)
         return await program_run.store_result(run)
@@ -130,6 +135,7 @@ class ProgramRunner:
             process, now = run_record.get_process_name(), context.store.clock()
             if not await context.store.database.write(lambda tx: runs.claim_run(tx, context.scope, row, process, now)):
                 raise Conflict(f"run {run_id} was decided on by somebody else just now", hint="nothing was done")
+            program_run.watched_source = "\n".join(seen.lines)
             approved_call = (seen.operation, seen.arguments) if approved else None
             run = await program_run.resume(row, approved_call, reason)
             return await program_run.store_result(run)
@@ -138,7 +144,7 @@ class ProgramRunner:
         row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
         if row is None:
             raise _create_not_found(run_id)
-        if row.error == "Purged":
+        if row.error == runs.PURGED:
             raise Conflict(f"run {run_id} waited, but was ended by a purge", hint="run the program again")
         if row.status != "needs_approval" or row.snapshot is None:
             raise Conflict(f"run {run_id} does not wait for anybody: it is {row.status}", hint="nothing was done")
@@ -232,6 +238,16 @@ class ProgramRunner:
             raise _create_not_found(run_id)
         return replace(run_record.to_past(row, context.store.clock()), answer=run_record.parse_answer(row))
 
+    async def watch_runs(self, context: ProgramCaller, run_id: str | None) -> list[WatchedProgram]:
+        """Return the programs of this process: one whole, or of the latest ones the first lines."""
+        if run_id is None:
+            return self.watch.list_programs(context.scope.project)
+        row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
+        if row is not None and row.error == runs.PURGED:
+            self.watch.forget(context.scope.project, run_id)
+        program = await self.watch.read(context, run_id)
+        return [] if program is None else [program]
+
     def remember_run(self, project: str, row: runs.RunRow) -> None:
         """Remember a run that is stored in the background, so that lists show it at once."""
         with self._lock:
@@ -239,7 +255,8 @@ class ProgramRunner:
 
     def _list_unwritten(self, context: ProgramCaller) -> list[runs.RunRow]:
         with self._lock:
-            rows = [row for project, row in self._recent_rows if project == context.scope.project]
+            ended = [row for project, row in self._recent_rows if project == context.scope.project]
+        rows = [*self.watch.list_running(context.scope.project), *ended]
         context.private_reads.marks.update(mark for row in rows for mark in row.private.split())
         return rows
 

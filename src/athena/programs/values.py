@@ -58,7 +58,7 @@ class ProgramCaller(Caller, Protocol):
         """Return whether texts in the store hold tokens in place of personal values."""
         ...
 
-    async def hide_values(self, value: Any) -> Any:
+    async def hide_values(self, value: Any, *, by_program: bool = False) -> Any:
         """Return a value as it may be stored, or shown to a model."""
         ...
 
@@ -127,6 +127,20 @@ class Past:
     error: str | None
     waiting: Waiting | None
     answer: Result | None = None  # only `get_run` fills it, while the answer is stored
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedProgram:
+    """A program that this process runs or ran lately, as a person may see it; what follows `tokens_read` is whole."""
+
+    run_id: str
+    line: str  # its first one
+    tokens_written: int  # by whoever wrote it
+    tokens_read: int  # of its answer
+    source: str | None = None
+    output: str = ""  # so far
+    calls: dict[str, int] = field(default_factory=dict, hash=False)  # by operation
+    answer: Result | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from athena.core.redaction.personal import mask_private
 from athena.errors import AthenaError, Denied, InvalidInput, NotFound, Unauthenticated, Unavailable
 
 AsgiScope = MutableMapping[str, Any]
@@ -174,7 +175,10 @@ class Guard:
     def _check_site(self, scope: AsgiScope, headers: dict[str, str]) -> None:
         # no browser uses a Unix socket, so any Host is fine there
         if headers.get("host", "").lower() not in self.policy.hosts and not self.policy.is_trusted(scope):
-            raise Denied("this server does not answer for that Host", hint="use http://localhost and its port")
+            raise Denied(
+                "this server does not answer for that Host",
+                hint="use http://localhost and its port, or start it with: athena serve --allow-host NAME",
+            )
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in self.policy.origins:
             raise Denied("requests from web pages are refused")
@@ -211,8 +215,8 @@ class Guard:
         return path.replace(self.policy.token, "...") if self.policy.token else path
 
     def _print_traceback(self, response: "GuardedResponse", error: Exception) -> None:
-        lines = traceback.format_exception(error)
-        print(json.dumps({"request": response.request_id, "error": "".join(lines)}), file=sys.stderr, flush=True)
+        lines = mask_private("".join(traceback.format_exception(error)))
+        print(json.dumps({"request": response.request_id, "error": lines}), file=sys.stderr, flush=True)
 
 
 class GuardedResponse:

@@ -42,7 +42,7 @@ MAX_KEY_FILE_BYTES = 4_096
 
 class Backup(NamedTuple):
     path: str
-    memories: int
+    kept: dict[str, int]  # how many memories it has, and of other kinds
     size: int  # in bytes
     removed: tuple[str, ...] = ()  # older backups that rotation deleted
 
@@ -66,7 +66,7 @@ def create_backup(
     try:
         remove_store_files(plain)
         _copy_database(database, plain)
-        memories = check_store(plain, "the copy")
+        kept = check_store(plain, "the copy")
         if secret is not None:
             _encrypt_file(plain, part, secret)
         _sync_file(part)
@@ -78,7 +78,7 @@ def create_backup(
     finally:
         remove_store_files(part)
         remove_store_files(plain)
-    return Backup(target, memories, size)
+    return Backup(target, kept, size)
 
 
 def create_next_backup(database: Database, folder: str, keep: int, staging: str, secret: bytes | None = None) -> Backup:

@@ -148,15 +148,15 @@ async def list_recent_calls(
     return [(row[0], row[1], float(row[2] or 0.0)) for row in rows]
 
 
-async def list_durations(tx: Transaction, since: float, limit: int) -> list[tuple[str, float]]:
-    """Return operation and milliseconds of the last calls that were timed."""
+async def list_durations(tx: Transaction, since: float, limit: int) -> list[tuple[str, float, float]]:
+    """Return operation, time and milliseconds of the last calls that were timed."""
     rows = await tx.fetch(
-        """SELECT operation, elapsed_ms FROM calls WHERE at >= :since AND elapsed_ms IS NOT NULL
+        """SELECT operation, at, elapsed_ms FROM calls WHERE at >= :since AND elapsed_ms IS NOT NULL
            ORDER BY id DESC LIMIT :limit""",
         since=since,
         limit=limit,
     )
-    return [(row[0], float(row[1])) for row in rows]
+    return [(row[0], float(row[1]), float(row[2])) for row in rows]
 
 
 async def count_calls(tx: Transaction) -> dict[str, int]:

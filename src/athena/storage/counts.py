@@ -40,6 +40,37 @@ class CountedMemory(NamedTuple):
     happened: float
 
 
+# What people call the rows of each kind; an entity's rows are itself and what was observed of it.
+KIND_NAMES = {
+    "memory": "memories",
+    "event": "events",
+    "task": "tasks",
+    "entity": "entities",
+    "observation": "observations",
+    "pattern": "patterns",
+    "skill": "skills",
+}
+
+
+def name_kind(kind: str, is_observation: bool) -> str:
+    """Return what people call rows of a kind, in the plural."""
+    return KIND_NAMES["observation" if kind == "entity" and is_observation else kind]
+
+
+async def count_kinds(tx: Transaction, *, forgotten: bool = False) -> dict[str, int]:
+    """Count what the whole store has of each kind, memories always; with `forgotten` also what was forgotten."""
+    rows = await tx.fetch(
+        f"""SELECT s.kind, CASE WHEN m.session IS NULL THEN 0 ELSE 1 END, count(*)
+            FROM memories m JOIN scopes s ON s.id = m.scope {"" if forgotten else "WHERE m.deleted IS NULL"}
+            GROUP BY 1, 2"""
+    )
+    found = {"memories": 0}
+    for kind, is_observation, count in rows:
+        name = name_kind(kind, bool(is_observation))
+        found[name] = found.get(name, 0) + int(count)
+    return {name: found[name] for name in KIND_NAMES.values() if name in found}
+
+
 async def count_new(tx: Transaction, scope: int, memory: CountedMemory, tags: Iterable[str]) -> None:
     """Add a memory that has just been inserted to the counts."""
     await _add_up(tx, scope, [memory], list(map(tag_key, tags)), 1)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import IO, Any, NamedTuple, get_args
@@ -24,6 +25,7 @@ from athena.core.version import __version__
 from athena.errors import InvalidInput, Misconfigured
 from athena.storage import migrations
 from athena.storage.copying import COPIED_TABLES, TableReader
+from athena.storage.counts import KIND_NAMES, name_kind
 from athena.storage.database import TABLES_WITH_IDS, CopiedTable, Database
 from athena.storage.privacy import KNOWN_MARK_PATTERN
 from athena.storage.sqlite import connection as sqlite_connection
@@ -153,8 +155,11 @@ def check_export(path: str) -> ExportFile:
     return ExportFile(int(header["schema"]), last_ids, end["rows"])
 
 
-def check_rows(path: str, file: ExportFile) -> None:
-    """Check every row: raise InvalidInput at the first that has a value of another type, or that nobody could write."""
+def check_rows(path: str, file: ExportFile) -> dict[str, int]:
+    """Check every row and count what is kept of each kind.
+
+    Raises InvalidInput at the first that has a value of another type, or that nobody could write.
+    """
     with closing(sqlite_connection.connect(sqlite_connection.IN_MEMORY_PATH, create=True)) as connection:
         schema.migrate(connection, path, SqliteFullText.schema, file.schema)
         columns = {
@@ -165,7 +170,8 @@ def check_rows(path: str, file: ExportFile) -> None:
             for table in COPIED_TABLES
         }
     expected = {table.name: {*table.column_names} & columns[table.name].keys() for table in COPIED_TABLES}
-    scope_ids: set[int] = set()
+    kinds: dict[int, str] = {}
+    kept = Counter({"memories": 0})
     for row in iter_rows(path):
         table = row.pop(TABLE_KEY)
         where = f"{path}: a row of {table}"
@@ -178,9 +184,12 @@ def check_rows(path: str, file: ExportFile) -> None:
             if not _is_valid(table, name, value, *known):
                 raise InvalidInput(f"{where} has no valid {name}: {value!r:.60}", hint="export it again")
         if table == "scopes":
-            scope_ids.add(row["id"])
-        elif table in ("memories", "relations") and row["scope"] not in scope_ids:
+            kinds[row["id"]] = row["kind"]
+        elif table in ("memories", "relations") and row["scope"] not in kinds:
             raise InvalidInput(f"{where} belongs to no scope", hint="export it again")
+        elif table == "memories" and row["deleted"] is None:
+            kept[name_kind(kinds[row["scope"]], row["session"] is not None)] += 1
+    return {name: kept[name] for name in KIND_NAMES.values() if name in kept}
 
 
 def _is_valid(table: str, name: str, value: Any, column_type: str, is_required: bool) -> bool:

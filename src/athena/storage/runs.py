@@ -11,6 +11,7 @@ from athena.storage import privacy
 from athena.storage.database import Row, Transaction
 
 RUN_TTL_S = 30 * 86_400.0
+PURGED = "Purged"  # the error of runs whose contents a purge deleted
 ANSWER_TTL_S = 86_400.0  # how long the answer of a run can be asked for again
 
 
@@ -102,11 +103,15 @@ async def claim_run(tx: Transaction, scope: Scope, run: RunRow, process: str, no
 async def clear_run_contents(tx: Transaction, scope: Scope) -> None:
     """Delete snapshots and answers; runs that waited for approval fail."""
     await tx.execute(
-        """UPDATE runs SET status = 'failed', error = 'Purged', waits_for = NULL, snapshot = NULL
+        """UPDATE runs SET status = 'failed', waits_for = NULL, snapshot = NULL
            WHERE scope = :scope AND status = 'needs_approval'""",
         scope=scope.project,
     )
-    await tx.execute("UPDATE runs SET answer = NULL WHERE scope = :scope", scope=scope.project)
+    await tx.execute(
+        "UPDATE runs SET answer = NULL, error = coalesce(error, :purged) WHERE scope = :scope AND status <> 'running'",
+        scope=scope.project,
+        purged=PURGED,
+    )
 
 
 async def _prune_runs(tx: Transaction, scope: Scope, now: float) -> None:

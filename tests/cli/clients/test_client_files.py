@@ -648,7 +648,7 @@ def test_init_reports_changes_cost_and_undo(user: Path, capsys: pytest.CaptureFi
     assert "changed" in output
     assert "900 for the briefing" in output
     assert "remove: athena init gemini --remove" in output
-    assert "list_injections" in output
+    assert "athena session told" in output
     assert "[hooks]" in output
     assert os.access(Path(os.environ["ATHENA_HOME"]) / "bin" / "athena-mcp", os.X_OK)
     assert run("gemini") == 0
@@ -667,7 +667,7 @@ def test_project_is_git_root(user: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert f"do not share {user / 'harbour' / '.cursor' / 'mcp.json'}\n" in output
     assert "--tools code" in output
     assert "hooks" not in output
-    assert "list_injections" not in output
+    assert "session told" not in output
     data = json.loads((user / "harbour" / ".cursor" / "mcp.json").read_text())
     assert data["mcpServers"]["athena"]["args"] == ["--folder", "${workspaceFolder}"]
     data["mcpServers"]["athena"]["args"] += ["--tools", "code"]
@@ -787,7 +787,7 @@ def test_pages_document_cost_and_removal(name: str) -> None:
     assert {"What it installs", "What it costs", "See", "Limit", "Remove"} <= set(parts)
     assert re.search(r"\d+ o200k tokens", parts["What it costs"])
     assert "athena savings" in parts["See"]
-    assert ("list_injections" in parts["See"]) == CLIENTS[name].hooks
+    assert ("athena session told" in parts["See"]) == CLIENTS[name].hooks
     assert ("[hooks]" in parts["Limit"]) == CLIENTS[name].hooks
     assert f"athena init {name} --remove" in parts["Remove"]
 

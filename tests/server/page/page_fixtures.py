@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from page_tools import Visitor
     from playwright.sync_api import Browser
 
+    from conftest import Engine
+
 
 @pytest.fixture(scope="module")  # not longer: its event loop runs in this thread, and other tests start their own
 def browser() -> "Generator[Browser]":
@@ -37,9 +39,9 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Generator[RunningServer]:
-    """Return a server with an empty store."""
-    with run_server(tmp_path) as server:
+def fresh(tmp_path: Path, engine: "Engine") -> Generator[RunningServer]:
+    """Return a server with an empty store; `make test-full` has one of each engine."""
+    with run_server(tmp_path, ATHENA_DATABASE_URL=getattr(engine, "url", "")) as server:
         yield server
 
 

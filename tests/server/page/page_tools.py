@@ -124,15 +124,18 @@ class Visitor:
     def _note_console(self, message: ConsoleMessage) -> None:
         is_live = "/live" in message.location.get("url", "")  # its server may stop before the page is closed
         is_driver = "GL Driver Message" in message.text  # WebGL without a graphics card is slow, and says so
+        is_live = is_live or "ERR_CONNECTION_REFUSED" in message.text
         if message.type in ("error", "warning") and "status of" not in message.text and not (is_live or is_driver):
             self.problems.append(f"console {message.type}: {message.text}")
 
     def _note_failed(self, request: Request) -> None:
-        if "/live" not in request.url and request.failure not in ("net::ERR_ABORTED",):
+        is_update = "/live" in request.url or "x-athena-part" in request.headers
+        if not is_update and request.failure not in ("net::ERR_ABORTED",):
             self.problems.append(f"failed: {request.url} {request.failure}")
 
     def _note_response(self, response: Response) -> None:
         is_live = "/live" in response.url  # its server may stop before the page is closed
+        is_live = is_live or (response.status == 503 and "x-athena-part" in response.request.headers)
         if response.status >= 400 and response.status not in self.expected_statuses and not is_live:
             self.problems.append(f"{response.status}: {response.url}")
 

@@ -24,6 +24,8 @@ PAGES = (
     "/memories?q=deploy",
     "/memories/1",
     "/memories/duplicates",
+    "/memories/learned",
+    "/memories/documents",
     "/graph",
     "/graph?name=Ann",
     "/graph/names",
@@ -39,6 +41,8 @@ PAGES = (
     "/servers/tools/recall",
     "/use",
     "/settings",
+    "/settings/privacy",
+    "/settings/backups",
 )
 HEAVY_PAGES = ("/graph", "/use")
 MAX_HEAVY_BYTES = 200_000
@@ -64,6 +68,12 @@ def test_hostile_content_stays_in_its_box(visit: Visit, tmp_path: Path) -> None:
             relation = {"from": text[:80], "to": HOSTILE_TEXTS[0][:80], "relationType": text[:60]}
             server.call("create_relations", relations=[relation])
         server.call("remember", content="x" * 1_000_000)
+        said = [{"role": "user", "text": f"I prefer {text[:60]} in all templates."} for text in HOSTILE_TEXTS]
+        server.call("learn", session_id="hostile", messages=said)
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "docs" / f"{NAME}.md").write_text(HOSTILE_TEXTS[1])
+        server.call("ingest_document", path=str(tmp_path / "docs"))
+        ended_id = server.call("execute_code", code=f"print({HOSTILE_TEXTS[0]!r})")["run_id"]
         code = (
             f"x = {HOSTILE_TEXTS[0]!r}  #{' ' * 300}# <b>far right</b>\n"
             f"y = {HOSTILE_TEXTS[1]!r}\nprint(y)\nworkspace.write(path={NAME!r} + '.txt', content=y)\n"
@@ -80,6 +90,11 @@ def test_hostile_content_stays_in_its_box(visit: Visit, tmp_path: Path) -> None:
             f"/graph?{name}",
             f"/timeline/sessions/{quote(HOSTILE_TEXTS[1][:60], safe='')}",
             f"/programs/{run_id}",
+            f"/programs/{ended_id}",
+            "/programs",
+            "/memories/learned",
+            "/memories/documents",
+            f"/memories/documents/one?{urlencode({'source': str(tmp_path / 'docs' / f'{NAME}.md')})}",
             f"/programs/workspaces?{file}",
             "/servers/odd",
         )

@@ -44,6 +44,13 @@ def test_person_corrects_and_undoes_memory(visit: Visit, tmp_path: Path, engine:
         visitor.go("/memories/1")
         page.get_by_role("button", name="Bring this text back").first.click()
         expect(page.locator(".memory-text")).to_be_visible()
+        page.get_by_text("Relate it to another").click()
+        page.get_by_label("Find the other one").fill("failed charge")
+        page.get_by_role("button", name="Relate to: The billing service retries").click()
+        expect(page.get_by_role("heading", name="Belongs together")).to_be_visible()
+        visitor.check_accessible()
+        page.keyboard.press("u")
+        expect(page.get_by_role("heading", name="Belongs together")).to_have_count(0)
 
 
 def test_search_answers_while_typing(visit: Visit, seeded: RunningServer) -> None:

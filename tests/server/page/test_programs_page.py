@@ -1,6 +1,7 @@
 """Programs on the page: what waits, what it would do, approve with the passphrase or refuse; workspaces and skills."""
 
 import re
+import threading
 from collections.abc import Callable
 
 from page_tools import Visitor
@@ -33,6 +34,7 @@ def test_person_approves_waiting_program(visit: Visit, fresh: RunningServer) -> 
     expect(page.get_by_role("heading", name="A program waits for you")).to_be_visible()
     expect(page.locator(".source li.here")).to_contain_text("memory.purge")
     expect(page.get_by_text("Nothing brings them back")).to_be_visible()
+    expect(page.locator(".named")).to_contain_text("The old address of the office")
     visitor.check_accessible()
     visitor.expected_statuses = {403}
     page.get_by_label("Passphrase for approvals").fill("wrong horse")
@@ -42,7 +44,8 @@ def test_person_approves_waiting_program(visit: Visit, fresh: RunningServer) -> 
     visitor.go(f"/programs/{run_id}")
     page.get_by_label("Passphrase for approvals").fill(PASSPHRASE)
     page.get_by_role("button", name="Approve this call").click()
-    expect(page.get_by_text("purged it")).to_be_visible()
+    expect(page.locator(".head .badge")).to_have_text("Done")
+    expect(page.get_by_text("purged it", exact=True)).to_be_visible()
     assert fresh.count() == 0
     visitor.go("/programs?status=done")
     expect(page.locator("tbody tr")).to_have_count(1)
@@ -131,3 +134,23 @@ def test_code_that_cannot_be_foreseen_is_named(visit: Visit, fresh: RunningServe
     expect(page.get_by_text("It can run other code than you see here")).to_be_visible()
     expect(page.get_by_text("from a file")).to_be_visible()
     visitor.check_accessible()
+
+
+def test_page_follows_running_program(visit: Visit, fresh: RunningServer) -> None:
+    """What an agent's program prints appears while it runs; its text, calls and tokens are there."""
+    waiting = "import time\nwhile not memory.search_by_tag(tags='go'):\n    time.sleep(0.2)"
+    code = f"print('the first line')\n{waiting}\n'it went on'"
+    runner = threading.Thread(target=fresh.call, args=("execute_code",), kwargs={"code": code, "engine": "python"})
+    runner.start()
+    visitor = visit(fresh)
+    page = visitor.go("/programs")
+    page.get_by_role("link", name="print('the first line')").click()
+    expect(page.locator("[data-tail]")).to_contain_text("the first line")
+    expect(page.get_by_text("memory.search_by_tag").first).to_be_visible()
+    visitor.check_accessible()
+    fresh.call("remember", content="Go on", tags=["go"])
+    expect(page.get_by_role("heading", name="Its result")).to_be_visible(timeout=20_000)
+    runner.join()
+    expect(page.locator(".source")).to_contain_text("while not memory.search_by_tag")
+    expect(page.locator(".figures")).to_contain_text("tokens written")
+    assert fresh.execute("watch_runs", {}).status == 404  # for persons alone

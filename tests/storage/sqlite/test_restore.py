@@ -112,7 +112,7 @@ def test_own_log_is_accepted_though_file_was_touched(path: str) -> None:
 def test_backup_replaces_mixed_files(path: str, home: Path) -> None:
     shutil.copyfile(home / "backup.db", path)
     restored = restore_backup(str(home / "backup.db"), path)
-    assert restored.memories == len(OLD)
+    assert restored.kept["memories"] == len(OLD)
     assert read_store(path) == OLD
     assert restored.earlier is not None
     assert os.path.exists(restored.earlier + "-wal")

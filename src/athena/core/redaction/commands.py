@@ -64,6 +64,7 @@ secret              -b[ ]{0,2}
 ldap                -w[ ]{1,4}
 generic-password    -w[ ]{1,4}
 gpg                 --passphrase[ =]{1,4}
+jenkins             -auth[ =]{1,4}["']?[^\s:"']{1,64}:
 """
 # A gate, a literal in lower case, and what stands between it and the password; ~ in them is a space.
 _PHRASE_TABLE = r"""
@@ -77,6 +78,9 @@ pass            default             \s{1,8}login\s{1,4}\S{1,255}\s{1,8}password\
 psk             psk                 [ ]{0,4}=[ ]{0,4}
 /p:             freerdp             [^\n|;&]{1,160}?[ ]/p:
 /user:          net~use             [ ][^\n]{1,120}?/user:\S{1,64}[ ]{1,4}
+/user:          net~use             [ ](?:[A-Za-z*]:?[ ]{1,4})?\\\\[^\s\\]{1,80}\\\S{1,120}[ ]{1,4}(?=[^\s/]\S{2,127}[ ]{1,4}/user:)
+http-basic      http-basic          \.\S{1,120}[ ]{1,4}[^\s-]\S{0,64}[ ]{1,4}
+pass            --password-command  [ =]{1,4}["']?(?:echo|printf)[ ]{1,4}(?:-n[ ]{1,4})?
 pass            set~password~for    [ ][^\n=]{1,80}=[ ]{0,4}(?:PASSWORD\()?
 net~user        net~user            [ ][\w.-]{1,64}[ ]{1,4}(?!/)
 masterauth      masterauth          [ ]{1,4}
@@ -90,11 +94,13 @@ unlock          bw~unlock           [ ]{1,4}
 vault           vault~login         [ ]{1,4}(?:-\S+[ ]){0,4}
 ://             npm~config~set      [ ]\S{1,120}_(?:authToken|password)[ =]
 wpa_            wpa_key_mgmt        [^\n]{0,80}psk=
+secrets~set     secrets~set         [ ]["']?[A-Za-z_]\w{0,60}["']?=
 secrets~set     secrets~set         [ ]["']?[\w.:-]*(?:pass|secret|token|key|pwd)[\w.:-]*["']?[ =]
 |~              printf              [ ]{1,4}(?:["']?%s(?:\\n)?["']?[ ])?(?=["']?[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}\w{2,12}[ ][^\n]{0,60}(?:password-stdin|with-token|pass-stdin|-passin|--passphrase-fd|-S\b|--stdin))
 btoa            btoa                \([ ]?b?["'][^\s:"']{1,64}:(?=[^"']{4,128}["'])
 b64encode       b64encode           \([ ]?b?["'][^\s:"']{1,64}:(?=[^"']{4,128}["'])
 base64          echo                [ ]{1,4}(?:-n[ ])?["']?[^\s:"'|]{1,64}:(?=[^\s|"']{3,128}["']?[ ]{0,4}\|[ ]{0,4}base64)
+base64          echo                [ ]{1,4}(?:-n[ ])?(?=["']?(?=[^\s|]{0,127}\d)(?=[^\s|]{0,127}[A-Za-z])[^\s|"':]{6,128}["']?[ ]{0,4}\|[ ]{0,4}base64(?![ ]{1,4}(?:-d|-D|--decode)))
 |~sudo          echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}sudo[ ](?:-\w+[ ]){0,2}-\w*S)
 |~              echo                [ ]{1,4}(?:-n[ ])?(?=[^\s|]{3,128}[ ]{0,4}\|[ ]{0,4}\w{2,12}[ ][^\n]{0,60}(?:password-stdin|with-token))
 set             setenv              [ ]{1,4}\w{0,40}(?i:pass(?:word|wd|phrase)?|secret|token|(?:api|access|secret|private)_?key|_pwd)[ ]{1,4}(?![~./$])

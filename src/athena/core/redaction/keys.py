@@ -40,12 +40,13 @@ pypi-token          pypi-                           AgE[\w-]{40,}+
 sendgrid-key        SG.                             [\w-]{16,32}\.[\w-]{32,64}+
 sentry-token        sntryu_ sntrys_                 [\w=-]{32,}+
 service-token       pul- sgp_ lsv2_pt_ lsv2_sk_ xkeysib- rnd_ PMAK- pnu_ dt0c01. cfut_ zpka_       [\w.=-]{32,}+
-service-token       ATATT3 NRAK- figd_ glc_ glsa_ gsk_ r8_ sbp_ xai-       [\w=-]{27,}+
+service-token       ATATT3 NRAK- bkua_ figd_ glc_ glsa_ gsk_ r8_ sbp_ xai-       [\w=-]{27,}+
 shopify-token       shpat_ shpca_ shppa_ shpss_     [0-9a-fA-F]{32,}+
 slack-token         xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe. xapp-   [\w.-]{10,}+
 slack-webhook       hooks.slack.com/                (?:services|workflows|triggers)/(?P<s>[\w/]{20,}+)
 square-token        sq0atp- sq0csp-                 [\w-]{22,}+
-square-token        EAAA                            [\w-]{60}(?![\w-])
+square-token        EAAA                            [\w-]{56,64}(?![\w-])
+facebook-token      EAA                             [A-Za-z0-9]{80,}+
 stripe-key          sk_live_ sk_test_ rk_live_ rk_test_ whsec_      [A-Za-z0-9+/=]{10,}+
 tencent-key         AKID                            [A-Za-z0-9]{32}
 vault-token         hvs. hvb. hvr.                  [\w-]{24,}+
@@ -71,6 +72,8 @@ _WRAP_PATTERN = (
 )
 _AWS_SECRET_PATTERN = r"(?<![\w+/=-])[A-Za-z0-9+/]{40}(?![\w+/=-])"
 _TELEGRAM_TOKEN_PATTERN = r"(?:(?<!\w)|(?<=/bot))\d{8,10}:AA[\w-]{33}(?![\w-])"
+_DEEPL_KEY_PATTERN = r"(?<![\w-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:fx(?![\w-])"
+_AIRTABLE_TOKEN_PATTERN = r"(?<![\w-])pat[A-Za-z0-9]{14}\.[0-9a-f]{64}(?![\w-])"
 # The first part is a decimal id in base64, which leaves few letters possible.
 _DISCORD_TOKEN_PATTERN = r"[MNO](?<![\w-].)[DTjz][AEIMQUYcgk][w-z0-5][\w-]{14,24}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"
 _PASSWORD_WORDS = frozenset({"pass", "passwd", "password", "pw", "pwd", "token"})
@@ -96,6 +99,12 @@ def find_keys(text: str, lower: str) -> Iterator[SecretMatch]:
     if ":AA" in text:
         matches = compile_pattern(_TELEGRAM_TOKEN_PATTERN).finditer(text)
         yield from (SecretMatch("telegram-token", *match.span()) for match in matches)
+    if ":fx" in text:
+        matches = compile_pattern(_DEEPL_KEY_PATTERN).finditer(text)
+        yield from (SecretMatch("deepl-key", *match.span()) for match in matches)
+    if has_run and compile_pattern(r"\.[0-9a-f]{64}").search(text):
+        matches = compile_pattern(_AIRTABLE_TOKEN_PATTERN).finditer(text)
+        yield from (SecretMatch("airtable-token", *match.span()) for match in matches)
     if compile_pattern(r"\.[\w-]{6}\.[\w-]{27}").search(text):
         matches = compile_pattern(_DISCORD_TOKEN_PATTERN).finditer(text)
         yield from (SecretMatch("discord-token", *match.span()) for match in matches)

@@ -201,8 +201,9 @@ def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> 
         if is_phrase(quoted["s"]):
             yield SecretMatch(kind, *quoted.span("s"))
         return
-    words = compile_pattern(_WORDS_PATTERN).match(text, end) if text[end - 6 : end].lower() == "phrase" else None
-    if words and is_phrase(words["s"]) and not compile_pattern(_JOINING_PATTERN).search(words["s"]):
+    is_named_phrase = text[end - 6 : end].lower() == "phrase"
+    words = compile_pattern(_WORDS_PATTERN).match(text, end) if is_named_phrase or kind == "password" else None
+    if words and is_phrase(words["s"], strict=not is_named_phrase) and not _has_joining_word(words["s"]):
         yield SecretMatch(kind, *words.span("s"))
         return
     match = compile_pattern(_STATEMENT_PATTERN).match(text, end)
@@ -244,11 +245,15 @@ def _find_said(text: str, at: int, end: int, kind: str, *, is_setting: bool) -> 
 _KINDS = {"pass": "password"}
 
 
-def is_phrase(phrase: str) -> bool:
-    """Return whether quoted words are a passphrase, and not what somebody says about one."""
+def _has_joining_word(phrase: str) -> bool:
+    return compile_pattern(_JOINING_PATTERN).search(phrase) is not None
+
+
+def is_phrase(phrase: str, *, strict: bool = False) -> bool:
+    """Return whether words are a passphrase, and not what somebody says about one; `strict`: none may be a usual one."""
     words = re.findall(r"[^\W\d_]+", phrase.lower())
     usual = sum(is_common_word(word) or (word in _SAYING_WORDS and word != "correct") for word in words)
-    return len(words) > 2 and usual * 4 < len(words) and not is_dummy_value(phrase)
+    return len(words) > 2 and usual * 4 < (1 if strict else len(words)) and not is_dummy_value(phrase)
 
 
 def _strip_value(value: str) -> str:

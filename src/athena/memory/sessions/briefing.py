@@ -123,6 +123,7 @@ async def compose_briefing(
     *,
     afresh: bool = False,
     key: str | None = None,
+    is_preview: bool = False,
 ) -> Briefing:
     """Return the items that are worth their tokens; with a session id none that it got before, unless `afresh`."""
     now = store.clock()
@@ -140,7 +141,7 @@ async def compose_briefing(
     items = await store.database.read(partial(_replace_contradicted, scope, merge_items(items)))
     items = [item for item in items if item.id not in sources.seen]
     selected, text = await select_and_ask(
-        store, scope, items, budget, MAX_BRIEFING_CHARS, format_briefing, session, key
+        store, scope, items, budget, MAX_BRIEFING_CHARS, format_briefing, session, key, is_preview=is_preview
     )
     turn = BriefingTurn(session, "briefing", sources.last_log_id, afresh, key) if session else None
     return await record_briefing(store, scope, selected, text, turn)

@@ -150,8 +150,13 @@ async def select_and_ask(
     format_items: Callable[[Sequence[BriefingItem]], BriefingText],
     session: str | None,
     key: str | None,
+    *,
+    is_preview: bool = False,
 ) -> tuple[list[BriefingItem], BriefingText | None]:
-    """Return the best items that fit beside the questions about them, and the text of both; a question comes once."""
+    """Return the best items that fit beside the questions about them, and the text of both; a question comes once.
+
+    A preview leaves the question for the session that will be asked.
+    """
     questions = await store.database.read(partial(_find_question_items, scope, items, session, key))
     size = sum(tokens.count_tokens(question.line) for question in questions)
     questions = questions if size <= MAX_BUDGET_SHARE * budget else []
@@ -160,7 +165,7 @@ async def select_and_ask(
         return format_items([*selected, *questions])
 
     selected, text = select_items(items, budget, max_json_chars, format_with_questions)
-    if text is None or not questions:
+    if text is None or not questions or is_preview:
         return selected, text
     with suppress(AthenaError):  # a read-only store still gives briefings
         await store.database.write(partial(_mark_asked, scope, questions, store.clock()))

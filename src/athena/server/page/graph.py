@@ -7,12 +7,14 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from athena.errors import AthenaError, InvalidInput, NotFound
+from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PAGE_HEADERS, PageRequest, View
 
 NAMES_A_PAGE = 200
 NEIGHBORS_SHOWN = 2_000
 MENTIONS_SHOWN = 10
 DEFAULT_DEPTH = 2
+DEPTHS = (1, 2, 3, 4)
 
 
 async def show_graph(page: PageRequest) -> Response:
@@ -36,16 +38,21 @@ async def show_graph(page: PageRequest) -> Response:
         source=source,
         target=target,
         near=params.get("near", ""),
+        depth=_read_depth(page),
+        depths=DEPTHS,
         **(entity or {"entity": None}),
     )
+
+
+def _read_depth(page: PageRequest) -> int:
+    text = page.params.get("depth", "")
+    return int(text) if text in [str(depth) for depth in DEPTHS] else DEFAULT_DEPTH
 
 
 async def send_graph(page: PageRequest) -> Response:
     """Send names and relations for the picture: all, or those around one name."""
     if near := page.params.get("near"):
-        depth = page.params.get("depth", "2")
-        steps = int(depth) if depth in ("1", "2", "3", "4") else DEFAULT_DEPTH
-        found = await page.call("neighbors", name=near, depth=steps, at="any", limit=NEIGHBORS_SHOWN)
+        found = await page.call("neighbors", name=near, depth=_read_depth(page), at="any", limit=NEIGHBORS_SHOWN)
         own = await page.call("open_nodes", names=[near])
         nodes = [(entity["name"], entity["entityType"]) for entity in own["entities"]]
         nodes += [(neighbor["name"], neighbor["entityType"] or "") for neighbor in found["neighbors"]]
@@ -121,6 +128,29 @@ async def add_observation(page: PageRequest) -> Response:
     return page.redirect("/graph", "Added", undo, name=name)
 
 
+async def edit_observation(page: PageRequest) -> Response:
+    """Replace what is known by what is right."""
+    name, old, new = page.form.get("name", ""), page.form.get("text", ""), page.form.get("new", "").strip()
+    if not new:
+        raise InvalidInput("there is no text", hint="to remove it, choose Delete")
+    if new == old:
+        return page.redirect("/graph", "Nothing was changed", name=name)
+    await page.call("add_observations", observations=[{"entityName": name, "contents": [new]}])
+    await page.call("delete_observations", deletions=[{"entityName": name, "observations": [old]}])
+    undo = (
+        ("add_observations", {"observations": [{"entityName": name, "contents": [old]}]}),
+        ("delete_observations", {"deletions": [{"entityName": name, "observations": [new]}]}),
+    )
+    return page.redirect("/graph", "Saved", undo, name=name)
+
+
+async def merge_entities(page: PageRequest) -> Response:
+    """Join two names of the same thing."""
+    name, other = page.form.get("name", ""), page.form.get("other", "").strip()
+    await page.call("merge_entities", source=other, into=name)
+    return page.redirect("/graph", f"{other[:60]} is the same as {name[:60]} now", UNDO_LAST, name=name)
+
+
 async def delete_observation(page: PageRequest) -> Response:
     name, text = page.form.get("name", ""), page.form.get("text", "")
     await page.call("delete_observations", deletions=[{"entityName": name, "observations": [text]}])
@@ -147,7 +177,7 @@ async def delete_relation(page: PageRequest) -> Response:
 
 async def delete_entity(page: PageRequest) -> Response:
     await page.call("delete_entities", entityNames=[page.form.get("name", "")])
-    return page.redirect("/graph", "Deleted, with what was known of it", (("undo", {}),))
+    return page.redirect("/graph", "Deleted, with what was known of it", UNDO_LAST)
 
 
 VIEWS = (
@@ -158,7 +188,9 @@ VIEWS = (
     View("POST", "/graph/entity", create_entity),
     View("POST", "/graph/entity/delete", delete_entity),
     View("POST", "/graph/observation", add_observation),
+    View("POST", "/graph/observation/edit", edit_observation),
     View("POST", "/graph/observation/delete", delete_observation),
+    View("POST", "/graph/entity/merge", merge_entities),
     View("POST", "/graph/relation", add_relation),
     View("POST", "/graph/relation/delete", delete_relation),
 )

@@ -1,13 +1,22 @@
-"""Home: what is new, what is due, what waits for a person, and how things are."""
+"""Home: what is new, what is due, what waits for a person, how things are, and what a new session would be told."""
 
 import asyncio
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
 from athena.server.page.site import PageRequest, View
 
 NEWEST_SHOWN = 6
+BRIEFING_LINE_PATTERN = re.compile(r"- (?:\[([0-9a-f]{8})\] )?(.*)")
+
+
+class BriefingSection(NamedTuple):
+    """A part of a briefing: its heading, and lines with the hash of what each tells of."""
+
+    heading: str
+    lines: list[tuple[str, str]]
 
 
 async def show_home(page: PageRequest) -> Response:
@@ -25,7 +34,7 @@ async def show_home(page: PageRequest) -> Response:
     facts = dict(zip(names, results, strict=True))
     attention = [server for server in facts["list_servers"] if server.status in ("waiting", "changed", "failing")]
     return page.render(
-        "home.html",
+        "home_part.html" if page.is_fragment else "home.html",
         health=facts["health"],
         stats=facts["stats"],
         newest=facts["list_memories"],
@@ -34,24 +43,25 @@ async def show_home(page: PageRequest) -> Response:
         servers=attention,
         questions=facts["list_open_questions"],
         briefing=facts["briefing"],
+        sections_told=split_briefing(facts["briefing"].text),
     )
 
 
-async def keep_learned(page: PageRequest) -> Response:
-    """Confirm one of two statements that contradict each other."""
-    await page.call("keep_learned", memory_id=page.form.get("memory_id", ""))
-    return page.go_back("/", "Noted: this one holds")
+def split_briefing(text: str) -> list[BriefingSection]:
+    """Return what a session would be told, without the frame that is for models."""
+    sections: list[BriefingSection] = []
+    for line in text.splitlines()[2:-1]:  # the first two lines and the last are that frame
+        match = BRIEFING_LINE_PATTERN.fullmatch(line)
+        if match is None and line.endswith(":"):
+            sections.append(BriefingSection(line[:-1], []))
+        elif match is not None:
+            if not sections:
+                sections.append(BriefingSection("", []))
+            sections[-1].lines.append((match[1] or "", match[2]))
+        elif sections and sections[-1].lines:  # a line that goes on
+            name, before = sections[-1].lines[-1]
+            sections[-1].lines[-1] = (name, f"{before} {line.strip()}")
+    return sections
 
 
-async def drop_learned(page: PageRequest) -> Response:
-    """Forget something that was learned, and do not learn it again."""
-    memory_id = int(page.form.get("memory_id", "0"))
-    await page.call("drop_learned", memory_ids=[memory_id])
-    return page.go_back("/", "Forgotten, and not learned again", (("undo", {}),))
-
-
-VIEWS = (
-    View("GET", "/", show_home),
-    View("POST", "/learned/keep", keep_learned),
-    View("POST", "/learned/drop", drop_learned),
-)
+VIEWS = (View("GET", "/", show_home),)

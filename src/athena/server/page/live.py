@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -20,6 +21,8 @@ FEED_LINGER_S = 5.0  # a feed without readers ends after this
 MAX_CHANGES = 200  # that one look brings
 OVERLAP = 100  # on PostgreSQL, a change may appear after one with a higher number
 KEPT_MESSAGES = 200
+MAX_POSITION_CHARS = 40
+PAGE_LOAD_S = 5.0  # between drawing a page and its first event: what happened meanwhile is told again
 
 
 class Feed:
@@ -28,7 +31,8 @@ class Feed:
     def __init__(self, site: PageSite, project: str) -> None:
         self._site, self._project = site, project
         self.last_number = 0
-        self._messages: deque[tuple[int, str]] = deque(maxlen=KEPT_MESSAGES)
+        self._name = secrets.token_hex(4)  # positions of another feed mean nothing here
+        self._messages: deque[tuple[int, float, str]] = deque(maxlen=KEPT_MESSAGES)  # with number and time
         self._seen: deque[int] = deque(maxlen=2 * (MAX_CHANGES + OVERLAP))
         self._runs: dict[str, str] | None = None
         self._serial = 0
@@ -44,7 +48,7 @@ class Feed:
             try:
                 if message := await self._look():
                     self._serial += 1
-                    self._messages.append((self._serial, message))
+                    self._messages.append((self._serial, time.monotonic(), message))
                     self._news.set()
                     self._news = asyncio.Event()
             except AthenaError:  # the store is away for a moment
@@ -56,12 +60,12 @@ class Feed:
         context = self._site.create_context(self._project, None, None)
         known, is_first = self._runs or {}, self._runs is None
         after = max(0, self.last_number - OVERLAP)
-        changes = await self._site.find_operation("recent_changes")(
-            context, after=after, limit=1 if is_first else MAX_CHANGES
-        )
+        changes = await self._site.find_operation("recent_changes")(context, after=after, limit=MAX_CHANGES)
         runs = await self._site.find_operation("list_runs")(context, limit=20)
         states = {run.run_id: run.status for run in runs}
-        new = [] if is_first else [change for change in changes if change.number not in self._seen]
+        new = [change for change in changes if change.number not in self._seen]
+        if is_first:
+            new = [change for change in new if change.at > time.time() - PAGE_LOAD_S]
         self._seen.extend(change.number for change in changes)
         self.last_number = max([self.last_number, *(change.number for change in changes)])
         changed_runs = [] if is_first else [run for run in runs if known.get(run.run_id) != run.status]
@@ -73,23 +77,33 @@ class Feed:
         facts["runs"] = [{"run_id": run.run_id, "status": run.status} for run in changed_runs]
         return json.dumps(facts, ensure_ascii=True)
 
-    async def read(self, after: int | None) -> AsyncIterator[str]:
+    async def read(self, after: str) -> AsyncIterator[str]:
         """Yield server-sent events until the stream's time is over or the server stops."""
-        position = self._serial if after is None else after
+        position, missed = self._find_position(after)
         ends_at = time.monotonic() + STREAM_LIFETIME_S
-        yield f"event: start\nid: {position}\ndata: {{}}\n\n"
+        yield f"event: start\nid: {self._name}-{position}\ndata: {json.dumps({'missed': missed})}\n\n"
         pinged_at = time.monotonic()
         while time.monotonic() < ends_at and not self._site.dispatcher.is_stopping():
-            for serial, message in [item for item in self._messages if item[0] > position]:
-                position = serial
-                yield f"event: change\nid: {serial}\ndata: {message}\n\n"
             news = self._news
+            for serial, _, message in [item for item in self._messages if item[0] > position]:
+                position = serial
+                yield f"event: change\nid: {self._name}-{serial}\ndata: {message}\n\n"
             try:
                 await asyncio.wait_for(news.wait(), 1.0)
             except TimeoutError:
                 if time.monotonic() - pinged_at > PING_INTERVAL_S:
                     pinged_at = time.monotonic()
                     yield ": here\n\n"
+
+    def _find_position(self, after: str) -> tuple[int, bool]:
+        """Return the number after which a reader goes on, and whether something before that may have escaped it."""
+        oldest = self._messages[0][0] if self._messages else self._serial + 1
+        name, _, number = after.partition("-")
+        if name == self._name and number.isascii() and number.isdigit():
+            position = min(int(number), self._serial)
+            return position, position < oldest - 1
+        since = time.monotonic() - PAGE_LOAD_S
+        return next((serial - 1 for serial, at, _ in self._messages if at > since), self._serial), bool(after)
 
 
 class Feeds:
@@ -99,12 +113,11 @@ class Feeds:
         self._site = site
         self._feeds: dict[str, Feed] = {}
 
-    async def stream(self, project: str, after: int | None) -> AsyncIterator[str]:
+    async def stream(self, project: str, after: str) -> AsyncIterator[str]:
         feed = self._feeds.get(project)
         if feed is None or feed.task is None or feed.task.done():
             feed = self._feeds[project] = Feed(self._site, project)
             feed.task = asyncio.create_task(feed.run())
-            after = None
         feed.readers += 1
         try:
             async for event in feed.read(after):
@@ -116,8 +129,7 @@ class Feeds:
 
 
 async def stream_changes(page: PageRequest) -> Response:
-    text = page.params.get("after", "")
-    after = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+    after = page.params.get("after", "")[:MAX_POSITION_CHARS]
     headers = PAGE_HEADERS | {"cache-control": "no-store", "x-accel-buffering": "no"}
     stream = page.site.feeds.stream(page.project, after)
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)

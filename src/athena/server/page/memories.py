@@ -1,14 +1,17 @@
 """Memories: search and browse them, see why one was found, correct, tag, relate, merge and forget them."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
 from athena.core.values import Page
 from athena.errors import AthenaError, InvalidInput
-from athena.server.page.comparison import Comparer
+from athena.server.page.comparison import Comparer, DiffPiece
 from athena.server.page.forms import create_fields, parse_arguments
+from athena.server.page.rendering import cut_text
+from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PageRequest, View, to_plain
 
 PAGE_SIZE = 25
@@ -16,6 +19,11 @@ MAX_TAGS_SHOWN = 200
 MAX_CHANGES_SHOWN = 50
 MAX_RESTORED_CHARS = 100_000  # of an earlier version that the page holds to bring it back
 KINDS = {"event": "Events", "task": "Tasks", "entity": "Names", "pattern": "Patterns"}  # beside memories
+KIND_PAGES = {"event": "/timeline", "task": "/tasks", "entity": "/graph/names", "pattern": "/patterns"}
+WEAK_SCORE = 0.1  # a hit below it is probably none
+CANDIDATES_SHOWN = 5
+MAX_COMPARED_CHARS = 400
+MAX_QUESTION_CHARS = 500
 EDITED_FIELDS = ("content", "tags", "memory_type", "importance")
 # The terms of the ranking, in words; the order is that of the list.
 WHY_WORDS = {
@@ -53,7 +61,11 @@ async def show_memories(page: PageRequest) -> Response:
         "filters": filters | {"kind": kind},
         "is_filtered": bool(question or any(filters.values())),
         "kinds": KINDS,
+        "kind_page": KIND_PAGES.get(kind, "") if not question else "",
+        "strong": [hit for hit in found if not question or hit.score >= WEAK_SCORE],
+        "weak": [hit for hit in found if question and hit.score < WEAK_SCORE],
         "explain": explain_hit,
+        "locate": partial(locate_hit, page),
         "total": total,
         "offset": offset,
         "next_offset": offset + PAGE_SIZE if len(found) == PAGE_SIZE and offset + PAGE_SIZE < total else None,
@@ -61,11 +73,23 @@ async def show_memories(page: PageRequest) -> Response:
     }
     if page.is_fragment:
         return page.render("memories_part.html", **context)
-    tags, stats = await asyncio.gather(page.call("list_tags"), page.call("stats"))
     fields = create_fields(page.find_operation("remember").arguments_schema, {}, ("content", "tags", "memory_type"))
-    return page.render(
-        "memories.html", tags=tags[:MAX_TAGS_SHOWN], types=sorted(stats["by_type"]), fields=fields, **context
-    )
+    return page.render("memories.html", fields=fields, **context)
+
+
+async def show_known_filters(page: PageRequest) -> Response:
+    """Show the types and tags in use, as a part: to count them takes longer than the list in a large store."""
+    tags, stats = await asyncio.gather(page.call("list_tags"), page.call("stats"))
+    return page.render("filters_part.html", tags=tags[:MAX_TAGS_SHOWN], types=sorted(stats["by_type"]))
+
+
+def locate_hit(page: PageRequest, hit: Any) -> str:
+    """Return the address of what was found."""
+    kind = getattr(hit, "kind", "memory")
+    if kind == "entity":
+        return page.url("/graph", name=hit.content.partition("\n")[0].partition(":")[0])
+    folder = {"task": "/tasks", "pattern": "/patterns"}.get(kind, "/memories")
+    return page.url(f"{folder}/{hit.id}")
 
 
 def explain_hit(why: dict[str, float] | None) -> list[tuple[str, float, float]]:
@@ -96,10 +120,25 @@ async def show_memory(page: PageRequest) -> Response:
         older_changes=max(len(history) - MAX_CHANGES_SHOWN, 0),
         related=[(link, other) for link, other in zip(memory.related, related, strict=False) if other is not None],
         fields=create_fields(page.find_operation("update_memory").arguments_schema, values, EDITED_FIELDS),
-        relate_fields=create_fields(
-            page.find_operation("relate_memories").arguments_schema, {}, ("other_id", "relation")
-        ),
+        candidates=await _find_candidates(page, memory) if page.params.get("find") else None,
+        find=page.params.get("find", ""),
     )
+
+
+async def _find_candidates(page: PageRequest, memory: Any) -> list[Any]:
+    """Return memories that may belong together with this one: alike, or found by words."""
+    question = page.params.get("find") or memory.content[:MAX_QUESTION_CHARS]
+    hits = await page.call("recall", query=question, k=CANDIDATES_SHOWN + 1)
+    known = {memory.id, *(link.id for link in memory.related)}
+    return [hit for hit in hits if hit.id not in known][:CANDIDATES_SHOWN]
+
+
+async def show_candidates(page: PageRequest) -> Response:
+    """Show what may belong together with a memory, as a part of its page."""
+    memory = await page.call("get_memory", memory_id=parse_ref(page.get_path("ref")))
+    if not page.is_fragment:
+        return page.redirect(f"/memories/{memory.id}", find=page.params.get("find"))
+    return page.render("relate_part.html", memory=memory, candidates=await _find_candidates(page, memory))
 
 
 async def _find_memory(page: PageRequest, memory_id: int) -> Any:
@@ -221,12 +260,22 @@ async def relate_memories(page: PageRequest) -> Response:
     arguments = parse_arguments(page.find_operation("relate_memories").arguments_schema, page.form)
     arguments["other_id"] = parse_ref(str(arguments.get("other_id", "")).strip())
     await page.call("relate_memories", **arguments | {"memory_id": ref})
-    return page.redirect(f"/memories/{ref}", "Related")
+    return page.redirect(f"/memories/{ref}", "Related", UNDO_LAST)
 
 
 async def show_duplicates(page: PageRequest) -> Response:
     groups = await page.call("find_duplicates", k=20, threshold=0.88)
-    return page.render("duplicates.html", groups=[group for group in groups if len(group.memories) > 1])
+    alike = [group for group in groups if len(group.memories) > 1]
+    return page.render("duplicates.html", groups=alike, compare=partial(compare_pair, Comparer()))
+
+
+def compare_pair(comparer: Comparer, memories: Any, memory: Any) -> list[DiffPiece]:
+    """Return the text of a memory with what another of its group does not say as added."""
+    other = next(each for each in memories if each.id != memory.id)
+    pieces = comparer.compare_texts(
+        cut_text(other.content, MAX_COMPARED_CHARS), cut_text(memory.content, MAX_COMPARED_CHARS)
+    )
+    return [piece for piece in pieces if piece.kind != "removed"]
 
 
 async def merge_memories(page: PageRequest) -> Response:
@@ -261,7 +310,9 @@ def _list_chosen(page: PageRequest) -> list[int | str]:
 VIEWS = (
     View("GET", "/memories", show_memories),
     View("GET", "/memories/duplicates", show_duplicates),
+    View("GET", "/memories/filters", show_known_filters),
     View("GET", "/memories/{ref}", show_memory),
+    View("GET", "/memories/{ref}/candidates", show_candidates),
     View("POST", "/memories/remember", remember),
     View("POST", "/memories/forget", forget_memories),
     View("POST", "/memories/tag", tag_memories),

@@ -17,6 +17,8 @@ RUNS_SHOWN = 50
 SHORT_WAIT_S = 4.0  # for a program's end, before the page shows it as running
 MAX_VALUE_CHARS = 20_000
 MAX_LINE_CHARS = 100
+MEMORY_ARGUMENTS = ("memory_id", "memory_ids", "other_id", "other_ids")
+NAMED_SHOWN = 20
 MAX_FILE_CHARS = 200_000
 STATUS_WORDS = {
     "done": ("Done", "good"),
@@ -34,7 +36,14 @@ async def show_programs(page: PageRequest) -> Response:
         page.call("list_runs", limit=RUNS_SHOWN, status=status if status in STATUS_WORDS else None),
         page.call("list_runs", limit=RUNS_SHOWN, status="needs_approval"),
     )
-    context: dict[str, Any] = {"runs": runs, "waiting": waiting, "status": status, "status_words": STATUS_WORDS}
+    watched = {program.run_id: program for program in await page.call("watch_runs")}
+    context: dict[str, Any] = {
+        "runs": runs,
+        "waiting": waiting,
+        "watched": watched,
+        "status": status,
+        "status_words": STATUS_WORDS,
+    }
     if page.is_fragment:
         return page.render("programs_part.html", **context)
     schema = page.find_operation("execute_code").arguments_schema
@@ -43,7 +52,10 @@ async def show_programs(page: PageRequest) -> Response:
 
 async def show_run(page: PageRequest) -> Response:
     run_id = page.get_path("run_id")
-    run = await page.call("get_run", run_id=run_id)
+    run, watched = await asyncio.gather(page.call("get_run", run_id=run_id), page.call("watch_runs", run_id=run_id))
+    program = watched[0] if watched else None
+    if page.is_fragment:
+        return page.render("run_part.html", run=run, program=program)
     review, problem = None, None
     if run.status == "needs_approval":
         try:
@@ -53,16 +65,36 @@ async def show_run(page: PageRequest) -> Response:
     return page.render(
         "run.html",
         run=run,
+        program=program,
+        answer=run.answer or (program.answer if program else None),
         review=review,
         problem=problem,
         status_words=STATUS_WORDS,
         rest=describe_rest(review) if review else "",
         has_passphrase=review is not None and await start_in_thread(page.site.approver.has_passphrase),
-        result_text=format_value(run.answer.result) if run.answer else "",
+        format_value=format_value,
         arguments=to_plain(review.arguments) if review else {},
+        named=await _find_named(page, review.arguments) if review else [],
         summary=_describe_operation(page, review.operation) if review else "",
         format_whole=format_whole,
     )
+
+
+async def _find_named(page: PageRequest, arguments: Any) -> list[Any]:
+    """Return the memories that a call names, so that a person sees what it is about."""
+    values = [value for name in MEMORY_ARGUMENTS for value in _to_list(arguments.get(name))]
+    refs = [value for value in values if isinstance(value, int | str)][:NAMED_SHOWN]
+    found = []
+    for ref in refs:
+        try:
+            found.append(await page.call("get_memory", memory_id=ref))
+        except AthenaError:  # forgotten, or of another kind
+            continue
+    return found
+
+
+def _to_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
 def _describe_operation(page: PageRequest, name: str) -> str:

@@ -100,6 +100,7 @@ def create_environment() -> "Environment":
         title_of=format_title,
         short_project=format_project,
         preview=format_preview,
+        beginning=cut_text,
     )
     return environment
 
@@ -211,6 +212,11 @@ def format_project(name: str) -> str:
 
 def format_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def cut_text(text: str, max_chars: int) -> str:
+    """Return the beginning of a text, with its lines."""
+    return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 
 
 def show_hidden(text: Any) -> Markup:

@@ -19,6 +19,9 @@ V = TypeVar("V")
 Calls = tuple[tuple[str, dict[str, Any]], ...]  # operations with their arguments
 
 
+UNDO_LAST: Calls = (("undo", {}),)  # the last change of the project on the page
+
+
 class PageLink(NamedTuple):
     """An invitation to the page, good for one use."""
 
@@ -48,6 +51,10 @@ class PageSession:
     def tell(self, text: str, project: str = "", undo: Calls = ()) -> None:
         """Show a notice on the next page; with `undo`, it offers to make these calls."""
         key = ""
+        # what takes back the last change would now take back another
+        stale = [name for name, (place, calls) in self.undo_calls.items() if (place, calls) == (project, UNDO_LAST)]
+        for name in stale:
+            del self.undo_calls[name]
         if undo:
             key = secrets.token_urlsafe(12)
             self.undo_calls[key] = (project, undo)

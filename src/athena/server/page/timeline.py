@@ -7,15 +7,18 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from athena.server.page.forms import create_fields, parse_arguments
+from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PageRequest, View, to_plain
 
 ENTRIES_SHOWN = 400
 BARS = 48
 SPANS = {"year": 365 * 86_400.0, "month": 30 * 86_400.0, "week": 7 * 86_400.0, "day": 86_400.0, "hour": 3_600.0}
+TICK_FORMATS = {"year": "%b %Y", "month": "%-d %b", "week": "%a %-d %b", "day": "%H:%M", "hour": "%H:%M"}
 FAILURE_WORDS = {"failure", "failed", "error", "cancelled", "aborted"}
 SUCCESS_WORDS = {"success", "succeeded", "done", "ok", "passed", "fixed"}
 TASK_FIELDS = ("title", "due", "priority", "details", "tags")
 TASKS_SHOWN = 200
+OTHERS_OFFERED = 30  # that a task may wait for
 PATTERN_WORDS = {
     "recurring": "Recurs",
     "sequence": "One leads to another",
@@ -80,6 +83,7 @@ async def show_timeline(page: PageRequest) -> Response:
         "since": since,
         "until": until,
         "is_now": now - until < 60,
+        "ticks": [time.strftime(TICK_FORMATS[span], time.localtime(since + i * (until - since) / 4)) for i in range(5)],
         "get_tone": get_tone,
     }
     return page.render("timeline_part.html" if page.is_fragment else "timeline.html", **context)
@@ -129,8 +133,11 @@ async def show_task(page: PageRequest) -> Response:
         return page.render("task_forgotten.html", task_id=task_id)
     values = to_plain(task) | {"due": time.strftime("%Y-%m-%d %H:%M", time.localtime(task.due)) if task.due else ""}
     schema = page.find_operation("update_task").arguments_schema
-    fields = create_fields(schema, values, (*TASK_FIELDS, "state", "depends_on"))
-    return page.render("task.html", task=task, fields=fields, history=to_plain(history)[::-1])
+    fields = create_fields(schema, values, (*TASK_FIELDS, "state"))
+    others = [other for other in lists[0] if other.id != task_id]
+    waits_for = [other for tasks in lists for other in tasks if other.id in task.depends_on]
+    offered = [*waits_for, *(other for other in others if other not in waits_for)][:OTHERS_OFFERED]
+    return page.render("task.html", task=task, fields=fields, offered=offered, history=to_plain(history)[::-1])
 
 
 async def create_task(page: PageRequest) -> Response:
@@ -146,8 +153,10 @@ async def update_task(page: PageRequest) -> Response:
         if name in page.form and not page.form[name].strip():
             arguments[name] = ""  # an empty field takes it away
     arguments.pop("force", None)
+    if "with_depends_on" in page.form:
+        arguments["depends_on"] = [int(text) for text in page.form_lists.get("depends_on", []) if text.isdigit()]
     await page.call("update_task", **arguments | {"task_id": task_id})
-    return page.redirect(f"/tasks/{task_id}", "Saved", (("undo", {}),))
+    return page.redirect(f"/tasks/{task_id}", "Saved", UNDO_LAST)
 
 
 async def set_task_state(page: PageRequest) -> Response:
@@ -191,7 +200,7 @@ async def show_pattern(page: PageRequest) -> Response:
 async def consolidate(page: PageRequest) -> Response:
     result = await page.call("consolidate")
     text = f"{result.examined} looked at, {result.new} new, {result.merged} merged"
-    return page.redirect("/patterns", text, () if result.skipped else (("undo", {}),))
+    return page.redirect("/patterns", text, () if result.skipped else UNDO_LAST)
 
 
 async def accept_pattern(page: PageRequest) -> Response:

@@ -1,6 +1,5 @@
-"""Use: calls, tokens and times over the last days; settings, and where each value comes from."""
+"""Use: calls, tokens, savings and times over the last days, by operation, project and client."""
 
-import asyncio
 import time
 from typing import Any
 
@@ -17,6 +16,7 @@ CLIENT_WORDS = {
     "program": "Programs of agents",
     "hook": "Session hooks",
     "evaluation": "Evaluation",
+    "private": "Programs that read something private",
 }
 DAY_S = 86_400
 
@@ -30,7 +30,7 @@ async def show_use(page: PageRequest) -> Response:
         "use.html",
         days=days,
         periods=PERIODS,
-        chart=create_chart(report.days, days),
+        chart=create_chart(report.days, report.daily_speeds, days),
         groups=[
             ("By what was called", [(share.name, share) for share in _sort_shares(report.operations)]),
             ("By project", [(share.name, share) for share in _sort_shares(report.projects)]),
@@ -38,7 +38,8 @@ async def show_use(page: PageRequest) -> Response:
         ],
         speeds=report.speeds[:ROWS_SHOWN],
         calls=sum(share.calls for share in report.days),
-        tokens=sum(share.tokens for share in report.days),
+        read=sum(share.read for share in report.days),
+        spared=sum(share.tokens - share.read for share in report.days),
     )
 
 
@@ -51,34 +52,25 @@ def _sort_shares(shares: Any) -> list[Any]:
     return sorted(shares, key=lambda share: -share.calls)[:ROWS_SHOWN]
 
 
-def create_chart(shares: Any, days: int) -> dict[str, list[float]]:
-    """Return times, calls and tokens for each day, those without any included."""
+def create_chart(shares: Any, speeds: Any, days: int) -> dict[str, list[float | None]]:
+    """Return times and figures for each day, those without any included."""
     by_day = {int(share.name): share for share in shares}
+    speed_by_day = {int(speed.name): speed for speed in speeds}
     last = int(time.time() // DAY_S)
     numbers = range(last - days + 1, last + 1)
+    used = [by_day.get(number) for number in numbers]
+    timed = [speed_by_day.get(number) for number in numbers]
     return {
         "times": [number * DAY_S for number in numbers],
-        "calls": [by_day[number].calls if number in by_day else 0 for number in numbers],
-        "tokens": [by_day[number].tokens if number in by_day else 0 for number in numbers],
-        "read": [by_day[number].read if number in by_day else 0 for number in numbers],
+        "calls": [share.calls if share else 0 for share in used],
+        "read": [share.read if share else 0 for share in used],
+        "spared": [share.tokens - share.read if share else 0 for share in used],
+        "median": [speed.median_ms if speed else None for speed in timed],
+        "slow": [speed.slow_ms if speed else None for speed in timed],
     }
-
-
-async def show_settings(page: PageRequest) -> Response:
-    settings, health, rules = await asyncio.gather(
-        page.call("list_settings"), page.call("health"), page.call("list_learning_rules")
-    )
-    return page.render("settings.html", settings=settings, health=health, rules=rules)
-
-
-async def remove_rule(page: PageRequest) -> Response:
-    await page.call("remove_learning_rule", number=int(page.form.get("number", "0")))
-    return page.redirect("/settings", "It may be learned again", (("undo", {}),))
 
 
 VIEWS = (
     View("GET", "/use", show_use),
     View("GET", "/use/savings", show_savings),
-    View("GET", "/settings", show_settings),
-    View("POST", "/settings/rules/remove", remove_rule),
 )

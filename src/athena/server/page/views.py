@@ -5,7 +5,19 @@ from typing import Any
 
 from athena.app.compose import App
 from athena.server.admission import CallDispatcher
-from athena.server.page import graph, home, live, memories, programs, servers, timeline, use
+from athena.server.page import (
+    documents,
+    graph,
+    home,
+    learned,
+    live,
+    memories,
+    programs,
+    servers,
+    settings,
+    timeline,
+    use,
+)
 from athena.server.page.site import SURFACE, PageSite, Section
 
 SECTIONS = (
@@ -21,11 +33,14 @@ SECTIONS = (
     Section("/settings", "Settings", "settings"),
 )
 VIEWS = (
+    *documents.VIEWS,  # and `learned`: their addresses are below those of memories
+    *learned.VIEWS,
     *graph.VIEWS,
     *home.VIEWS,
     *memories.VIEWS,
     *programs.VIEWS,
     *servers.VIEWS,
+    *settings.VIEWS,
     *timeline.VIEWS,
     *use.VIEWS,
     *live.VIEWS,

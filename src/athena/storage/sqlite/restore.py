@@ -16,6 +16,7 @@ import apsw
 
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, InvalidInput, Misconfigured, NotFound, Unavailable
+from athena.storage.counts import count_kinds
 from athena.storage.database import Transaction
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite.connection import StoreBusyError, translate_errors
@@ -27,7 +28,7 @@ OTHER_BACKUP_HINT = "name another backup"
 
 
 class Restored(NamedTuple):
-    memories: int
+    kept: dict[str, int]  # how many memories it has, and of other kinds
     earlier: str | None  # where the earlier store is now
 
 
@@ -41,19 +42,19 @@ def restore_backup(backup: str, path: str) -> Restored:
     remove_store_files(prepared)
     try:
         _copy_backup(backup, prepared)
-        memories = check_store(prepared, backup)
+        kept = check_store(prepared, backup)
         if not os.path.exists(path):
             _move_files(path, earlier)  # a log may be there alone
             earlier_path = None
         elif _is_sound(path):
             _write_into(prepared, path, earlier)
-            return Restored(memories, earlier)
+            return Restored(kept, earlier)
         else:
             _move_files(path, earlier)
             earlier_path = earlier
         os.replace(prepared, path)
         sync_folder(path)
-        return Restored(memories, earlier_path)
+        return Restored(kept, earlier_path)
     finally:
         remove_store_files(prepared)
 
@@ -132,17 +133,16 @@ def _step(pages: apsw.Backup, count: int) -> None:
             return
 
 
-def check_store(path: str, backup: str) -> int:
-    """Migrate the copy and check it whole; return how many memories it has."""
+def check_store(path: str, backup: str) -> dict[str, int]:
+    """Migrate the copy and check it whole; return how many memories it has, and of other kinds."""
 
-    async def check(tx: Transaction) -> tuple[list[str], int]:
-        (count,) = await tx.fetch_required("SELECT count(*) FROM memories WHERE deleted IS NULL")
-        return await store.find_problems(tx), int(count)
+    async def check(tx: Transaction) -> tuple[list[str], dict[str, int]]:
+        return await store.find_problems(tx), await count_kinds(tx)
 
     try:
         store = Sqlite(path)
         try:
-            problems, memories = run_sync(store.read(check))
+            problems, kept = run_sync(store.read(check))
         finally:
             store.close()
     except AthenaError as error:
@@ -150,7 +150,7 @@ def check_store(path: str, backup: str) -> int:
     if problems:
         message = f"{backup} cannot be restored ({problems[0]}); nothing was changed"
         raise Misconfigured(message, hint=OTHER_BACKUP_HINT)
-    return memories
+    return kept
 
 
 def _is_sound(path: str) -> bool:

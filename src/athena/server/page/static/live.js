@@ -29,7 +29,11 @@ function readChanges(address, tell) {
         last = event.lastEventId || last;
         tell(JSON.parse(event.data));
       });
-      source.addEventListener("start", (event) => { last = event.lastEventId || last; retryMs = 1_000; });
+      source.addEventListener("start", (event) => {
+        last = event.lastEventId || last;
+        retryMs = 1_000;
+        if (JSON.parse(event.data).missed) tell({ changes: [], runs: [], count: 0 });
+      });
       source.onerror = () => {
         source.close();
         setTimeout(open, retryMs);

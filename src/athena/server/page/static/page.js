@@ -5,6 +5,10 @@ const find = (selector, root = document) => root.querySelector(selector);
 const findAll = (selector, root = document) => [...root.querySelectorAll(selector)];
 const SEARCH_DELAY_MS = 140;
 const LIVE_DELAY_MS = 250;
+const LIVE_PAUSE_MS = 2_000; // between two updates, and LIVE_REST times as long as the last one took
+const LIVE_REST = 4;
+const IN_USE_DELAY_MS = 1_000;
+const POLL_MS = 700;
 
 // --- colours, menu, help, copy -------------------------------------------------------------------------------------
 
@@ -70,6 +74,14 @@ let searchTimer = null;
 let liveTimer;
 let searchAbort;
 
+function nameFold(fold) {
+  return `${fold.closest("[data-id]")?.dataset.id ?? ""} ${find("summary", fold)?.textContent ?? ""}`;
+}
+
+function findRow(part, id) {
+  return findAll("[data-row]", part).find((row) => row.dataset.id === id);
+}
+
 async function refreshPart(address, { keep = false } = {}) {
   const part = find("#part");
   if (!part) return;
@@ -78,14 +90,22 @@ async function refreshPart(address, { keep = false } = {}) {
   try {
     const reply = await fetch(address, { headers: { "x-athena-part": "1" }, signal: searchAbort.signal });
     if (reply.status === 401) return location.reload();
+    if (keep && reply.status >= 500) return; // busy or about to stop: what is shown stays
     const picked = new Set(findAll("[data-pick]:checked").map((box) => box.value));
+    const text = await reply.text();
     const known = new Set(findAll("[data-id]", part).map((row) => row.dataset.id));
-    part.innerHTML = await reply.text();
+    const [current, focused] = [find("[data-row].at", part), document.activeElement?.closest?.("[data-id]")];
+    const unfolded = new Set(findAll("details[open]", part).map(nameFold));
+    part.innerHTML = text;
+    if (keep) for (const fold of findAll("details", part)) fold.open ||= unfolded.has(nameFold(fold));
+    loadAreas(part);
+    if (current) findRow(part, current.dataset.id)?.classList.add("at");
+    if (focused && keep) find("a[data-open]", findRow(part, focused.dataset.id) ?? part)?.focus({ preventScroll: true });
     for (const box of findAll("[data-pick]", part)) box.checked = picked.has(box.value);
     if (keep) for (const row of findAll("[data-id]", part)) row.classList.toggle("new", !known.has(row.dataset.id));
     countPicked();
   } catch (error) {
-    if (error.name !== "AbortError") throw error;
+    if (error.name !== "AbortError" && !(error instanceof TypeError)) throw error; // the latter: no server answers
   }
 }
 
@@ -99,12 +119,18 @@ function searchSoon(box) {
     searchTimer = null;
     const fields = [...new FormData(instant)].filter(([, value]) => value !== "");
     const address = `${instant.getAttribute("action")}?${new URLSearchParams(fields)}`;
-    history.replaceState(null, "", address);
+    if (instant.dataset.quiet === undefined) history.replaceState(null, "", address);
     refreshPart(address);
   }, SEARCH_DELAY_MS);
 }
 
 document.addEventListener("input", (event) => searchSoon(event.target));
+
+// What is only needed once it is unfolded is fetched then.
+document.addEventListener("toggle", (event) => {
+  const part = event.target.open && find("#part[data-unfold]", event.target);
+  if (part && !part.childElementCount) refreshPart(part.dataset.unfold);
+}, true);
 
 // --- select many -------------------------------------------------------------------------------------------------------
 
@@ -166,14 +192,32 @@ document.addEventListener("keydown", (event) => {
 // --- live --------------------------------------------------------------------------------------------------------------
 
 let isStale = false;
+let refreshedAt = -LIVE_PAUSE_MS;
+let refreshMs = 0;
+
+// Not while somebody chooses or writes: they would lose it.
+function isInUse(part) {
+  return Boolean(find(".picked-bar.on") || find("details[open] form:not([method=get])", part) || find("input:focus, textarea:focus, select:focus", part));
+}
 
 function refreshSoon() {
   const part = find("#part[data-live-part]");
-  if (!part || find(".picked-bar.on") || part.contains(document.activeElement)) return;
-  isStale = document.hidden; // a tab in the background waits until it is looked at
-  if (isStale) return;
+  if (!part) return;
+  isStale = true;
   clearTimeout(liveTimer);
-  liveTimer = setTimeout(() => !searchTimer && refreshPart(location.href, { keep: true }), LIVE_DELAY_MS);
+  const waitMs = Math.max(LIVE_DELAY_MS, refreshedAt + Math.max(LIVE_PAUSE_MS, LIVE_REST * refreshMs) - performance.now());
+  liveTimer = setTimeout(refreshNow, waitMs);
+}
+
+async function refreshNow() {
+  const part = find("#part[data-live-part]");
+  if (!isStale || document.hidden || searchTimer) return; // a tab in the background waits until it is looked at
+  if (isInUse(part)) return void (liveTimer = setTimeout(refreshNow, IN_USE_DELAY_MS));
+  isStale = false;
+  const began = performance.now();
+  await refreshPart(location.href, { keep: true });
+  refreshedAt = performance.now();
+  refreshMs = refreshedAt - began;
 }
 
 document.addEventListener("visibilitychange", () => !document.hidden && isStale && refreshSoon());
@@ -181,15 +225,46 @@ document.addEventListener("visibilitychange", () => !document.hidden && isStale 
 followChanges(document.body, (change) => {
   refreshSoon();
   const run = find("[data-run]");
-  const ours = run && change.runs.find((other) => other.run_id === run.dataset.run);
-  if (ours && ours.status !== run.dataset.status) location.reload();
+  if (run && change.runs.some((other) => other.run_id === run.dataset.run)) checkRun(run);
 });
 
-for (const area of findAll("[data-load]")) {
-  fetch(area.dataset.load, { headers: { "x-athena-part": "1" } })
-    .then((reply) => (reply.ok ? reply.text() : ""))
-    .then((text) => { area.innerHTML = text; });
+// The news may be older than the page: only what the server says now counts.
+async function checkRun(run) {
+  const reply = await fetch(location.href, { headers: { "x-athena-part": "1" } }).catch(() => null);
+  const area = document.createElement("template");
+  area.innerHTML = reply?.ok ? await reply.text() : "";
+  const status = area.content.querySelector("[data-status]")?.dataset.status;
+  if (status && status !== run.dataset.status) location.reload();
 }
+
+// --- what takes long to count comes later; a program that runs is asked again ------------------------------------------
+
+const loaded = new Map();
+
+async function loadAreas(root) {
+  for (const area of findAll("[data-load]", root)) {
+    const address = area.dataset.load;
+    if (!loaded.has(address)) {
+      const reply = await fetch(address, { headers: { "x-athena-part": "1" } }).catch(() => null);
+      loaded.set(address, reply?.ok ? await reply.text() : "");
+    }
+    if (area.isConnected && loaded.get(address)) area.innerHTML = loaded.get(address);
+  }
+}
+
+async function followRun() {
+  while (find("#part[data-poll]")) {
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    await refreshPart(location.href, { keep: true });
+    const state = find("#part [data-status]");
+    if (state && state.dataset.status !== find("[data-run]")?.dataset.status) return location.reload();
+    const output = find("#part [data-tail]");
+    if (output) output.scrollTop = output.scrollHeight;
+  }
+}
+
+loadAreas(document);
+followRun();
 showTheme();
 countPicked();
 const typed = find("#search"); // before this script was there

@@ -1,0 +1,93 @@
+"""Groups of commands and their help: no line is cut, and a mistyped command gets the one that was meant."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+# Other names under which people look for a command of a group; one counts where the group has its command.
+COMMAND_SYNONYMS = {
+    "complete": "done",
+    "create": "add",
+    "delete": "forget",
+    "del": "forget",
+    "find": "search",
+    "finish": "done",
+    "get": "show",
+    "ls": "list",
+    "new": "add",
+    "open": "show",
+    "record": "add",
+    "remove": "forget",
+    "rm": "forget",
+    "update": "edit",
+    "view": "show",
+}
+
+
+class ExplainedCommand(click.Command):
+    """A command whose help explains its arguments."""
+
+    argument_help: list[tuple[str, str]] = []  # noqa: RUF012  # set for each command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.argument_help:
+            with formatter.section("Arguments"):
+                formatter.write_dl(self.argument_help)
+        super().format_options(ctx, formatter)
+
+
+class CommandGroup(click.Group):
+    """A group that lists its commands with whole sentences; without a command's name it runs the default one."""
+
+    def __init__(self, *args: Any, default: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_unnamed = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        is_unnamed = is_unnamed and not ctx.resilient_parsing  # a shell completes the command's name
+        return super().parse_args(ctx, [self.default, *args] if self.default and is_unnamed else args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        write_commands(
+            formatter, "Commands", [(name, get_summary(command)) for name, command in commands if command is not None]
+        )
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order in which people need them
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if (command := super().get_command(ctx, cmd_name)) is not None:
+            return command
+        return super().get_command(ctx, COMMAND_SYNONYMS.get(cmd_name, cmd_name))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command, or suggest the one that may be meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            suggestion = suggest_command(args[0], self.list_commands(ctx)) if args else None
+            known = f"Did you mean '{ctx.command_path} {suggestion}'?" if suggestion else ""
+            listed = f"The commands are: {', '.join(self.list_commands(ctx))}."
+            raise click.UsageError(f"{error.message.partition('.')[0]}. {known or listed}", ctx) from None
+
+
+def suggest_command(name: str, names: Iterable[str]) -> str | None:
+    """Return the command that a person may mean."""
+    known = list(names)
+    close = get_close_matches(name, [*known, *(word for word, meant in COMMAND_SYNONYMS.items() if meant in known)], 1)
+    return COMMAND_SYNONYMS.get(close[0], close[0]) if close else None
+
+
+def get_summary(command: click.Command) -> str:
+    """Return the first sentence of a command's help."""
+    return command.get_short_help_str(10_000)
+
+
+def write_commands(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
+    """Write a section of a help page, its texts whole."""
+    with formatter.section(title):
+        formatter.write_dl(rows)
