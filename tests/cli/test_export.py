@@ -22,6 +22,7 @@ from athena.app import connect
 from athena.app.compose import App
 from athena.memory.transfer import markdown
 from athena.memory.transfer.records import ImportedEntity, ImportedMemory
+from athena.storage import jsonl
 from conftest import Engine, rounds
 
 TEXTS = [
@@ -166,6 +167,37 @@ def test_second_markdown_export_follows_store(run: Terminal, filled: list[str], 
     assert "holds other files" in run("export", str(other), "--format", "markdown").err
 
 
+def test_markdown_export_removes_nothing_that_is_still_true(
+    run: Terminal, filled: list[str], wipe: Callable[[], None], tmp_path: Path
+) -> None:
+    api.store("Reviews need two people", project="shop")
+    folder = tmp_path / "notes"
+    run("export", str(folder))
+    before = {path: path.read_bytes() for path in folder.rglob("*.md")}
+    run("export", str(folder), "--project", "shop")
+    assert {path: path.read_bytes() for path in folder.rglob("*.md")} == before, "other projects are not gone"
+    api.delete(filled[0])
+    assert "1 file removed" in run("export", str(folder)).out
+    wipe()
+    refused = run("export", str(folder))
+    assert (refused.code, "nothing to write" in refused.err, "athena import" in refused.err) == (4, True, True)
+    assert len(list(folder.rglob("*.md"))) == len(before) - 1
+
+
+def test_paths_that_cannot_be_used_are_explained(run: Terminal, filled: list[str], tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for words in (
+        ["import", str(tmp_path / "folder"), "--from", "csv"],
+        ["import", str(tmp_path / "folder"), "--from", "athena"],
+        ["export", str(tmp_path / "folder"), "--format", "jsonl", "--force"],
+        ["export", "/dev/full", "--format", "markdown"],
+    ):
+        result = run(*words)
+        assert (result.code, "folder" in result.err or "/dev/full" in result.err) == (8, True), words
+        assert "hint:" in result.err
+    assert not list(tmp_path.glob("*.part"))
+
+
 @pytest.mark.usefixtures("filled")
 def test_graph_is_written_for_other_programs(run: Terminal, wipe: Callable[[], None], tmp_path: Path) -> None:
     graph = api.call("read_graph")
@@ -250,6 +282,31 @@ def test_replace_keeps_earlier_store(run: Terminal, filled: list[str], tmp_path:
         del os.environ["ATHENA_DB_PATH"]
 
 
+@pytest.mark.sqlite_only("a file is replaced")
+def test_import_keeps_what_was_stored_after_the_store_was_empty(
+    run: Terminal, wipe: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.store("from the file")
+    connect.close()
+    run("export", file := str(tmp_path / "all.jsonl"))
+    wipe()
+    build_store = jsonl.build_store
+
+    def build_while_another_stores(*arguments: Any) -> None:
+        build_store(*arguments)
+        api.store("of another process")
+        connect.close()
+
+    monkeypatch.setattr(jsonl, "build_store", build_while_another_stores)
+    earlier = run("import", file, "--json").json["earlier"]
+    assert [memory["content"] for memory in api.call("list_memories")] == ["from the file"]
+    connect.close()
+    monkeypatch.setenv("ATHENA_DB_PATH", earlier)
+    assert [memory["content"] for memory in api.call("list_memories")] == ["of another process"]
+    connect.close()
+    monkeypatch.delenv("ATHENA_DB_PATH")
+
+
 def test_obsidian_note_is_imported(run: Terminal, isolated: App, tmp_path: Path) -> None:
     vault = tmp_path / "vault"
     (vault / ".obsidian").mkdir(parents=True)
@@ -257,11 +314,17 @@ def test_obsidian_note_is_imported(run: Terminal, isolated: App, tmp_path: Path)
     front = "title: Tea\ntags:\n  - drinks\n  - '#hot'\ncreated: 2024-03-05\naliases: [Chai, Thé]\n"
     note = f"---\n{front}---\n# Tea\nBoil it.\n"
     (vault / "Tea.md").write_text(note)
+    rules = "---\nA text between rules.\n---\nAnd the rest: of it."
+    (vault / "rules.md").write_text(rules)
+    (vault / "nested.md").write_text("---\nauthor:\n  name: Ann\n  mail: a@b\n---\nNested\n")
     (vault / "plain.md").write_text("Only text\n")
     (vault / "empty.md").write_text("\n")
     (vault / "latin.md").write_bytes(b"caf\xe9")
     result = run("import", str(vault))
-    assert result.out == "new: 2 memories\n"
+    assert result.out == "new: 4 memories\n"
+    notes = {memory["content"]: memory["metadata"] for memory in api.call("list_memories", k=5)}
+    assert notes[rules] == {"source": "rules.md", "title": "rules"}
+    assert notes["Nested"]["author"] == "name: Ann\nmail: a@b"
     assert sorted(result.err.splitlines()) == ["left out empty.md: empty", "left out latin.md: not UTF-8 text"]
     tea = next(m for m in api.call("list_memories", k=5) if "Boil" in m["content"])
     assert tea["tags"] == ["drinks", "hot"]

@@ -280,6 +280,9 @@ def test_csv(run: Terminal, tmp_path: Path) -> None:
     fact = list_memories()["A, quoted fact"]
     assert (fact["tags"], fact["metadata"]) == (["a", "b"], {"owner": "Ann"})
     assert fact["created"] == 1_714_521_600.0
+    path.write_text("text,owner\nDeploys run on Friday, 15:00,Ann\n")
+    cut = run("import", str(path))
+    assert (cut.out, "line 2: it has more cells than columns" in cut.err) == ("nothing new\n", True)
     path.write_text("a,b\n1,2\n")
     assert "has no column with the text" in run("import", str(path)).err
 

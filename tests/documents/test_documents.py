@@ -131,6 +131,19 @@ def test_gone_file_is_withdrawn(isolated: App, tmp_path: Path) -> None:
     assert len(api.call("list_documents")) == 2
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
+def test_file_whose_name_is_no_text_stays(isolated: App, tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9.txt"
+    with open(name, "w", encoding="utf-8") as file:
+        file.write("The door opens at nine.")
+    os.utime(name, (1_700_000_000, 1_700_000_000))
+    first, again = ingest(tmp_path), ingest(tmp_path)
+    assert (first["new"], first["withdrawn"]) == (1, 0)
+    assert (again["unchanged"], again["withdrawn"]) == (1, 0)
+    os.unlink(name)
+    assert ingest(tmp_path)["withdrawn"] == 1
+
+
 def test_document_is_named_by_path_or_id(isolated: App, tmp_path: Path) -> None:
     folder = write_files(tmp_path / "d", {"a.md": "One fact."})
     (document_id,) = ingest(folder)["ids"]

@@ -171,6 +171,9 @@ def test_commands_back_up_and_restore(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (written["memories"], written["encrypted"]) == (1, True)
     run("remember", "The second fact")
     assert written["path"] in run("restore").stdout
+    for command in ("backup", "export"):
+        itself = run(command, str(tmp_path / "home" / "athena.db"), "--force")
+        assert "is the store itself" in itself.stderr
     refused = run("restore", written["path"], "--key-file", str(tmp_path / "key"))
     assert refused.returncode != 0, "nobody is there to say yes"
     assert "second" in run("list").stdout

@@ -16,7 +16,7 @@ import click
 from athena.cli.command_group import write_commands
 from athena.cli.streams import escape_text, style_text, use_safe_streams
 from athena.core.version import __version__
-from athena.errors import AthenaError, InvalidInput
+from athena.errors import AthenaError, InvalidInput, Misconfigured
 
 COMMAND_ALIASES = {"get": "show", "update": "edit", "store": "remember", "search": "recall", "delete": "forget"}
 COMMAND_SYNONYMS = {"find": "recall", "remove": "forget", "add": "remember", "help": "--help"}
@@ -188,6 +188,12 @@ class LazyGroup(click.Group):
             # the reader of standard output has gone: the flush at exit must not fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
+        except OSError as error:
+            if error.errno is None:
+                raise
+            where = f"{error.filename} cannot be used: " if error.filename else ""
+            hint = "check the path, its rights and the free space"
+            return _print_error(Misconfigured(f"{where}{error.strerror}", hint=hint))
 
 
 def _suggest_command(name: str) -> str | None:

@@ -39,7 +39,7 @@ from athena.memory.transfer.records import (
 from athena.storage import copying, jsonl
 from athena.storage.counts import count_kinds
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
-from athena.storage.sqlite.restore import remove_store_files, restore_backup
+from athena.storage.sqlite.restore import is_store_file, remove_store_files, restore_backup
 from athena.storage.sqlite.store import Sqlite
 
 EXPORT_FORMATS = ["jsonl", "markdown", "graphml", "server-memory"]
@@ -152,13 +152,16 @@ def _export_markdown(folder: str, project: str | None) -> dict[str, int]:
     projects = [project] if project else [item.name for item in run_sync(list_projects(store))]
     create_private_folder(folder)
     with show_progress("Exporting"), explain_stop(lambda: f"{folder} has a part; run it again to go on"):
-        return run_sync(exports.write_markdown(store, projects, os.path.abspath(folder)))
+        return run_sync(exports.write_markdown(store, projects, os.path.abspath(folder), is_whole=project is None))
 
 
 def _write_whole_file(file: str, force: bool, write: Callable[[IO[bytes]], dict[str, int]]) -> dict[str, int]:
     """Write a file that appears only when it is complete and on disk; nobody but its owner may read it."""
     if file == STANDARD_OUTPUT:
         return write(sys.stdout.buffer)
+    settings = load_settings()
+    if settings.database_url is None and is_store_file(file, settings.db_path):
+        raise InvalidInput(f"{file} is the store itself", hint="name another file")
     if os.path.lexists(file) and not force:
         raise Conflict(f"{file} exists", hint="name another file, or add --force to replace it")
     part = f"{file}.part"
@@ -352,16 +355,16 @@ def _import_export(
         return result
     prepared = os.path.join(settings.home, "athena.db.importing")
     create_private_folder(settings.home)
-    with show_progress("Importing") as progress, explain_stop(lambda: "nothing was changed"):
-        jsonl.build_store(path, info, prepared, progress.advance)
     try:
+        with show_progress("Importing") as progress, explain_stop(lambda: "nothing was changed"):
+            jsonl.build_store(path, info, prepared, progress.advance)
         if settings.database_url is not None:
             with closing(Sqlite(prepared)) as new, closing(compose.open_database_at(None, "to")) as target:
                 copying.copy_store(new, target)
         else:
             restored = restore_backup(prepared, settings.db_path)
-            if is_replacing:
-                result["earlier"] = restored.earlier
+            if is_replacing or (restored.earlier and not _is_empty_store(restored.earlier)):
+                result["earlier"] = restored.earlier  # others may have written to it since it was found empty
             elif restored.earlier:
                 remove_store_files(restored.earlier)
     finally:
@@ -383,3 +386,8 @@ def _is_empty(settings: Settings) -> bool:
         return True
     with closing(compose.open_database_at(None, "to")) as database:
         return run_sync(database.read(copying.is_empty_or_unfinished))
+
+
+def _is_empty_store(path: str) -> bool:
+    with closing(Sqlite(path)) as store:
+        return run_sync(store.read(copying.is_empty_or_unfinished))

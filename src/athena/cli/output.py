@@ -30,6 +30,7 @@ KIND_WORDS = {
     "entities": ("entity", "entities"),
     "observations": ("observation", "observations"),
     "relations": ("relation", "relations"),
+    "removed": ("file removed", "files removed"),
     "patterns": ("pattern", "patterns"),
     "skills": ("skill", "skills"),
     "left_out": ("event, task, pattern or skill left out", "events, tasks, patterns and skills left out"),

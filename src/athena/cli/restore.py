@@ -14,7 +14,7 @@ from athena.cli.progress import explain_stop, show_progress
 from athena.errors import InvalidInput
 from athena.storage import backups
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
-from athena.storage.sqlite.restore import remove_store_files, restore_backup
+from athena.storage.sqlite.restore import check_is_database, remove_store_files, restore_backup
 
 key_file_option = click.option("--key-file", metavar="PATH", help="A file with the secret, instead of a passphrase.")
 
@@ -88,12 +88,14 @@ def restore(backup: str | None, yes: bool, key_file: str | None, json_output: bo
             "the store is on a PostgreSQL server",
             hint="into an empty database: athena migrate --from FILE --to URL; or use pg_restore there",
         )
+    path = os.path.abspath(os.path.expanduser(backup))
+    if not (is_encrypted := backups.is_encrypted(path)):
+        check_is_database(path)
     if not yes and os.path.exists(settings.db_path):
         click.confirm(f"Replace what is in {settings.db_path}?", abort=True, err=True)
-    path = os.path.abspath(os.path.expanduser(backup))
     decrypted = f"{settings.db_path}.decrypting"
     try:
-        if backups.is_encrypted(path):
+        if is_encrypted:
             if key_file is not None:
                 secret = backups.read_secret(key_file)
             else:

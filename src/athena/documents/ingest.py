@@ -128,7 +128,9 @@ async def ingest_path(
         files = location.iter_files()
         while (item := await run_in_thread(next, files, None)) is not None:
             check_stopped()
-            await run.take_file(parser, escape_path(item[0]), item[1])
+            if (source := escape_path(item[0])) != item[0]:
+                run.escaped_sources.add(source)
+            await run.take_file(parser, source, item[1])
             progress.done += 1
             if run.batch_size >= BATCH_PIECES:
                 await run.write_batch()
@@ -157,6 +159,7 @@ class _Ingestion:
     def __init__(self, store: Store, call: Call, tags: list[str], stored_form: StoredForm | None) -> None:
         self.result = Ingested()
         self._store, self._call, self._tags, self._form = store, call, tags, stored_form
+        self.escaped_sources: set[str] = set()  # of files that are there under other names
         self._batch: list[ReadDocument] = []
         self._ids: list[str] = []
         self._skipped: list[str] = []
@@ -316,7 +319,8 @@ class _Ingestion:
         stored_path = await self._hide(path)
         sources = await self._store.database.read(read_sources)
         paths = sources if self._form is None else await self._form.reveal(sources)
-        missing = await run_in_thread(_list_missing, dict(zip(sources, paths, strict=True)))
+        known = {source: path for source, path in zip(sources, paths, strict=True) if path not in self.escaped_sources}
+        missing = await run_in_thread(_list_missing, known)
         call_id = await self._record_call() if missing else 0
 
         async def forget_document(tx: Transaction, source: str) -> None:
@@ -370,7 +374,18 @@ def _hash_file(file: int) -> str:
 
 
 def _list_missing(paths: dict[str, str]) -> list[str]:
-    return [source for source, path in paths.items() if not os.path.lexists(path)]
+    return [source for source, path in paths.items() if _is_gone(path)]
+
+
+def _is_gone(path: str) -> bool:
+    """Return whether there is no such file; one that cannot be looked at may be there."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
 
 
 class _DocumentWriter:

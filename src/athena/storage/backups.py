@@ -17,7 +17,13 @@ from athena.core.files import create_private_folder
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
 from athena.storage import copying
 from athena.storage.database import Database
-from athena.storage.sqlite.restore import check_store, copy_store_file, remove_store_files, sync_folder
+from athena.storage.sqlite.restore import (
+    check_store,
+    copy_store_file,
+    is_store_file,
+    remove_store_files,
+    sync_folder,
+)
 from athena.storage.sqlite.store import Sqlite
 
 if TYPE_CHECKING:
@@ -49,6 +55,8 @@ def create_backup(
     One process at a time may do so. `staging` is where the copy is before it is encrypted: beside the store, since the
     target may be another's disk.
     """
+    if isinstance(database, Sqlite) and is_store_file(target, database.path):
+        raise InvalidInput(f"{target} is the store itself", hint="name another file")
     if os.path.lexists(target) and not replace:
         raise Conflict(f"{target} exists", hint="name another file, or add --force to replace it")
     if not os.path.isdir(os.path.dirname(target)):

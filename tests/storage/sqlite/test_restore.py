@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -144,15 +146,68 @@ def test_damaged_backup_changes_nothing(app: App, path: str, home: Path) -> None
             restore_backup(str(home / name), path)
         assert refused.value.__notes__, name
     (home / "text.db").write_text("Dear diary" * 1_000)
-    with pytest.raises(Misconfigured, match=r"text\.db is not an Athena database"):
+    with pytest.raises(Misconfigured, match=r"text\.db is not an Athena database") as no_database:
         restore_backup(str(home / "text.db"), path)
+    assert "athena import" in (no_database.value.hint or "")
+    (home / "cut.db").write_bytes((home / "backup.db").read_bytes()[:40_000])
+    with pytest.raises(Unavailable, match=r"cut\.db is damaged\n") as cut:
+        restore_backup(str(home / "cut.db"), path)
+    assert cut.value.hint == "name another backup"
     assert list_texts(app) == OLD | NEW
     assert not list(home.glob("*.restoring*"))
     assert not list(home.glob("*.before*"))
 
 
+def test_empty_file_is_no_backup(app: App, path: str, home: Path) -> None:
+    (home / "empty.db").touch()
+    with apsw.Connection(str(home / "blank.db")) as blank:
+        blank.execute("CREATE TABLE a (b)").fetchall()
+        blank.execute("DROP TABLE a").fetchall()
+    blank.close()
+    for name in ("empty.db", "blank.db"):
+        with pytest.raises(Misconfigured, match=f"{name} is empty"):
+            restore_backup(str(home / name), path)
+    assert list_texts(app) == OLD | NEW
+    assert not list(home.glob("*.before*"))
+
+
+def test_nothing_written_during_restore_is_lost(app: App, path: str, home: Path) -> None:
+    """What a process was told is written is in the store that was kept, or in the new one."""
+    written: list[str] = []
+    is_done = threading.Event()
+
+    def write_rows() -> None:
+        with closing(sqlite_connection.connect(path, create=False)) as raw:
+            while not is_done.is_set():
+                name = f"probe {len(written)}"
+                raw.execute("INSERT INTO counters (name, value) VALUES (?, 1)", (name,)).fetchall()
+                written.append(name)
+
+    def read_rows(file: str) -> set[str]:
+        with closing(sqlite_connection.connect(file, create=False)) as raw:
+            return {str(name) for (name,) in raw.execute("SELECT name FROM counters WHERE name LIKE 'probe %'")}
+
+    writer = threading.Thread(target=write_rows)
+    writer.start()
+    kept: set[str] = set()
+    try:
+        for _ in range(4):
+            restored = restore_backup(str(home / "backup.db"), path)
+            assert restored.earlier is not None
+            kept |= read_rows(restored.earlier)
+            os.replace(restored.earlier, f"{restored.earlier}.read")  # the next one may have the same name
+    finally:
+        is_done.set()
+        writer.join(30)
+    assert written
+    assert {*written} - kept - read_rows(path) == set()
+    assert call(app, "verify").ok
+
+
 def test_restore_command(path: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATHENA_DB_PATH", path)
+    missing = CliRunner().invoke(athena, ["restore", str(home / "none.db")], input="y\n", standalone_mode=False)
+    assert (type(missing.exception), missing.output) == (NotFound, ""), "it asked before it looked"
     refused = CliRunner().invoke(athena, ["restore", str(home / "backup.db")], input="n\n")
     assert refused.exit_code != 0
     assert read_store(path) == OLD | NEW

@@ -166,12 +166,21 @@ def _format_data(fields: dict[str, str]) -> str:
 
 
 async def write_markdown(
-    store: Store, projects: list[str], folder: str, on_written: Callable[[int], None] = lambda _: None
+    store: Store,
+    projects: list[str],
+    folder: str,
+    on_written: Callable[[int], None] = lambda _: None,
+    *,
+    is_whole: bool = True,
 ) -> dict[str, int]:
-    """Write the memories and graphs of projects as files; remove files of an earlier export that are no longer true."""
+    """Write the memories and graphs of projects as files; remove files of an earlier export that are no longer true.
+
+    Files of other projects stay unless these are all there are (`is_whole`).
+    """
     earlier = await run_in_thread(_list_own_files, folder)
     written: set[str] = set()
-    counts = {"memories": 0, "entities": 0, "relations": 0, "left_out": 0}
+    counts = {"memories": 0, "entities": 0, "relations": 0, "removed": 0, "left_out": 0}
+    places = [os.path.join(folder, markdown.create_folder_name(project)) for project in projects]
 
     def write_file(path: str, data: bytes) -> None:
         _refuse_links(folder, os.path.dirname(path))
@@ -180,8 +189,7 @@ async def write_markdown(
         written.add(path)
         on_written(1)
 
-    for project in projects:
-        place = os.path.join(folder, markdown.create_folder_name(project))
+    for project, place in zip(projects, places, strict=True):
         async for row, links in _iter_memories(store, project):
             name = markdown.create_file_name(row.memory.content, row.memory.hash)
             write_file(os.path.join(place, name), _format_memory(row, links))
@@ -193,8 +201,13 @@ async def write_markdown(
             counts["entities"] += item.entity_type is not None
             counts["relations"] += len(item.relations)
         counts["left_out"] += await store.database.read(partial(_count_others, project=project))
-    for path in earlier - written:
+    gone = {path for path in earlier - written if is_whole or path.startswith(tuple(f"{place}/" for place in places))}
+    if gone and not written:  # a store that was wiped, or another one
+        hint = f"athena import {folder} takes it in; or name another folder"
+        raise Conflict(f"{folder} is an earlier export, and there is nothing to write", hint=hint)
+    for path in gone:
         os.unlink(path)
+    counts["removed"] = len(gone)
     return counts
 
 

@@ -39,6 +39,7 @@ MAPPING = {
 }
 OWN_BEGINNING = f"{FENCE}\n{FORMAT_KEY}: ".encode()
 FRONT_MATTER_PATTERN = re.compile(rf"{FENCE}[ \t]*\r?\n(.*?)(?:^|\n){FENCE}[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+FIELD_PATTERN = re.compile(r"([^\s#:-][^:]*):(?:\s+(.*))?")
 TIME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z")
 CODE_PATTERN = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 WIKI_LINK_PATTERN = re.compile(
@@ -127,7 +128,7 @@ def _find_note_names(path: str) -> dict[str, str]:
         plain = os.path.splitext(name)[0]
         by_path[plain.casefold()] = name
         try:
-            match = None if isinstance(file, OSError) else FRONT_MATTER_PATTERN.match(_read_text(file))
+            match = None if isinstance(file, OSError) else _match_front_matter(_read_text(file))
         except (OSError, ValueError, AthenaError):  # the import itself says why it cannot be read
             match = None
         fields = _parse_fields(match.group(1)) if match else {}
@@ -153,7 +154,7 @@ def _iter_markdown_files(path: str) -> Iterator[tuple[str, int | OSError]]:
 
 def parse_file(name: str, text: str, now: float, note_paths: Mapping[str, str] = MappingProxyType({})) -> Record:
     """Return the memory or entity that a file holds; `note_paths` has the notes that links may lead to."""
-    match = FRONT_MATTER_PATTERN.match(text)
+    match = _match_front_matter(text)
     fields = _parse_fields(match.group(1)) if match else {}
     body = text[match.end() :] if match else text
     if fields.get(FORMAT_KEY) == FORMAT_VERSION:
@@ -267,6 +268,14 @@ def _take_time(fields: dict[str, Any], names: tuple[str, ...], now: float) -> fl
     return None
 
 
+def _match_front_matter(text: str) -> re.Match[str] | None:
+    """Return the front matter of a note; None for a text between two rules, which begins with no field."""
+    match = FRONT_MATTER_PATTERN.match(text)
+    lines = (line.strip("\r") for line in match.group(1).split("\n")) if match else ()
+    first = next((line for line in lines if line.strip() and not line.startswith("#")), None)
+    return match if first is None or FIELD_PATTERN.fullmatch(first) else None
+
+
 def _parse_fields(text: str) -> dict[str, Any]:
     """Parse front matter: names with JSON values, plain texts or lists of them; nested YAML is left as text."""
     fields: dict[str, Any] = {}
@@ -274,14 +283,14 @@ def _parse_fields(text: str) -> dict[str, Any]:
     for line in text.split("\n"):
         line = line.rstrip("\r")
         item = re.fullmatch(r"\s*-\s+(.*)", line)
-        pair = re.fullmatch(r"([^\s#:-][^:]*):(?:\s+(.*))?", line)
+        pair = FIELD_PATTERN.fullmatch(line)
         if pair:
             name, value = pair.group(1).strip().lower(), (pair.group(2) or "").strip()
             fields[name] = _parse_value(value) if value else None
         elif item and name and not isinstance(fields[name], str | int | float | dict):
             fields[name] = [*(fields[name] or []), _parse_value(item.group(1).strip())]
-        elif name and line.strip() and isinstance(fields[name], str):
-            fields[name] += "\n" + line.strip()
+        elif name and line.strip() and isinstance(fields[name], str | None):
+            fields[name] = f"{fields[name] or ''}\n{line.strip()}".lstrip("\n")
     return fields
 
 

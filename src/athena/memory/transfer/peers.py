@@ -205,6 +205,9 @@ def read_csv(path: str, now: float) -> Iterator[Record]:
                 hint = f"name one of: {', '.join(CONTENT_COLUMNS)}"
                 raise InvalidInput(f"{os.path.basename(path)} has no column with the text", hint=hint)
             for number, row in enumerate(reader, 2):
+                if None in row:
+                    yield SkippedRecord(f"line {number}", "it has more cells than columns; quote texts with commas")
+                    continue
                 yield _to_csv_memory(
                     f"line {number}", {key: row.get(name) for key, name in names.items()}, content, now
                 )

@@ -220,7 +220,9 @@ def translate_errors(path: str) -> Generator[None]:
                 f"the full-text index of {path} could not be read", hint="try again; else run `athena call verify`"
             ) from error
         raise Unavailable(
-            f"{path} is damaged: {error}", hint="run `athena call verify`; restore a backup", retry=False
+            f"{path} is damaged{_describe_damage(error)}",
+            hint="run `athena call verify`; restore a backup",
+            retry=False,
         ) from error
     except apsw.SQLError as error:
         if "fts5" not in str(error):
@@ -242,6 +244,10 @@ def translate_errors(path: str) -> Generator[None]:
         if _get_extended_code(error) == apsw.SQLITE_IOERR_SHORT_READ:
             raise _create_lost_log_error(path) from error
         raise Unavailable(f"{path} cannot be read or written: {error}", hint="check the disk") from error
+
+
+def _describe_damage(error: apsw.CorruptError) -> str:
+    return "" if "not an error" in str(error) else f": {error}"  # a copy of pages leaves no message
 
 
 def _get_extended_code(error: apsw.Error) -> int:

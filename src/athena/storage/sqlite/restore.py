@@ -8,20 +8,23 @@ files of one that cannot be opened are moved away, together with its log.
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import apsw
 
 from athena.core.threads import run_sync
-from athena.errors import AthenaError, InvalidInput, Misconfigured, NotFound
+from athena.errors import AthenaError, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage.counts import count_kinds
 from athena.storage.database import Transaction
 from athena.storage.sqlite import connection as sqlite_connection
-from athena.storage.sqlite.connection import translate_errors
+from athena.storage.sqlite.connection import StoreBusyError, translate_errors
 from athena.storage.sqlite.store import Sqlite
 
 FILE_SUFFIXES = ("", "-wal", "-shm")
+SQLITE_MARK = b"SQLite format 3\0"
+OTHER_BACKUP_HINT = "name another backup"
 
 
 class Restored(NamedTuple):
@@ -31,22 +34,20 @@ class Restored(NamedTuple):
 
 def restore_backup(backup: str, path: str) -> Restored:
     """Replace the store at `path` by a backup, and keep the earlier one beside it."""
-    if not os.path.isfile(backup):
-        raise NotFound(f"there is no file {backup}", hint="name a copy of the store's file")
+    check_is_database(backup)
     if os.path.exists(path) and os.path.samefile(backup, path):
         raise InvalidInput("this file is the store itself", hint="name a copy of it")
     prepared = f"{path}.restoring"
     earlier = f"{path}.before-{time.strftime('%Y%m%d-%H%M%S')}"
     remove_store_files(prepared)
     try:
-        copy_store_file(backup, prepared)
+        _copy_backup(backup, prepared)
         kept = check_store(prepared, backup)
         if not os.path.exists(path):
             _move_files(path, earlier)  # a log may be there alone
             earlier_path = None
         elif _is_sound(path):
-            copy_store_file(path, earlier)
-            _write_into(prepared, path)
+            _write_into(prepared, path, earlier)
             return Restored(kept, earlier)
         else:
             _move_files(path, earlier)
@@ -56,6 +57,39 @@ def restore_backup(backup: str, path: str) -> Restored:
         return Restored(kept, earlier_path)
     finally:
         remove_store_files(prepared)
+
+
+def check_is_database(backup: str) -> None:
+    """Raise an error unless a file begins as a database does: an empty one would be taken for an empty store."""
+    if not os.path.isfile(backup):
+        raise NotFound(f"there is no file {backup}", hint="name a copy of the store's file")
+    with open(backup, "rb") as file:
+        head = file.read(len(SQLITE_MARK))
+    if not head:
+        raise Misconfigured(f"{backup} is empty", hint=OTHER_BACKUP_HINT)
+    if head != SQLITE_MARK:
+        raise Misconfigured(
+            f"{backup} is not an Athena database", hint="athena import takes exports and other files in"
+        )
+
+
+def is_store_file(path: str, store_path: str) -> bool:
+    """Return whether a path leads to a store's own file or log."""
+    own = [store_path + suffix for suffix in FILE_SUFFIXES]
+    return os.path.exists(path) and any(os.path.exists(file) and os.path.samefile(path, file) for file in own)
+
+
+def _copy_backup(backup: str, target: str) -> None:
+    try:
+        copy_store_file(backup, target)
+        with translate_errors(backup), contextlib.closing(apsw.Connection(target)) as copy:
+            is_empty = not copy.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+    except Unavailable as error:
+        if backup not in str(error):
+            raise
+        raise Unavailable(str(error), hint=OTHER_BACKUP_HINT, retry=False) from None
+    if is_empty:
+        raise Misconfigured(f"{backup} is empty", hint=OTHER_BACKUP_HINT)
 
 
 def copy_store_file(source: str, target: str) -> None:
@@ -76,16 +110,27 @@ def copy_store_file(source: str, target: str) -> None:
             reading.close()
 
 
-def _copy_pages(source: apsw.Connection, target: apsw.Connection) -> None:
-    deadline = time.monotonic() + sqlite_connection.BUSY_TIMEOUT_S
+def _copy_pages(
+    source: apsw.Connection, target: apsw.Connection, when_locked: Callable[[], None] = lambda: None
+) -> None:
+    """Replace all pages of the target; call a function when nobody else can write to it any more, before the first."""
     with target.backup("main", source, "main") as pages:
-        while not pages.done:
-            try:
-                pages.step(-1)
-            except (apsw.BusyError, apsw.LockedError):
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
+        _step(pages, 0)  # copies nothing, and begins the one transaction on the target
+        when_locked()
+        _step(pages, -1)
+
+
+def _step(pages: apsw.Backup, count: int) -> None:
+    deadline = time.monotonic() + sqlite_connection.BUSY_TIMEOUT_S
+    while True:
+        try:
+            pages.step(count)
+        except (apsw.BusyError, apsw.LockedError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def check_store(path: str, backup: str) -> dict[str, int]:
@@ -101,29 +146,34 @@ def check_store(path: str, backup: str) -> dict[str, int]:
         finally:
             store.close()
     except AthenaError as error:
-        raise type(error)(str(error).replace(path, backup), hint="name another backup") from None
+        raise type(error)(str(error).replace(path, backup), hint=OTHER_BACKUP_HINT) from None
     if problems:
         message = f"{backup} cannot be restored ({problems[0]}); nothing was changed"
-        raise Misconfigured(message, hint="name another backup")
+        raise Misconfigured(message, hint=OTHER_BACKUP_HINT)
     return kept
 
 
 def _is_sound(path: str) -> bool:
-    """Return whether the store can be opened and written."""
+    """Return whether the store can be opened and written, if not at this moment: another process may write."""
     try:
         store = Sqlite(path)
+    except StoreBusyError:
+        raise
     except AthenaError:
         return False
     try:
-        return run_sync(store.can_write_now()) and not run_sync(store.read(store.find_problems))
+        run_sync(store.check_writable())
+        return not run_sync(store.read(store.find_problems))
+    except StoreBusyError:
+        raise
     except AthenaError:
         return False
     finally:
         store.close()
 
 
-def _write_into(prepared: str, path: str) -> None:
-    """Replace all pages of an open store in one transaction."""
+def _write_into(prepared: str, path: str, earlier: str) -> None:
+    """Replace all pages of an open store in one transaction, which also keeps all that was written before it."""
     with translate_errors(path):
         source = sqlite_connection.connect(prepared, create=False)
         target = sqlite_connection.connect(path, create=False)
@@ -133,7 +183,7 @@ def _write_into(prepared: str, path: str) -> None:
                 source.execute(
                     "UPDATE counters SET value = max(value, ?) + 1 WHERE name = ?", (counters.get(name, 0), name)
                 ).fetchall()
-            _copy_pages(source, target)
+            _copy_pages(source, target, lambda: copy_store_file(path, earlier))
         finally:
             target.close()
             source.close()
