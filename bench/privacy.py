@@ -9,6 +9,11 @@ from bench.run import Run
 sys.path.append(str(ROOT / "scripts"))
 CHECKSUM_KINDS = ("CARD", "IBAN", "NATIONAL_ID")
 CHECKSUM_BAR, OTHER_BAR = 0.97, 0.95
+# Before anybody read them and mended the rules; a figure of then, not of this run.
+FIRST_SIGHT = (
+    "On first sight the lowest on `other` were a recall of 0.880 (BIRTH_DATE), 0.925 (NATIONAL_ID), 0.938 (PHONE) and "
+    "0.967 (CARD), and a precision of 0.817 (IP) and 0.949 (PHONE); the rules were mended since."
+)
 
 
 def run(run: Run) -> Result:
@@ -39,8 +44,9 @@ def run(run: Run) -> Result:
     return Result(
         "Personal data",
         f"{count:,} labelled texts in `tests/data/personal`: `own` from our tables, `faker` and `judge` with values "
-        "and sentences of Faker in fifteen locales; nobody who wrote rules has read `judge`. A value counts only if "
-        "exactly it is found, with its kind. Speed: MB of text searched in a second of CPU time, on one core.",
+        "and sentences of Faker in fifteen locales, `other` written by another hand that has not seen the rules. A "
+        f"value counts only if exactly it is found, with its kind. {FIRST_SIGHT} Speed: MB of text searched in a "
+        "second of CPU time, on one core.",
         [
             Row(
                 "Personal data found, and found rightly, by kind",

@@ -115,9 +115,9 @@ class AthenaClient(OperationMethods):
         for connection in idle:
             connection.close()  # closes our descriptor, not the parent's
 
-    def discover_tools(self) -> dict[str, Any]:
-        """List all operations by category, in few words."""
-        return self._get_json("/tools/discover")
+    def discover_tools(self, category: str | None = None, detail: str | None = None) -> dict[str, Any]:
+        """List all operations by category, in few words; with `detail="names"` only their names."""
+        return self._get_json("/tools/discover", {"category": category, "detail": detail})
 
     def list_tools(self, category: str | None = None) -> list[dict[str, Any]]:
         return self._get_tool_list("/tools/list", {"category": category})
@@ -335,9 +335,9 @@ class AsyncAthenaClient(AsyncOperationMethods):
         """Close all idle connections. Calls in progress still get their answer."""
         await run_in_thread(self._client.close)
 
-    async def discover_tools(self) -> dict[str, Any]:
-        """List all operations by category, in few words."""
-        return await run_in_thread(self._client.discover_tools)
+    async def discover_tools(self, category: str | None = None, detail: str | None = None) -> dict[str, Any]:
+        """List all operations by category, in few words; with `detail="names"` only their names."""
+        return await run_in_thread(self._client.discover_tools, category, detail)
 
     async def list_tools(self, category: str | None = None) -> list[dict[str, Any]]:
         return await run_in_thread(self._client.list_tools, category)

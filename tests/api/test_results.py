@@ -2,10 +2,12 @@
 
 import hashlib
 import inspect
+import json
 import os
 import pickle
 import pydoc
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +104,26 @@ def test_digits_of_a_hash_are_not_read_as_an_id(isolated: App) -> None:
 def test_generated_modules_are_up_to_date() -> None:
     written = typed_operations.render()
     assert {path: path.read_text("utf-8") for path in written} == written, "run python scripts/typed_operations.py"
+
+
+def test_sample_for_type_checkers_names_every_operation() -> None:
+    """mypy reads it with `make check`: it asserts the type of every result, which Any would not pass."""
+    sample = typed_operations.SAMPLE.read_text("utf-8")
+    for operation in typed_operations.offered():
+        assert sample.count(f'call("{operation.name}")') == 2
+    assert " Any" not in sample.partition("def check_client")[2]
+
+
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed; nothing is fetched for a test")
+def test_pyright_finds_the_same_types(tmp_path: Path) -> None:
+    root = typed_operations.SOURCE.parents[1]
+    folders = {"include": [root / "examples", typed_operations.SAMPLE], "extraPaths": [root / "src", root / "examples"]}
+    settings = {name: [os.path.relpath(path, tmp_path) for path in paths] for name, paths in folders.items()}
+    config = tmp_path / "pyrightconfig.json"
+    config.write_text(json.dumps(settings))
+    command = ["pyright", "--project", str(config), "--pythonpath", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-3_000:]
 
 
 @pytest.mark.parametrize("client", [AthenaClient, AsyncAthenaClient])

@@ -40,7 +40,7 @@ def test_recall_prints_the_same(forge: ServerForge, tmp_path: Path) -> None:
     for argv in LINES:
         assert run(QUICK, argv) == run(BY_COMMAND, argv), argv
     code, output, _ = run(QUICK, LINES[0])
-    assert (code, output.count("harbour")) == (0, 2)
+    assert (code, output.count("harbour")) == (0, 3)  # the entity as well
     forge.stop(pid)
 
 

@@ -20,7 +20,7 @@ ADD = {
         "properties": {
             "name": {"type": "string"},
             "email": {"type": "string", "pattern": "^[^\\[\\]]+@[^\\[\\]]+$"},
-            "phone": {"type": "string"},
+            "phone": {"type": "string", "description": "As sales@contacts.example knows it."},
             "secret": {"type": "string"},
         },
         "required": ["email"],

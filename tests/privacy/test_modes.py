@@ -1,6 +1,7 @@
 """The modes boundary and strict: what models, programs, people, tools and the store get to see."""
 
 import json
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,6 +122,41 @@ def test_date_that_was_told_as_birth_date_stays_hidden(private: PrivateApp) -> N
     assert private.run("print('1985-12-10 1985-12-11')").output == "[BIRTH_DATE_1] 1985-12-11\n"
 
 
+def test_number_that_only_its_field_told_stays_hidden(private: PrivateApp) -> None:
+    contact = {"email": EMAIL, "mobile": "4155550123", "dob": "1985-12-10", "phone": 3_012_345_678.0}
+    (private.folder / "contacts.json").write_text(json.dumps([contact]))
+    private.add_server("crm")
+    done = private.run(
+        "c = crm.list_contacts()['contacts'][0]\nprint(c['mobile'], c['phone'])\n[c['dob'], [c['mobile']], c['phone']]"
+    )
+    assert done.error is None
+    for digits in ("4155550123", "1985-12-10", "3012345678"):
+        assert digits not in repr(done)
+    echo = private.run("crm.add_contact(email='[EMAIL_1]', secret='4155550123')")
+    assert echo.result.startswith("added [EMAIL_1] [PHONE_")
+
+
+def test_numbers_and_keys_are_hidden(private: PrivateApp) -> None:
+    done = private.run("n = int('41' + '1' * 14)\nprint(n, float(n))\n{str(n): [n, float(n), -n], 'n': 41}")
+    assert done.output == "[CARD_1] [CARD_1].0\n"
+    assert done.result == {"[CARD_1]": ["[CARD_1]", "[CARD_1]", "-[CARD_1]"], "n": 41}
+
+
+def test_names_of_files_and_workspaces_hold_tokens(private: PrivateApp) -> None:
+    private.call("mcp", "write_file", path=f"{EMAIL}.txt", content="x", workspace=EMAIL)
+    assert [file.path for file in private.call("mcp", "list_files", workspace="[EMAIL_1]")] == ["[EMAIL_1].txt"]
+    assert [file.path for file in private.call("cli", "list_files", workspace=EMAIL)] == [f"{EMAIL}.txt"]
+    assert private.run("x = 5", workspace=EMAIL).error is None
+    assert private.run("x", workspace="[EMAIL_1]").result == 5
+    assert EMAIL not in private.read_texts()
+
+
+def test_error_has_no_cause_that_a_traceback_would_show(private: PrivateApp) -> None:
+    with pytest.raises(AthenaError) as caught:
+        private.call("mcp", "get_memory", memory_id=f"{EMAIL} is no id")
+    assert EMAIL not in "".join(traceback.format_exception(caught.value)).replace(f'{EMAIL} is no id")', "")
+
+
 def test_tool_receives_values_and_model_sees_tokens(private: PrivateApp) -> None:
     target = private.add_server("crm")
     done = private.run("c = crm.list_contacts()['contacts'][0]\ncrm.add_contact(email=c['email'], phone=c['phone'])")
@@ -181,6 +217,9 @@ def test_secret_by_name_reaches_only_allowed_tools(private: PrivateApp) -> None:
     assert "hunter2" not in private.read_texts()
     with pytest.raises(Denied):
         private.call("mcp", "crm.list_contacts", offset=0, limit=1, secret="[VAULT:crm_key]")
+    (private.folder / "contacts.json").write_text(json.dumps([{"note": "the key is hunter2-very-Secret"}]))
+    private.app.guard.forget_rules()  # within seconds otherwise
+    assert private.run("crm.list_contacts()").result == {"contacts": [{"note": "the key is [VAULT:crm_key]"}]}
 
 
 def test_secret_is_not_in_the_error_of_a_tool(private: PrivateApp) -> None:
@@ -210,16 +249,41 @@ def test_skill_keeps_tokens_and_works(private: PrivateApp) -> None:
     assert EMAIL not in private.read_texts()
     assert private.run("skills.greet('Ada')").result == "Ada <[EMAIL_1]>"
     assert private.call("mcp", "run_skill", name="greet", arguments={"name": EMAIL}).result == "[EMAIL_1] <[EMAIL_1]>"
+    code = f"def list_both() -> list:\n    # of {EMAIL}\n    return [b'{EMAIL}'.decode(), 4111111111111111]"
+    private.call("mcp", "save_skill", name="list_both", code=code, description="List.", example="list_both()")
+    assert EMAIL not in private.read_texts()
+    assert "4111111111111111" not in private.read_texts()
+    assert private.run("skills.list_both()").result == ["[EMAIL_1]", "[CARD_1]"]
 
 
-def test_document_holds_tokens(private: PrivateApp, tmp_path: Path) -> None:
-    folder = tmp_path / "documents"
-    folder.mkdir()
+def test_forgetting_reaches_variables_and_waiting_programs(private: PrivateApp) -> None:
+    private.add_server("crm", approval="always")
+    private.call("mcp", "remember", content=TEXT)
+    private.run("kept = '[EMAIL_1]'")
+    waiting = private.run("crm.add_contact(email='[EMAIL_1]')")
+    assert waiting.status == "needs_approval"
+    run_sync(private.vault.forget(Scope("p"), "EMAIL_1"))
+    assert private.run("kept").error.type == "NameError"
+    with pytest.raises(AthenaError):
+        decide_run(private.app, waiting.run_id, project="p")
+    assert private.call("cli", "list_memories")[0].content.startswith("Ada wrote from [EMAIL_1]")
+
+
+def test_document_and_its_path_hold_tokens(private: PrivateApp, tmp_path: Path) -> None:
+    folder = tmp_path / "documents" / EMAIL
+    folder.mkdir(parents=True)
     (folder / "people.md").write_text(f"# People\n\n{TEXT}\n")
-    private.call("cli", "ingest_document", path=str(folder / "people.md"))
+    for new in (1, 0):
+        assert private.call("cli", "ingest_document", path=str(folder)).new == new
     assert EMAIL not in private.read_texts()
     [piece] = private.call("cli", "get_document", source=str(folder / "people.md"))
     assert TEXT in piece
+    [document] = private.call("mcp", "list_documents")
+    assert document.source.endswith("/documents/[EMAIL_1]/people.md")
+    assert HIDDEN in private.call("mcp", "get_document", source=document.source)[0]
+    (folder / "people.md").unlink()
+    assert private.call("cli", "ingest_document", path=str(folder)).withdrawn == 1
+    assert private.call("mcp", "list_documents") == []
 
 
 def test_off_changes_nothing(tmp_path: Path, engine: Engine) -> None:

@@ -1,8 +1,10 @@
 """The vault: stable tokens, encryption at rest, rotation of the key, forgetting, and several projects."""
 
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,10 @@ from athena.core.values import Scope
 from athena.errors import Denied, Misconfigured, NotFound
 from athena.storage import vault_rows
 from athena.storage.database import Database, Transaction
-from athena.storage.vault import KeyFolder, Vault
+from athena.storage.sqlite.store import Sqlite
+from athena.storage.vault import Vault
+from athena.storage.vault_keys import KeyFolder
+from canary_tools import read_all_files
 from conftest import Engine
 
 P, Q, USER = Scope("p"), Scope("q"), Scope("user")
@@ -113,6 +118,35 @@ def test_forgotten_value_is_gone_and_its_number_is_not_used_again(vault: Vault) 
         run_sync(vault.forget(Q, "[EMAIL_2]"))
     row = run_sync(vault._database.read(lambda tx: vault_rows.find_by_token(tx, [1], [("EMAIL", 1)])))[0]
     assert (row.lookup, row.spelling, row.value) == (None, None, None)
+
+
+@pytest.mark.sqlite_only("it reads the files of the store")
+def test_nothing_of_a_forgotten_value_is_left_in_the_files(vault: Vault, tmp_path: Path) -> None:
+    assign(vault, P, ADA, ("EMAIL", "bob@example.com"))
+    row = run_sync(vault._database.read(lambda tx: vault_rows.find_by_token(tx, [1], [("EMAIL", 1)])))[0]
+    traces = [trace for trace in (row.value, row.lookup, row.spelling) if trace is not None]
+    assert len(traces) == 3
+    assert traces[0] in read_all_files(tmp_path / "store")  # encrypted, in the file or its log
+    run_sync(vault.forget(P, "EMAIL_1"))
+    data = read_all_files(tmp_path / "store")
+    assert [trace for trace in traces if trace in data] == []
+    assert resolve(vault, P, ("EMAIL", 2)) == {"[EMAIL_2]": "bob@example.com"}
+
+
+@pytest.mark.sqlite_only("it copies the file of the store")
+def test_backup_of_before_a_rotation_cannot_be_read(vault: Vault, tmp_path: Path) -> None:
+    assign(vault, P, ADA)
+    with sqlite3.connect(tmp_path / "store" / "athena.db") as live, sqlite3.connect(tmp_path / "old.db") as backup:
+        live.backup(backup)
+    with closing(Sqlite(tmp_path / "old.db")) as database:
+        old = Vault(database, system_clock, KeyFolder(vault.keys.path, None))
+        assert resolve(old, P, ("EMAIL", 1)) == {"[EMAIL_1]": ADA[1]}  # whoever has the key
+    run_sync(vault.forget(P, "EMAIL_1"))
+    run_sync(vault.rotate_key())
+    with closing(Sqlite(tmp_path / "old.db")) as database:
+        old = Vault(database, system_clock, KeyFolder(vault.keys.path, None))
+        with pytest.raises(Misconfigured, match="missing or damaged"):
+            resolve(old, P, ("EMAIL", 1))
 
 
 def test_row_that_was_moved_to_another_token_is_refused(vault: Vault) -> None:

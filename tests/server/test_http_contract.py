@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from athena.core import tokens
 from http_tools import RunningServer, assert_secure_headers, read_reply, request, run_server
 from wait_tools import LONG, wait_until
 
@@ -56,6 +57,33 @@ def test_discovery_lists_every_operation(served: RunningServer, document: dict[s
     assert sorted(found) == sorted(operation_names(served))
     described = {path.split("/")[2] for path in document["paths"] if path.endswith("/execute")}
     assert described == set(found)
+
+
+def test_discovery_is_short(served: RunningServer) -> None:
+    whole, names = served.get("/tools/discover"), served.get("/tools/discover?detail=names")
+    total = whole.json["total_tools"]
+    assert tokens.count_tokens_exactly(whole.body.decode()) <= 16 * total
+    assert tokens.count_tokens_exactly(names.body.decode()) <= 500
+    listed = {name: [tool["name"] for tool in group["tools"]] for name, group in whole.json["categories"].items()}
+    assert names.json == {"categories": listed, "total_tools": total}
+    graph = served.get("/tools/discover?category=graph").json
+    assert graph == {"categories": {"graph": whole.json["categories"]["graph"]}, "total_tools": total}
+    assert served.get("/tools/discover?category=graph&detail=names").json["categories"] == {"graph": listed["graph"]}
+    assert served.get("/tools/discover?detail=long").status == 422
+    unknown = served.get("/tools/discover?category=nothing")
+    assert unknown.status == 404
+    assert "graph" in unknown.error["hint"]
+
+
+def test_layers_of_memory_name_categories(served: RunningServer) -> None:
+    """Seed 000 and its clients know the categories by these names."""
+    layers = {"episodic": "events", "semantic": "memory", "procedural": "skills", "prospective": "tasks"}
+    for layer, category in (layers | {"knowledge_graph": "graph"}).items():
+        assert served.get(f"/tools/list?category={layer}").body == served.get(f"/tools/list?category={category}").body
+        assert list(served.get(f"/tools/discover?category={layer}").json["categories"]) == [category]
+        found = served.get(f"/tools/search?q=list&category={layer}").json["tools"]
+        assert {tool["category"] for tool in found} == {category}
+    assert served.get("/tools/episodic.record_event").json["name"] == "record_event"
 
 
 def test_category_lists_its_operations(served: RunningServer) -> None:

@@ -26,7 +26,7 @@ def test_servers_appear_as_categories(tmp_path: Path) -> None:
         assert json.loads(result.stdout)["tools"] == ["bad", "echo"]
         found = client.discover_tools()
         assert found["total_tools"] == before + 2
-        assert found["categories"]["fine"] == {"description": "The MCP server fine.", "count": 2, "tools": []}
+        assert found["categories"]["fine"] == {"description": "The MCP server fine", "count": 2, "tools": []}
         assert [one["name"] for one in client.list_tools("fine")] == ["fine.echo", "fine.bad"]
         assert client.get_tool("fine.echo")["parameters"][0]["type"] == "string"
         assert client.call_tool("fine.echo", text="hello") == "hello"

@@ -36,7 +36,8 @@ from athena.storage.database import CopyRole, Database
 from athena.storage.privacy_guard import PrivacyGuard, PrivacyMode
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from athena.storage.vault import KeyFolder, Vault
+from athena.storage.vault import Vault
+from athena.storage.vault_keys import KeyFolder
 
 if TYPE_CHECKING:
     from athena.embedding.remote import Chat

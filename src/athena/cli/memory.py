@@ -11,6 +11,7 @@ from athena.app.compact import format_weaker
 from athena.cli import output
 from athena.cli.invoke import invoke_operation, invoke_page, json_option, project_option, read_stdin, tags_option
 from athena.cli.progress import explain_stop, show_progress
+from athena.cli.quick import RECALLED_KINDS
 from athena.core.clock import to_local_time
 from athena.core.home.paths import USER_PROJECT
 from athena.core.threads import start_in_thread
@@ -21,7 +22,6 @@ from athena.memory.consolidation.values import Strategy
 CONSOLIDATION_STAGES = ["reading", "duplicates", "recurring", "sequences", "topics", "contradictions", "done"]
 PROGRESS_INTERVAL_S = 0.3
 MEMORY_COLUMNS = ("hash", "score", "created", "kind", "tags", "place", "content")
-RECALLED_KINDS: tuple[Kind, ...] = ("memory", "entity", "event")  # documents are memories
 REEMBED_BATCH_SIZE = 128
 MAX_NAME_CHARS = 1_000  # of an entity
 GO_ON_HINT = "run it again to go on"

@@ -9,8 +9,9 @@ import os
 import sys
 
 from athena.app import connect
+from athena.app.compact import format_weaker
 from athena.app.engine import AnswerLost, EngineUnusable, encode_call
-from athena.cli.output import format_memory_line
+from athena.cli.output import format_memory_line, print_lines
 from athena.cli.streams import use_safe_streams
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
@@ -20,10 +21,19 @@ TYPE_CHECKING = False  # importing typing is too slow here
 if TYPE_CHECKING:
     from typing import Any
 
+    from athena.core.values import Kind
+
 MAX_HITS = 20  # the command may show more of them a page at a time
 DEFAULT_HITS = 5
+RECALLED_KINDS: tuple[Kind, ...] = ("memory", "entity", "event")  # documents are memories
 # What `athena recall` asks for beside its options; a test compares the two.
-RECALL_ARGUMENTS: dict[str, Any] = {"understand_time": True, "tags": None, "since": None, "until": None}
+RECALL_ARGUMENTS: dict[str, Any] = {
+    "understand_time": True,
+    "kinds": list(RECALLED_KINDS),
+    "tags": None,
+    "since": None,
+    "until": None,
+}
 TEXT_OPTIONS = {"--tags": "tags", "--since": "since", "--until": "until", "--project": "project"}
 
 
@@ -41,11 +51,12 @@ def run_recall(argv: list[str]) -> bool:
         page = run_sync(engine.call(request))
     except (EngineUnusable, AnswerLost, AthenaError):
         return False
-    if not page["data"] or page["weaker"] or page["is_model_off"]:
+    if not page["data"] or page["is_model_off"]:
         return False
     with use_safe_streams():
-        for hit in page["data"]:
-            print(format_memory_line(hit))
+        print_lines(map(format_memory_line, page["data"]))
+        if page["weaker"]:
+            print(format_weaker(page["weaker"], "--min-score 0"), file=sys.stderr)
     return True
 
 

@@ -10,6 +10,16 @@ from athena.errors import InvalidInput, NotFound
 AnyOperation = Operation[Any, ..., Any]
 MAX_SUGGESTIONS = 3
 MIN_NAME_SIMILARITY = 0.7  # difflib's ratio
+# Categories under the names of the layers of memory, which clients of the first Athena know.
+LAYER_NAMES = {
+    "episodic": "events",
+    "semantic": "memory",
+    "procedural": "skills",
+    "prospective": "tasks",
+    "knowledge_graph": "graph",
+    "working": "workspace",
+    "meta_memory": "meta",
+}
 
 
 class Catalog:
@@ -123,11 +133,16 @@ class Catalog:
         copy._by_name = {name: op for name, op in copy._by_name.items() if op.callers != ONLY_PERSONS}
         return copy
 
+    def resolve_category(self, name: str) -> str:
+        """Return a category by its name or by that of its layer; any other name as it is."""
+        return name if name in self._descriptions else LAYER_NAMES.get(name.lower().replace("-", "_"), name)
+
     def get_operation(self, name: str) -> AnyOperation:
         """Return the operation called `name`, bare or as `category.name`; if there is none, suggest similar names."""
         if operation := self._by_name.get(name):
             return operation
         category, _, bare = name.rpartition(".")
+        category = self.resolve_category(category)
         for operation in self:
             names = operation.names if category else operation.aliases
             if category in ("", operation.category) and bare in names:
@@ -154,6 +169,7 @@ class Catalog:
 
     def list_operations(self, category: str | None) -> list[AnyOperation]:
         """Return the operations of one category, or all."""
+        category = None if category is None else self.resolve_category(category)
         if category is not None and (category not in self._descriptions or category in self._unavailable):
             hint = f"there are {', '.join(self._descriptions)}"
             raise self._create_not_found(category, f"there is no category {category!r:.80}", hint)

@@ -10,6 +10,7 @@ from athena.errors import InvalidInput
 MAX_PROJECT_CHARS = 1_000
 Kind = Literal["memory", "event", "task", "entity", "pattern", "skill"]  # each is searched separately
 Author = Literal["person", "agent", "tool", "document"]  # who said a text
+MCP_SURFACE = "mcp"
 HOOK_SURFACE = "hook"
 # The hook client runs alone in users' data folders, so it has its own copies; a test compares them.
 HOOK_EVENTS = (

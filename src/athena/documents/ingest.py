@@ -35,7 +35,6 @@ from athena.storage.filters import tag_key
 if TYPE_CHECKING:
     from athena.documents.parsing import DocumentParser
 
-HideValues = Callable[[Any], Coroutine[Any, Any, Any]]  # returns a value as it may be stored
 READER_VERSION = 2  # a higher one reads every file again
 MAX_FOLDER_FILES = 100_000
 BATCH_PIECES = 64  # that one transaction writes, if a document has no more
@@ -80,6 +79,13 @@ class Ingested:
         return replace(self, skipped=self.skipped[:MAX_LISTED_SKIPS] + more, redacted=kinds)
 
 
+class StoredForm(NamedTuple):
+    """How texts and paths are stored where personal values are hidden: with tokens."""
+
+    hide: Callable[[Any], Coroutine[Any, Any, Any]]
+    reveal: Callable[[Any], Coroutine[Any, Any, Any]]
+
+
 class ReadDocument(NamedTuple):
     """A document that has been read, and its pieces."""
 
@@ -100,16 +106,16 @@ async def ingest_path(
     call: Call,
     progress: CallProgress,
     max_encode_s: float | None = None,
-    hide: HideValues | None = None,
+    stored_form: StoredForm | None = None,
 ) -> Ingested:
     """Store a file, or every file below a folder, and forget the documents whose files no longer exist.
 
-    After `max_encode_s` the background gives the rest its vectors; None waits for all. `hide` puts tokens in place of
-    personal values.
+    After `max_encode_s` the background gives the rest its vectors; None waits for all. Without a `stored_form`, texts
+    are stored as they are.
     """
     from athena.documents.parsing import DocumentParser
 
-    run = _Ingestion(store, call, list(clean_tags(tags)), hide)
+    run = _Ingestion(store, call, list(clean_tags(tags)), stored_form)
     try:
         location = await run_in_thread(access.locate, path)
     except NotFound:
@@ -148,9 +154,9 @@ def _count_files(location: Location) -> int:
 class _Ingestion:
     """One run: reads files, collects documents and writes several in one transaction."""
 
-    def __init__(self, store: Store, call: Call, tags: list[str], hide: HideValues | None) -> None:
+    def __init__(self, store: Store, call: Call, tags: list[str], stored_form: StoredForm | None) -> None:
         self.result = Ingested()
-        self._store, self._call, self._tags, self._hide = store, call, tags, hide
+        self._store, self._call, self._tags, self._form = store, call, tags, stored_form
         self._batch: list[ReadDocument] = []
         self._ids: list[str] = []
         self._skipped: list[str] = []
@@ -176,9 +182,10 @@ class _Ingestion:
         if isinstance(file, OSError):
             self._skipped.append(f"{source}: {file.strerror}")
             return
-        record = await self._fetch_record(source)
+        stored_source = await self._hide(source)
+        record = await self._fetch_record(stored_source)
         try:
-            read = await run_in_thread(self._read_file, parser, source, file, record)
+            read = await run_in_thread(self._read_file, parser, source, stored_source, file, record)
         except (Refused, InvalidInput) as error:
             self._skipped.append(f"{source}: {error}")
         except OSError as error:
@@ -197,8 +204,11 @@ class _Ingestion:
 
         return await self._store.database.read(read_record)
 
+    async def _hide(self, value: Any) -> Any:
+        return value if self._form is None else await self._form.hide(value)
+
     def _read_file(
-        self, parser: "DocumentParser", source: str, file: int, known: FileRecord | None
+        self, parser: "DocumentParser", path: str, source: str, file: int, known: FileRecord | None
     ) -> ReadDocument | FileRecord:
         """Return the pieces of a file, or its record if it has not changed."""
         facts = os.fstat(file)
@@ -213,7 +223,7 @@ class _Ingestion:
         sha256 = _hash_file(file)
         if known is not None and known.sha256 == sha256:
             return known
-        blocks = parser.read_file(os.path.basename(source), file)
+        blocks = parser.read_file(os.path.basename(path), file)
         drafts = self._create_drafts(source, blocks)
         if not drafts:
             raise Refused("it has no text")
@@ -223,8 +233,8 @@ class _Ingestion:
         )
 
     def _create_drafts(self, source: str, blocks: list[Block]) -> list[Draft]:
-        blocks = blocks if self._hide is None else run_sync(self._hide(blocks))
-        safe_blocks, kinds = redact_blocks(blocks)  # before it is split: a secret may lie across two pieces
+        # before it is split: a secret may lie across two pieces
+        safe_blocks, kinds = redact_blocks(run_sync(self._hide(blocks)))
         self._redacted += kinds
         drafts = []
         for piece in split_blocks(safe_blocks):
@@ -301,9 +311,12 @@ class _Ingestion:
         """Forget the documents at or below a path whose files no longer exist; return how many."""
 
         async def read_sources(tx: Transaction) -> list[str]:
-            return await list_sources(tx, await scopes.fetch_own_ids(tx, self._call.scope), path)
+            return await list_sources(tx, await scopes.fetch_own_ids(tx, self._call.scope), stored_path)
 
-        missing = await run_in_thread(_list_missing, await self._store.database.read(read_sources))
+        stored_path = await self._hide(path)
+        sources = await self._store.database.read(read_sources)
+        paths = sources if self._form is None else await self._form.reveal(sources)
+        missing = await run_in_thread(_list_missing, dict(zip(sources, paths, strict=True)))
         call_id = await self._record_call() if missing else 0
 
         async def forget_document(tx: Transaction, source: str) -> None:
@@ -356,8 +369,8 @@ def _hash_file(file: int) -> str:
     return checksum.hexdigest()
 
 
-def _list_missing(sources: list[str]) -> list[str]:
-    return [source for source in sources if not os.path.lexists(source)]
+def _list_missing(paths: dict[str, str]) -> list[str]:
+    return [source for source, path in paths.items() if not os.path.lexists(path)]
 
 
 class _DocumentWriter:

@@ -138,6 +138,10 @@ class Encoder:
         vectors = await self._run_model(self.embedder.embed, [question])
         return None if vectors is None or not vectors[0].any() else QuestionEncoding(vectors[0], vectors[:0], [])
 
+    def split_tokens(self, text: str) -> list[tuple[int, int]]:
+        """Return where each token of a text begins and ends; nothing if the model has no tokens."""
+        return self.embedder.split_tokens(text) if isinstance(self.embedder, MiniLM) else []
+
     @property
     def reads_windows(self) -> bool:
         """Return whether a passage's vector depends on its neighbours."""

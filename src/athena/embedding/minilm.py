@@ -117,6 +117,11 @@ class MiniLM:
         token_vectors /= np.maximum(np.linalg.norm(token_vectors, axis=1, keepdims=True), 1e-6)
         return QuestionEncoding(mean / max(float(np.linalg.norm(mean)), 1e-6), token_vectors, tokens.offsets[inner])
 
+    def split_tokens(self, text: str) -> list[tuple[int, int]]:
+        """Return where each token of a text begins and ends, without running the model."""
+        offsets = self._ensure_loaded().tokenizer.encode(_to_valid_utf8(text)).offsets
+        return [(start, end) for start, end in offsets if end > start]
+
     def _load_projection(self) -> NDArray[np.float32]:
         if self._projection_matrix is None:
             import io

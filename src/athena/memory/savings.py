@@ -3,7 +3,8 @@
 The method, which the docs state: an agent with direct tools reads the definitions of all tools once a session, and
 every argument and result passes through its context. A program reads results without showing them to the model; its
 own text and what it prints are not known here and not counted. Sessions are not distinguished: each day with calls
-counts as one session. Calls from the command line are left out.
+counts as one session. Calls from the command line are left out. Over MCP a model reads the text that was sent, which is
+shorter than the JSON of the result.
 """
 
 import json

@@ -60,6 +60,7 @@ class Hit(Memory):
     kind: Kind = "memory"
     contradicted_by: int | None = None  # a newer memory that says otherwise, as consolidation found
     place: str | None = None  # of a piece of a document: `guide.pdf p. 12, Installing > macOS`
+    cut: bool = False  # the content is the passage that answers, not all of the text
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.redaction.personal import find_personal
 from athena.core.types import to_json
-from athena.core.values import HOOK_SURFACE, Author, BackupFile, Call, CallProgress, Scope, SettingValue
+from athena.core.values import HOOK_SURFACE, MCP_SURFACE, Author, BackupFile, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
 from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError
@@ -26,7 +26,7 @@ from athena.programs.workspace import clean_name, put_text
 from athena.storage import usage
 from athena.storage.call_log import CallLog
 from athena.storage.database import Database
-from athena.storage.privacy import PrivateReads, WatchedDatabase
+from athena.storage.privacy import FILES_MARK, PrivateReads, WatchedDatabase
 from athena.storage.privacy_guard import PrivacyGuard
 
 if TYPE_CHECKING:
@@ -168,10 +168,12 @@ class Context:
         self, run_id: str, workspace: str, is_run_closed: Callable[[], bool], private_reads: PrivateReads
     ) -> "Context":
         """Return the context of the calls that a program makes."""
-        database = self.database.deferred_sync  # the end of the run syncs once
+        synced_later = self.database.deferred_sync  # the end of the run syncs once
+        database = cast("Database", WatchedDatabase(synced_later, private_reads))
         return replace(
             self,
-            store=self.store._replace(database=cast("Database", WatchedDatabase(database, private_reads))),
+            store=self.store._replace(database=database),
+            guard=None if self.guard is None else self.guard.for_run(database),
             surface=PROGRAM_SURFACE,
             private_reads=private_reads,
             approval=None,
@@ -200,13 +202,21 @@ class Context:
         """Turn arguments into the values that the operation works with, and its result and errors into the caller's."""
         return CallValues(self, self.required_guard, operation, arguments)
 
-    async def hide_values(self, value: Any) -> Any:
-        """Return a value as it may be stored, or shown to a model."""
-        return await self.required_guard.hide(self.scope, value) if self.hides_values else value
+    async def hide_values(self, value: Any, *, by_program: bool = False) -> Any:
+        """Return a value as it may be stored, or shown to a model; `by_program`: a program has computed it."""
+        if not self.hides_values:
+            return value
+        return await self.required_guard.hide(self.scope, value, by_program=by_program)
 
-    async def hide_personal(self, value: Any) -> Any:
-        """Return a value with tokens in place of personal values; secrets stay, for the caller looks for them."""
-        return await self.required_guard.hide(self.scope, value, secrets=False) if self.hides_values else value
+    async def hide_in_document(self, value: Any) -> Any:
+        """Return a text of a file with tokens for personal values; secrets stay, for the caller looks for them."""
+        if not self.hides_values:
+            return value
+        return await self.required_guard.hide(self.scope, value, secrets=False, private=FILES_MARK)
+
+    async def reveal_stored(self, value: Any) -> Any:
+        """Return a stored value with the values behind its tokens, such as a path that leads to a file."""
+        return (await self.required_guard.reveal(self.scope, value))[0]
 
     async def reveal_values(self, value: Any) -> Any:
         """Return a stored value as the caller may see it: programs of the mode `strict` see tokens."""
@@ -259,6 +269,15 @@ class Context:
             spent = usage.TokenUsage(0, result.direct, result.tokens)
         else:
             sent, returned = tokens.estimate_json_tokens(arguments), tokens.estimate_json_tokens(result)
-            spent = usage.TokenUsage(sent, returned, 0 if self.surface in PROGRAM_SURFACES else sent + returned)
+            is_hidden = self.surface in PROGRAM_SURFACES or self.surface == MCP_SURFACE  # its text is counted later
+            spent = usage.TokenUsage(sent, returned, 0 if is_hidden else sent + returned)
+        self._log_usage(operation, spent)
+
+    def record_answer(self, operation: str, arguments: Mapping[str, Any], text: str) -> None:
+        """Record in the background the tokens that a model wrote and read, where it gets a text and not the result."""
+        shown = tokens.estimate_json_tokens(arguments) + tokens.count_tokens(text)
+        self._log_usage(operation, usage.TokenUsage(0, 0, shown), calls=0)
+
+    def _log_usage(self, operation: str, spent: usage.TokenUsage, calls: int = 1) -> None:
         surface = usage.PRIVATE_SURFACE if self.private_reads.marks else self.surface
-        self.call_log.log_usage(self.scope.project, self.store.clock(), operation, surface, spent)
+        self.call_log.log_usage(self.scope.project, self.store.clock(), operation, surface, spent, calls)

@@ -5,7 +5,7 @@ from typing import Annotated
 from athena.core.operation import EVERYONE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
 from athena.documents import ingest
-from athena.documents.ingest import Document, Ingested
+from athena.documents.ingest import Document, Ingested, StoredForm
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -44,7 +44,7 @@ async def ingest_document(
         ctx.call,
         ctx.progress,
         None if is_waiting else MAX_ENCODE_S,
-        ctx.hide_personal if ctx.hides_values else None,
+        StoredForm(ctx.hide_in_document, ctx.reveal_stored) if ctx.hides_values else None,
     )
     return result.shorten() if ctx.caller is CallerKind.MODEL else result
 
@@ -79,7 +79,7 @@ async def get_document(
     >>> documents.get_document(source="README.md")
     """
     path = await ingest.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
-    return await ingest.list_pieces(ctx.store, path, ctx.scope, around)
+    return await ingest.list_pieces(ctx.store, await ctx.hide_in_document(path), ctx.scope, around)
 
 
 @operation(
@@ -94,4 +94,4 @@ async def delete_document(ctx: Context, source: Source) -> int:
     >>> documents.delete_document(source="README.md")
     """
     path = await ingest.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
-    return await ingest.forget_document(ctx.store, path, ctx.call)
+    return await ingest.forget_document(ctx.store, await ctx.hide_in_document(path), ctx.call)

@@ -10,6 +10,7 @@ from athena.memory import duplicates, edit, inputs, lookup
 from athena.memory import recall as recalling
 from athena.memory import remember as remembering
 from athena.memory.duplicates import Group
+from athena.memory.excerpts import shorten_hits
 from athena.memory.lookup import TagCount, WithRelated
 from athena.memory.recall import Query
 from athena.memory.recall_kinds import recall_kinds
@@ -84,6 +85,7 @@ async def recall(
     understand_time: Annotated[bool, Param("Take time in the question ('last week') as a filter.")] = False,
     explain: Annotated[bool, Param("Say of each hit why it was chosen.")] = False,
     kinds: Annotated[list[Kind] | None, Param("What to look through; memories by default.", least=1)] = None,
+    full: Annotated[bool, Param("Return whole texts; without it, the passages that answer.")] = True,
 ) -> list[Hit]:
     """Find the memories that fit a question best, by words and by meaning.
 
@@ -96,8 +98,10 @@ async def recall(
         inputs.clean_query(query), criteria, k, offset, min_score, understand_time, explain, as_probability=True
     )
     if kinds is None:
-        return await recalling.recall(ctx.store, parsed, used=not ctx.is_browsing)
-    return await recall_kinds(ctx.store, parsed, kinds, used=not ctx.is_browsing)
+        hits = await recalling.recall(ctx.store, parsed, used=not ctx.is_browsing)
+    else:
+        hits = await recall_kinds(ctx.store, parsed, kinds, used=not ctx.is_browsing)
+    return hits if full else await shorten_hits(ctx.store, ctx.scope, query, hits)
 
 
 @operation(

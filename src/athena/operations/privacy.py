@@ -6,10 +6,10 @@ from typing import Annotated
 
 from athena.core.operation import EVERYONE, Effect, Values, operation
 from athena.core.redaction import find_secrets, redact
-from athena.core.redaction.personal import find_personal
 from athena.core.threads import run_in_thread
 from athena.core.types import Param
 from athena.operations.context import Context
+from athena.operations.value_guard import SPEAKING_PROGRAMS
 from athena.storage import scopes, vault_rows
 from athena.storage.database import Transaction
 from athena.storage.privacy_guard import PrivacyMode
@@ -74,14 +74,11 @@ async def detect_pii(ctx: Context, text: AnyText) -> list[PersonalData]:
 
     >>> privacy.detect_pii(text="write to ada@example.com")
     """
-    rules = await ctx.required_guard.load_rules(ctx.scope)
-
-    def search() -> list[PersonalData]:
-        matches = [PersonalData(*match) for match in find_personal(text, rules)]
-        matches += [PersonalData(f"SECRET:{match.kind}", match.start, match.end) for match in find_secrets(text)]
-        return sorted(matches, key=lambda match: match.start)
-
-    return await run_in_thread(search)
+    personal = await ctx.required_guard.find(ctx.scope, text, by_program=ctx.caller in SPEAKING_PROGRAMS)
+    matches = [PersonalData(*match) for match in personal]
+    secrets = await run_in_thread(find_secrets, text)
+    matches += [PersonalData(f"SECRET:{match.kind}", match.start, match.end) for match in secrets]
+    return sorted(matches, key=lambda match: match.start)
 
 
 @operation(
@@ -98,10 +95,10 @@ async def tokenize(ctx: Context, text: AnyText) -> Tokenized:
 
     >>> privacy.tokenize(text="write to ada@example.com")
     """
-    guard = ctx.required_guard
-    kinds = await guard.count_kinds(ctx.scope, text)
+    guard, by_program = ctx.required_guard, ctx.caller in SPEAKING_PROGRAMS
+    kinds = await guard.count_kinds(ctx.scope, text, by_program=by_program)
     kinds += Counter(f"SECRET:{kind}" for kind in (await run_in_thread(redact, text)).kinds)
-    return Tokenized(str(await guard.hide(ctx.scope, text)), dict(kinds))
+    return Tokenized(str(await guard.hide(ctx.scope, text, by_program=by_program)), dict(kinds))
 
 
 @operation(
@@ -132,11 +129,10 @@ async def privacy_report(ctx: Context) -> PrivacyReport:
 
     >>> privacy.privacy_report()
     """
-    tokens = await ctx.required_guard.vault.list_tokens(ctx.scope)
 
-    async def read(tx: Transaction) -> list[Disclosure]:
-        return await vault_rows.list_disclosures(tx, await scopes.fetch_visible_ids(tx, ctx.scope.with_kind("memory")))
+    async def read(tx: Transaction) -> tuple[dict[str, int], list[Disclosure]]:
+        scope_ids = await scopes.fetch_visible_ids(tx, ctx.scope.with_kind("memory"))
+        return await vault_rows.count_kinds(tx, scope_ids), await vault_rows.list_disclosures(tx, scope_ids)
 
-    received = tuple(Received(*row) for row in await ctx.database.read(read))
-    kinds = Counter(info.kind for info in tokens if not info.is_forgotten)
-    return PrivacyReport(ctx.required_guard.mode, dict(sorted(kinds.items())), received)
+    kinds, received = await ctx.database.read(read)
+    return PrivacyReport(ctx.required_guard.mode, kinds, tuple(Received(*row) for row in received))

@@ -43,6 +43,7 @@ async def rank_tools(ctx: Context, query: str, category: str | None = None) -> l
     """Return the tools that fit a request, the best first."""
     ctx.catalog.refresh()
     if category is not None:
+        category = ctx.catalog.resolve_category(category)
         if category not in ctx.catalog.categories:
             category = ctx.gateway.renamed_servers.get(category, category)
         ctx.catalog.list_operations(category)  # raises an error that names the categories if there is no such one

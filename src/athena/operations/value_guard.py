@@ -20,6 +20,7 @@ from athena.storage.privacy_guard import PrivacyGuard
 
 QUESTION_PARAMETERS = frozenset({"query", "queries", "phrase", "prompt", "question"})
 SOURCE_PARAMETERS = frozenset({"code", "example"})  # hold programs
+SPEAKING_PROGRAMS = frozenset({CallerKind.PROGRAM, CallerKind.MODEL})
 FILE_PARAMETERS = frozenset({"path", "source"})  # of documents: they must lead to a file
 
 
@@ -43,7 +44,7 @@ class CallValues:
         self, ctx: GuardedCaller, guard: PrivacyGuard, operation: AnyOperation, arguments: dict[str, Any]
     ) -> None:
         self._ctx, self._guard, self._operation, self.arguments = ctx, guard, operation, arguments
-        self._secrets: dict[str, str] = {}  # that this tool receives, by their tokens
+        self._secrets: dict[str, str] = {}  # that this tool may answer with, by their tokens
 
     async def __aenter__(self) -> "CallValues":
         if self._operation.values is Values.REAL:
@@ -52,6 +53,10 @@ class CallValues:
             pass
         elif self._operation.values is Values.STORED or self._guard.mode == "strict":
             await self._admit_tokens()
+        else:  # a program of the mode boundary works with values, but its workspace is stored under a name
+            await self._guard.note_values(self._ctx.scope, self.arguments)
+            if isinstance(workspace := self.arguments.get("workspace"), str):
+                self.arguments["workspace"] = await self._guard.hide(self._ctx.scope, workspace)
         return self
 
     async def __aexit__(
@@ -72,10 +77,16 @@ class CallValues:
         if not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
             return result
         if self._sees_tokens:
-            return await self._guard.hide(self._ctx.scope, result)
+            return await self._guard.hide(self._ctx.scope, result, private=self._operation.private_mark)
         if self._operation.values is Values.STORED:
             return (await self._guard.reveal(self._ctx.scope, result))[0]
+        await self._guard.note_values(self._ctx.scope, result)
         return result
+
+    @property
+    def _is_by_program(self) -> bool:
+        """Return whether a program or a model says the arguments."""
+        return self._ctx.caller in SPEAKING_PROGRAMS
 
     @property
     def _sees_tokens(self) -> bool:
@@ -91,14 +102,20 @@ class CallValues:
         ctx, guard = self._ctx, self._guard
         unchanged = FILE_PARAMETERS if self._operation.category == "documents" else frozenset[str]()
         sources = {
-            name: await guard.hide_source(ctx.scope, value)
+            name: await guard.hide_source(ctx.scope, value, by_program=self._is_by_program)
             for name, value in self.arguments.items()
             if name in SOURCE_PARAMETERS and isinstance(value, str)
         }
+        paths = {name: value for name, value in self.arguments.items() if name in unchanged}
+        self.arguments |= (await guard.reveal(ctx.scope, paths))[0]
         others = {name: value for name, value in self.arguments.items() if name not in unchanged | sources.keys()}
         self.arguments |= sources
         self.arguments |= await guard.hide(
-            ctx.scope, others, secrets=False, every_spelling=QUESTION_PARAMETERS & frozenset(self.arguments)
+            ctx.scope,
+            others,
+            secrets=False,
+            every_spelling=QUESTION_PARAMETERS & frozenset(self.arguments),
+            by_program=self._is_by_program,
         )
 
     async def _admit_to_tool(self) -> None:
@@ -106,6 +123,8 @@ class CallValues:
         ctx, guard, tool = self._ctx, self._guard, self._operation.name
         kinds: Counter[str] = Counter()
         if guard.is_on:
+            if guard.mode == "strict" and self._is_by_program:  # what a tool gives back may tell: each value is a try
+                self.arguments = await guard.hide(ctx.scope, self.arguments, secrets=False, by_program=True)
             self.arguments, revealed = await guard.reveal(ctx.scope, self.arguments)
             kinds = revealed | await guard.count_kinds(ctx.scope, self.arguments)
             allowed = self._operation.received_kinds
@@ -114,8 +133,9 @@ class CallValues:
                     f"{tool} may not receive {', '.join(refused)}",
                     hint=f"a person decides: athena servers privacy {self._operation.category} --receives",
                 )
-        self.arguments, self._secrets = await guard.reveal_secrets(ctx.scope, self.arguments, tool)
-        kinds["SECRET"] += len(self._secrets)
+        self.arguments, sent = await guard.reveal_secrets(ctx.scope, self.arguments, tool)
+        self._secrets = await guard.load_secrets(ctx.scope) | sent  # it may know one from an earlier call
+        kinds["SECRET"] += len(sent)
         if counted := {kind: count for kind, count in kinds.items() if count}:
             # who received what: kinds and counts, no values
             work = partial(_count_disclosures, ctx.scope, ctx.store.clock(), tool, counted)

@@ -251,10 +251,14 @@ class ProgramRun:
             return run
         pause = run.pause
         if pause is not None:  # the sealed snapshot has the arguments as they are
-            pause = replace(pause, arguments=await self.context.hide_values(dict(pause.arguments)))
-        output, error = await self.context.hide_values([drop_cut_word(run.output), run.error])
-        value = await self.context.hide_values(run.value)
-        result = shorten_again(run.result, value) if run.truncated else await self.context.hide_values(run.result)
+            pause = replace(pause, arguments=await self.context.hide_values(dict(pause.arguments), by_program=True))
+        output, error = await self.context.hide_values([drop_cut_word(run.output), run.error], by_program=True)
+        value = await self.context.hide_values(run.value, by_program=True)
+        result = (
+            shorten_again(run.result, value)
+            if run.truncated
+            else await self.context.hide_values(run.result, by_program=True)
+        )
         return replace(run, output=output, error=error, value=value, result=result, pause=pause)
 
     async def _store_in_background(self, run: Run, tx: Transaction) -> None:

@@ -58,7 +58,7 @@ class ProgramCaller(Caller, Protocol):
         """Return whether texts in the store hold tokens in place of personal values."""
         ...
 
-    async def hide_values(self, value: Any) -> Any:
+    async def hide_values(self, value: Any, *, by_program: bool = False) -> Any:
         """Return a value as it may be stored, or shown to a model."""
         ...
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from athena.core.attachments import HANDLES_PREFIX
 from athena.core.redaction import redact, redact_json
+from athena.core.redaction.personal_values import TOKEN_PATTERN
 from athena.core.text import make_storable, normalize_text
 from athena.core.threads import run_in_thread
 from athena.core.values import Call, Page, Scope
@@ -28,7 +29,7 @@ MAX_LISTED_PATHS = 10  # in a hint
 MAX_PATH_CHARS = 500
 MAX_NAME_CHARS = 100
 MAKE_ROOM_HINT = "delete files, or use another workspace"
-_NAME_PATTERN = re.compile(r"[\w.@: -]+")
+_NAME_PATTERN = re.compile(rf"(?:[\w.@: -]|{TOKEN_PATTERN})+")  # a token stands for a personal value
 
 
 @dataclass(frozen=True, slots=True)

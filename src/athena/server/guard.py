@@ -17,6 +17,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from athena.core.redaction.personal import mask_private
 from athena.errors import AthenaError, Denied, InvalidInput, NotFound, Unauthenticated, Unavailable
 
 AsgiScope = MutableMapping[str, Any]
@@ -214,8 +215,8 @@ class Guard:
         return path.replace(self.policy.token, "...") if self.policy.token else path
 
     def _print_traceback(self, response: "GuardedResponse", error: Exception) -> None:
-        lines = traceback.format_exception(error)
-        print(json.dumps({"request": response.request_id, "error": "".join(lines)}), file=sys.stderr, flush=True)
+        lines = mask_private("".join(traceback.format_exception(error)))
+        print(json.dumps({"request": response.request_id, "error": lines}), file=sys.stderr, flush=True)
 
 
 class GuardedResponse:

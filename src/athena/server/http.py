@@ -75,7 +75,15 @@ class HttpApi:
         ]
 
     async def _discover_tools(self, request: Request) -> Response:
-        return self._respond_cached(request, "discover", openapi.describe_catalog)
+        category, detail = request.query_params.get("category"), request.query_params.get("detail", "summary")
+        if detail not in ("summary", "names"):
+            raise InvalidInput(f"detail must be summary or names, not {detail!r:.40}")
+        names_only = detail == "names"
+        return self._respond_cached(
+            request,
+            f"discover {detail} {category}",
+            lambda catalog: openapi.describe_catalog(catalog, category, names_only=names_only),
+        )
 
     async def _list_tools(self, request: Request) -> Response:
         category = request.query_params.get("category")

@@ -1,5 +1,6 @@
 """Describe the catalog: as an OpenAPI document, as lists of tools, and each operation in full."""
 
+import re
 from typing import Any
 
 from athena.core import types
@@ -30,12 +31,24 @@ ERROR_DESCRIPTIONS: dict[str, str] = {
     **{str(kind.http): (kind.__doc__ or "").strip() for kind in (InvalidInput, LimitExceeded, Unavailable)},
 }
 TEXT_SCHEMA = {"type": "string"}
+# A model reads the whole list, so that a summary has few words.
+MAX_SUMMARY_WORDS = 7
+CLAUSE_PATTERN = re.compile(r"[;:,.] |\.$")
+CONNECTIVE_PATTERN = re.compile(r" (?:that|which|what|and|without|before|by|of|in|as|to|for)\b")
 
 
 def create_document(catalog: Catalog) -> dict[str, Any]:
     """Return the OpenAPI document of all routes."""
     paths: dict[str, Any] = {
-        "/tools/discover": _describe_get("discover", "List all operations by category, in few words.", "Discovery"),
+        "/tools/discover": _describe_get(
+            "discover",
+            "List all operations by category, in few words.",
+            "Discovery",
+            [
+                _describe_query("category", TEXT_SCHEMA, "Only this category."),
+                _describe_query("detail", {"enum": ["summary", "names"], "default": "summary"}, "Or names alone."),
+            ],
+        ),
         "/tools/list": _describe_get(
             "list", "List operations.", "Tools", [_describe_query("category", TEXT_SCHEMA, "Only this category.")]
         ),
@@ -233,22 +246,34 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-def describe_catalog(catalog: Catalog) -> dict[str, Any]:
-    """List every operation by category, with a short summary; those of servers are only counted."""
-    categories = {
-        name: {
-            "description": about,
-            "count": len(operations),
-            "tools": [
-                {"name": operation.name, "description": operation.short_summary}
-                for operation in operations
-                if not operation.is_foreign
-            ],
-        }
-        for name, about in catalog.categories.items()
-        if (operations := catalog.list_operations(name))
-    }
+def describe_catalog(catalog: Catalog, category: str | None = None, *, names_only: bool = False) -> dict[str, Any]:
+    """List every operation by category, with a short summary or by name alone; those of servers are only counted.
+
+    With a category, list that one alone: if it is a server, with its tools.
+    """
+    wanted = None if category is None else catalog.resolve_category(category)
+    catalog.list_operations(wanted)  # raises an error that names the categories if there is no such one
+    categories: dict[str, Any] = {}
+    for name, about in catalog.categories.items():
+        operations = catalog.list_operations(name) if wanted in (None, name) else []
+        if not operations:
+            continue
+        shown = [operation for operation in operations if wanted is not None or not operation.is_foreign]
+        categories[name] = [operation.name for operation in shown]
+        if not names_only:
+            tools = [{"name": one.name, "description": shorten_summary(one.summary)} for one in shown]
+            about = CLAUSE_PATTERN.split(about)[0]
+            categories[name] = {"description": about, "count": len(operations), "tools": tools}
     return {"categories": categories, "total_tools": len(catalog)}
+
+
+def shorten_summary(summary: str) -> str:
+    """Return the first clause of a summary; of a long one what stands before its first preposition or relative."""
+    clause = CLAUSE_PATTERN.split(summary)[0]
+    if len(clause.split()) <= MAX_SUMMARY_WORDS:
+        return clause
+    ends = (match.start() for match in CONNECTIVE_PATTERN.finditer(clause))
+    return clause[: next((end for end in ends if clause.count(" ", 0, end) >= 2), len(clause))]
 
 
 def list_tools(catalog: Catalog, category: str | None) -> dict[str, Any]:

@@ -175,7 +175,7 @@ class AthenaServer:
             self._create_http_context,
             self._read_health,
             facts,
-            is_stopping=lambda: self.guard.is_draining,
+            is_stopping=self._is_draining,
             max_concurrent=_get_call_limit(app.store.database.engine),
         )
         mcp_arguments = self._http_api.dispatcher, self._create_mcp_context, WorkspacePool(), project
@@ -188,11 +188,10 @@ class AthenaServer:
         self.site = create_site(app, self._http_api.dispatcher, project, f"athena_{self.port}", is_owner)
         routes = [*self._http_api.create_routes(), Route("/mcp", self._mcp_endpoint), *self.site.create_routes()]
         router = Router(routes, redirect_slashes=False, lifespan=self._run_lifespan)
-        self.guard = Guard(router, policy, write_log_line)
-        self._hook_server = HookServer(
-            app, home, self._http_api.metrics, write_log_line, lambda: self.guard.is_draining
-        )
-        self._call_server = CallServer(app, home, self._http_api.dispatcher, find_difference, write_log_line)
+        self._write_log = partial(write_log_line, rules=app.guard.fixed_rules)
+        self.guard = Guard(router, policy, self._write_log)
+        self._hook_server = HookServer(app, home, self._http_api.metrics, self._write_log, self._is_draining)
+        self._call_server = CallServer(app, home, self._http_api.dispatcher, find_difference, self._write_log)
         self._socket_paths += [self._hook_server.path, self._call_server.path]
         app.finder.stays_open = True
         self.background_tasks: list[Callable[[], Coroutine[Any, Any, None]]] = [
@@ -225,7 +224,7 @@ class AthenaServer:
         )
         server = GracefulServer(config, self.guard)
         GuardedProtocol.max_connections = _raise_connection_limit()
-        start_log()
+        start_log(self._write_log)
         write_log_line({"event": "serving", "url": self.url, "pid": os.getpid()})
         try:
             server.run(sockets=self._sockets)
@@ -311,11 +310,10 @@ class AthenaServer:
             await asyncio.sleep(CONSOLIDATION_CHECK_S)
             try:
                 for project in await consolidate_due_projects(self._app.store, self._consolidate_strategy):
-                    write_log_line(
-                        {"event": "consolidated", "project": project, "strategy": self._consolidate_strategy}
-                    )
+                    strategy = self._consolidate_strategy
+                    self._write_log({"event": "consolidated", "project": project, "strategy": strategy})
             except AthenaError as error:
-                write_log_line({"event": "not consolidated", "error": str(error)})
+                self._write_log({"event": "not consolidated", "error": str(error)})
 
     async def _back_up_periodically(self) -> None:
         """Back the store up where the settings say how often; the age of the newest backup decides."""
@@ -324,8 +322,11 @@ class AthenaServer:
                 if (backup := await start_in_thread(self._back_up)) is not None:
                     write_log_line({"event": "backed up", "path": backup.path, "memories": backup.kept["memories"]})
             except (AthenaError, OSError) as error:
-                write_log_line({"event": "not backed up", "error": str(error)})
+                self._write_log({"event": "not backed up", "error": str(error)})
             await asyncio.sleep(BACKUP_CHECK_S)
+
+    def _is_draining(self) -> bool:
+        return self.guard.is_draining
 
 
 def _get_call_limit(engine: str) -> int:

@@ -34,11 +34,13 @@ class CallLog:
         with self._lock:
             self._get_batch().calls.append((call, outcome, elapsed_ms))
 
-    def log_usage(self, project: str, at: float, operation: str, surface: str, usage: TokenUsage) -> None:
-        """Buffer the tokens of a call."""
+    def log_usage(
+        self, project: str, at: float, operation: str, surface: str, usage: TokenUsage, calls: int = 1
+    ) -> None:
+        """Buffer the tokens of a call; with `calls=0`, more tokens of one that was logged."""
         with self._lock:
             sums = self._get_batch().usage.setdefault((project, int(at // DAY_S), operation, surface), [0, 0, 0, 0])
-            for i, amount in enumerate((1, *usage)):
+            for i, amount in enumerate((calls, *usage)):
                 sums[i] += amount
 
     def _get_batch(self) -> _LogBatch:

@@ -70,7 +70,7 @@ COPIED_TABLES = (
     CopiedTable("vault_keys", "id, created", "id"),
     CopiedTable(
         "vault",
-        "scope, kind, number, name, allowed, key, lookup, spelling, value, created",
+        "scope, kind, number, name, allowed, key, lookup, spelling, value, created, private, said",
         "scope, kind, number",
     ),
     CopiedTable("disclosures", "scope, day, server, tool, kind, sent", "scope, day, server, tool, kind"),

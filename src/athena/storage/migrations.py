@@ -39,6 +39,8 @@ from athena.errors import Misconfigured
 #   vault.lookup, spelling  keyed hashes of the value, as it is and as a search compares it; NULL once it is forgotten
 #   vault.value            the value, encrypted; `key` is the id of the key, `name` that of a secret a person put there,
 #                          `allowed` the servers and tools that may receive it
+#   vault.private, said    marks of what the run had read that brought the value; 1: a program or a model said it,
+#                          2: and in the mode strict, so that its token is nobody else's
 #   disclosures            how many values of a kind a tool has received on a day
 #   counters               `stamp` grows with every write, `purges` with every purge; `announced N`: the last memory
 #                          of scope N that learning stored and a session start has announced; `token KIND`: the last
@@ -356,6 +358,11 @@ STEPS: tuple[str, ...] = (
         sent BIGINT NOT NULL,
         PRIMARY KEY (scope, day, server, tool, kind)
     ) {clustered};
+    """,
+    """
+    ALTER TABLE vault ADD COLUMN private TEXT NOT NULL DEFAULT '';
+    ALTER TABLE vault ADD COLUMN said BIGINT NOT NULL DEFAULT 0;
+    CREATE INDEX vault_said ON vault (scope, created) WHERE said > 0;
     """,
 )
 

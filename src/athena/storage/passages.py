@@ -126,6 +126,31 @@ async def list_memory_passages(tx: Transaction, scope: int, *memories: int) -> l
     return passages
 
 
+class PassageSigns(NamedTuple):
+    """Where a passage stands in its memory's text, and the signs of its tokens."""
+
+    start: int
+    length: int
+    signs: bytes
+
+
+async def list_signs_between(
+    tx: Transaction, scope_ids: list[int], models: ModelNames, memory: int, start: int, end: int
+) -> list[PassageSigns]:
+    """Return the token signs of the passages in a part of a memory's text, if its model is comparable."""
+    comparable = (await fetch_model_ids(tx, models)).comparable
+    rows = await tx.fetch(
+        f"""SELECT p.start, p.length, t.signs FROM passages p JOIN tokens t ON t.scope = p.scope AND t.passage = p.id
+            WHERE p.scope IN ({", ".join(map(str, scope_ids))}) AND p.memory = :memory AND p.live = 1
+            AND p.model IN ({", ".join(map(str, comparable))}) AND p.start < :end AND p.start + p.length > :start
+            ORDER BY p.id""",
+        memory=memory,
+        start=start,
+        end=end,
+    )
+    return [PassageSigns(row[0], row[1], bytes(row[2])) for row in rows]
+
+
 class _MemoryTexts:
     """Reads parts of memories' texts; keeps the last text, since neighbours are mostly of the same memory.
 

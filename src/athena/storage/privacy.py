@@ -111,6 +111,10 @@ class WatchedDatabase:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
 
+    @property
+    def deferred_sync(self) -> "WatchedDatabase":
+        return WatchedDatabase(self._database.deferred_sync, self._reads)
+
     async def read(self, work: Work[T]) -> T:
         return await self._database.read(self._watch(work))
 

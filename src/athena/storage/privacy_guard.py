@@ -4,23 +4,33 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any, Literal, NamedTuple
 
 from athena.core.redaction import redact, redact_field
-from athena.core.redaction.personal import PersonalRules, find_personal
-from athena.core.redaction.personal_values import BIRTH_DATE, NAME, NATIONAL_ID, TOKEN_PATTERN, PersonalMatch
-from athena.core.redaction.texts import TextKey, find_literals, iter_texts, replace_in_literals, replace_texts
+from athena.core.redaction.personal import NumberQuestions, PersonalRules, find_personal, split_name
+from athena.core.redaction.personal_values import NAME, TOKEN_PATTERN, PersonalMatch
+from athena.core.redaction.texts import (
+    NUMBER_PREFIX,
+    TextKey,
+    find_literals,
+    iter_texts,
+    list_encodings,
+    replace_in_literals,
+    replace_texts,
+)
 from athena.core.threads import run_in_thread
 from athena.core.types import is_long
 from athena.core.values import Scope
 from athena.errors import AthenaError
-from athena.storage.vault import Vault
+from athena.storage.database import Database
+from athena.storage.privacy import join_marks
+from athena.storage.vault import CUED_KINDS, SAID, SAID_APART, Vault
 
 PrivacyMode = Literal["off", "boundary", "strict"]
 MAX_FIELD_CHARS = 100  # a longer text says itself what it is about
 RULES_MAX_AGE_S = 5.0
-# Values that are found by a word beside them: later they may stand alone.
-CUED_KINDS = (BIRTH_DATE, NATIONAL_ID)
+MIN_SECRET_CHARS = 6  # that is looked for in what tools return
 PERSON_TYPES = ("person", "people", "human", "contact", "customer", "employee", "user", "friend", "colleague")
 _TOKEN = re.compile(TOKEN_PATTERN, re.ASCII)
 _SECRET = re.compile(r"\[VAULT:([A-Za-z][A-Za-z0-9_]{0,63})\]", re.ASCII)
@@ -36,6 +46,14 @@ class HiddenText(NamedTuple):
         return ((match.kind, self.text[match.start : match.end]) for match in self.matches)
 
 
+class LoadedRules(NamedTuple):
+    """What to look for in a project, as it was read some time ago."""
+
+    read_at: float
+    marks: dict[tuple[str, ...], str]  # private marks of names
+    rules: PersonalRules  # without known numbers, which are looked up for each text
+
+
 class PrivacyGuard:
     """What a project's texts look like on each side of a boundary."""
 
@@ -48,32 +66,54 @@ class PrivacyGuard:
     ) -> None:
         self.vault, self.mode = vault, mode
         self._names, self._patterns = frozenset(names), dict(patterns or {})
-        self._rules: dict[str, tuple[float, PersonalRules]] = {}
+        self._rules: dict[str, LoadedRules] = {}
+        self._secrets: dict[str, tuple[float, dict[str, str]]] = {}
+
+    def for_run(self, database: Database) -> "PrivacyGuard":
+        """Return this guard for the calls of a run, whose database notes what is read and marks what is written."""
+        guard = copy(self)
+        guard.vault = self.vault.with_database(database)
+        return guard
+
+    def _grade(self, by_program: bool) -> int:
+        return (SAID_APART if self.mode == "strict" else SAID) if by_program else 0
 
     @property
     def is_on(self) -> bool:
         return self.mode != "off"
 
+    @property
+    def fixed_rules(self) -> PersonalRules:
+        """The names and patterns of the settings, for logs, which belong to no project."""
+        return PersonalRules(self._names, self._patterns)
+
     # --- to tokens ----------------------------------------------------------------------------------------------------
 
     async def hide(
-        self, scope: Scope, value: Any, *, secrets: bool = True, every_spelling: frozenset[str] = frozenset()
+        self,
+        scope: Scope,
+        value: Any,
+        *,
+        secrets: bool = True,
+        every_spelling: frozenset[str] = frozenset(),
+        by_program: bool = False,
+        private: str = "",
     ) -> Any:
         """Return a value with tokens for personal values and, unless `secrets` is False, placeholders for secrets.
 
         In fields named in `every_spelling`, which hold questions, a value becomes all tokens that its spellings have.
+        `by_program`: a program or a model says it. `private` are the marks of where it comes from.
         """
-        rules = await self.load_rules(scope)
-        hidden = await self._search(value, rules, secrets=secrets)
+        hidden = await self._search(scope, value, secrets=secrets, by_program=by_program)
         values = [pair for text in hidden.values() for pair in text.iter_values()]
         if not values:
             return self._replace_secrets(value, hidden)
-        tokens = await self.vault.assign_tokens(scope, values)
+        tokens = await self.vault.assign_tokens(scope, values, said=self._grade(by_program), private=private)
         questions = [
             pair for (name, _), text in hidden.items() if name in every_spelling for pair in text.iter_values()
         ]
         spellings = await self.vault.find_spellings(scope, questions) if questions else {}
-        self._note_new_kinds(scope, values)
+        self._note_new_names(scope, values)
 
         def write_token(name: str, pair: tuple[str, str]) -> str:
             others = spellings.get(pair, ()) if name in every_spelling else ()
@@ -91,34 +131,83 @@ class PrivacyGuard:
         error.args, error.hint = (message, *error.args[1:]), hint
         if notes:
             error.__notes__ = notes
+        error.__cause__ = error.__context__ = None  # a traceback would show them
 
-    async def hide_source(self, scope: Scope, source: str) -> str:
-        """Return a program with tokens in its string literals."""
-        rules = await self.load_rules(scope)
+    async def note_values(self, scope: Scope, value: Any) -> None:
+        """Learn the numbers that only their fields or words tell, before a program takes them out of there."""
+        hidden = await self._search(scope, value, secrets=False)
+        values = [pair for text in hidden.values() for pair in text.iter_values() if pair[0] in CUED_KINDS]
+        if values:
+            await self.vault.assign_tokens(scope, values)
+
+    async def hide_source(self, scope: Scope, source: str, *, by_program: bool = False) -> str:
+        """Return a program with tokens in its string literals and comments, and in place of numbers."""
         literals = find_literals(source)
-        matches = [
-            match
-            for match in await run_in_thread(find_personal, source, rules)
-            if any(start <= match.start and match.end <= end for start, end, _ in literals)
-        ]
+        matches = await self.find(scope, source, by_program=by_program)
+        prefixes = [""] * len(matches)
+        if literals is not None:  # what cannot be read as a program is a text
+            placed = [(match, literal) for match in matches for literal in literals if _is_inside(match, literal)]
+            prefixes = [literal[2] for _, literal in placed]
+            matches = [
+                PersonalMatch(match.kind, *literal[:2]) if literal[2] == NUMBER_PREFIX else match
+                for match, literal in placed
+            ]
         hidden = HiddenText(source, matches)
-        tokens = await self.vault.assign_tokens(scope, hidden.iter_values())
-        self._note_new_kinds(scope, tokens)
-        return _join_pieces(hidden, [tokens[pair] for pair in hidden.iter_values()])
+        tokens = await self.vault.assign_tokens(scope, hidden.iter_values(), said=self._grade(by_program))
+        self._note_new_names(scope, tokens)
+        written = [
+            self._write_number(pair[1], tokens[pair]) if prefix == NUMBER_PREFIX else tokens[pair]
+            for pair, prefix in zip(hidden.iter_values(), prefixes, strict=True)
+        ]
+        return _join_pieces(hidden, written)
 
-    async def count_kinds(self, scope: Scope, value: Any) -> Counter[str]:
+    def _write_number(self, value: str, token: str) -> str:
+        """Return what stands for a number in a program: programs of the mode `strict` handle its token, a text."""
+        if self.mode == "strict":
+            return f'"{token}"'
+        return f'int("{token}")' if value.isdigit() else f'float("{token}")'
+
+    async def count_kinds(self, scope: Scope, value: Any, *, by_program: bool = False) -> Counter[str]:
         """Count the personal values inside of a value, by kind."""
-        hidden = await self._search(value, await self.load_rules(scope), secrets=False)
+        hidden = await self._search(scope, value, secrets=False, by_program=by_program)
         return Counter(kind for text in hidden.values() for kind, _ in text.iter_values())
 
-    async def _search(self, value: Any, rules: PersonalRules, *, secrets: bool) -> dict[TextKey, HiddenText]:
-        def search() -> dict[TextKey, HiddenText]:
-            keys = dict.fromkeys(iter_texts(value))
-            people = _find_new_people(value)
-            more = rules._replace(names=rules.names | people) if people else rules
-            return {key: search_text(*key, more, secrets=secrets) for key in keys}
+    async def find(self, scope: Scope, text: str, *, by_program: bool = False) -> list[PersonalMatch]:
+        """Return the positions of personal values in a text."""
+        hidden = await self._search(scope, text, secrets=False, by_program=by_program)
+        return next((text.matches for text in hidden.values()), [])
 
-        return await run_in_thread(search) if is_long(value) else search()
+    async def _search(
+        self, scope: Scope, value: Any, *, secrets: bool, by_program: bool = False
+    ) -> dict[TextKey, HiddenText]:
+        """Search each text; what is known of its numbers is looked up, so that the work is bounded by the text.
+
+        A program or model of the mode `strict` must not learn which bare numbers the vault has: only those count that
+        such callers said themselves.
+        """
+        loaded = await self._load_rules(scope)
+        questions = NumberQuestions()
+
+        def search(known: Mapping[str, str]) -> dict[TextKey, HiddenText]:
+            people = _find_new_people(value)
+            rules = loaded.rules._replace(names=loaded.rules.names | people, known=known)
+            return {key: search_text(*key, rules, secrets=secrets) for key in dict.fromkeys(iter_texts(value))}
+
+        is_slow = is_long(value)
+        hidden = await run_in_thread(search, questions) if is_slow else search(questions)
+        only_said = by_program and self.mode == "strict"
+        known = await self.vault.find_numbers(scope, questions.asked, said=only_said) if questions.asked else {}
+        if known:
+            hidden = await run_in_thread(search, known) if is_slow else search(known)
+        names = [split_name(pair[1]) for text in hidden.values() for pair in text.iter_values() if pair[0] == NAME]
+        if loaded.marks and names:
+            # of a name inside of an encoded part it is not known which one it is
+            every = join_marks(" ".join(loaded.marks.values()).split())
+            indexed = {split_name(name) for name in loaded.rules.names}
+            marks = {loaded.marks.get(name, "" if name in indexed else every) for name in names}
+            if noted := join_marks(" ".join(marks).split()):
+                await self.vault.note_marks(noted)
+        return hidden
 
     def _replace_secrets(self, value: Any, hidden: Mapping[TextKey, HiddenText]) -> Any:
         changed = {key: text.text for key, text in hidden.items() if text.text != key[1]}
@@ -154,31 +243,45 @@ class PrivacyGuard:
         secrets = await self.vault.resolve_secrets(scope, names, tool) if names else {}
         return _replace_all(value, secrets), secrets
 
+    async def load_secrets(self, scope: Scope) -> dict[str, str]:
+        """Return the secrets of a project by their tokens; not those that are so short that they are words."""
+        loaded, now = self._secrets.get(scope.project), time.monotonic()
+        if loaded is None or now - loaded[0] > RULES_MAX_AGE_S:
+            secrets = await self.vault.list_secrets(scope)
+            loaded = now, {token: secret for token, secret in secrets.items() if len(secret) >= MIN_SECRET_CHARS}
+            self._secrets[scope.project] = loaded
+        return loaded[1]
+
     def hide_known(self, value: Any, secrets: Mapping[str, str]) -> Any:
-        """Return a value with tokens in place of the secrets that a tool has received."""
-        by_length = sorted(secrets.items(), key=lambda pair: -len(pair[1]))
-        return _replace_all(value, {secret: token for token, secret in by_length})
+        """Return a value with tokens in place of secrets."""
+        forms = [(form, token) for token, secret in secrets.items() for form in list_encodings(secret)]
+        return _replace_all(value, dict(sorted(forms, key=lambda pair: -len(pair[0]))))
 
     # --- rules --------------------------------------------------------------------------------------------------------
 
-    async def load_rules(self, scope: Scope) -> PersonalRules:
-        """Return what to look for in a project: the names of people and the values that were found by their cue."""
-        loaded = self._rules.get(scope.project)
-        if loaded is not None and time.monotonic() - loaded[0] < RULES_MAX_AGE_S:
-            return loaded[1]
-        values = await self.vault.list_values(scope, (*CUED_KINDS, NAME))
-        people = await self.vault.list_person_names(scope, PERSON_TYPES)
-        names = self._names | {value for kind, value in values if kind == NAME} | _select_names(people)
-        rules = PersonalRules(names, self._patterns, {value: kind for kind, value in values if kind != NAME})
-        self._rules[scope.project] = time.monotonic(), rules
-        return rules
+    async def _load_rules(self, scope: Scope) -> LoadedRules:
+        """Return what to look for in a project: the names of people, a bounded number of them, and patterns."""
+        loaded, now = self._rules.get(scope.project), time.monotonic()
+        if loaded is not None and now - loaded.read_at < RULES_MAX_AGE_S:
+            return loaded
+        people = [person for person in await self.vault.list_people(scope, PERSON_TYPES) if _is_name(person.name)]
+        names = self._names | {person.name for person in people}
+        unmarked = {split_name(name) for name in self._names} | {split_name(p.name) for p in people if not p.private}
+        marks = {split_name(person.name): person.private for person in people if person.private}
+        marks = {key: private for key, private in marks.items() if key not in unmarked}
+        loaded = LoadedRules(now, marks, PersonalRules(names, self._patterns))
+        self._rules[scope.project] = loaded
+        return loaded
 
     def forget_rules(self) -> None:
         """Read names and known values again at the next call."""
         self._rules.clear()
+        self._secrets.clear()
 
-    def _note_new_kinds(self, scope: Scope, values: Iterable[tuple[str, str]]) -> None:
-        if any(kind in (*CUED_KINDS, NAME) for kind, _ in values):
+    def _note_new_names(self, scope: Scope, values: Iterable[tuple[str, str]]) -> None:
+        """Look for new names from now on, not only when the rules are read again."""
+        loaded = self._rules.get(scope.project)
+        if loaded is not None and any(kind == NAME and value not in loaded.rules.names for kind, value in values):
             self._rules.pop(scope.project, None)
 
 
@@ -193,6 +296,10 @@ def search_text(name: str, text: str, rules: PersonalRules, *, secrets: bool) ->
         matches = [PersonalMatch(m.kind, m.start - len(label), m.end - len(label)) for m in shifted]
         matches = [match for match in matches if match.start >= 0]
     return HiddenText(text, matches)
+
+
+def _is_inside(match: PersonalMatch, literal: tuple[int, int, str]) -> bool:
+    return literal[0] <= match.start and match.end <= literal[1]
 
 
 def _join_pieces(hidden: HiddenText, tokens: list[str]) -> str:
@@ -212,9 +319,9 @@ def _replace_all(value: Any, texts: Mapping[str, str]) -> Any:
     return replace_texts(value, {key: text for key, text in changed.items() if text != key[1]})
 
 
-def _select_names(names: Iterable[str]) -> frozenset[str]:
-    """Return the names that can be looked for: no tokens, and not so short that they are words."""
-    return frozenset(name for name in names if len(name) >= 3 and "[" not in name)
+def _is_name(name: str) -> bool:
+    """Return whether a name can be looked for: it is no token, and not so short that it is a word."""
+    return len(name) >= 3 and "[" not in name
 
 
 def _find_new_people(value: Any) -> frozenset[str]:
@@ -230,4 +337,4 @@ def _find_new_people(value: Any) -> frozenset[str]:
             pending += item.values()
         elif isinstance(item, list | tuple):
             pending += item
-    return _select_names(names)
+    return frozenset(filter(_is_name, names))

@@ -4,30 +4,33 @@ Values are encrypted with AES-256-GCM, and bound to their project and token. The
 the database. Nothing is cached: a value that was forgotten resolves nowhere from the next call on.
 """
 
-import hashlib
-import hmac
-import os
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from copy import copy
+from functools import partial
+from typing import NamedTuple
 
-from athena.core import files
 from athena.core.clock import Clock
-from athena.core.redaction.personal_values import EMAIL, NAME, PHONE
+from athena.core.redaction.personal import strip_number
+from athena.core.redaction.personal_values import BIRTH_DATE, EMAIL, NAME, NATIONAL_ID, PHONE
+from athena.core.threads import check_stopped, run_in_thread
 from athena.core.values import Scope
-from athena.errors import Conflict, Denied, InvalidInput, Misconfigured, NotFound
-from athena.storage import scopes, vault_rows
+from athena.errors import Denied, InvalidInput, LimitExceeded, NotFound, Unavailable
+from athena.storage import privacy, runs, scopes, vault_rows, workspaces
 from athena.storage.database import Database, Transaction
-from athena.storage.vault_rows import VaultRow
+from athena.storage.vault_keys import Cipher, KeyFolder, derive_key
+from athena.storage.vault_rows import PersonName, VaultRow
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-KEY_BYTES = 32
-NONCE_BYTES = 12
 MAX_SECRET_CHARS = 100_000
 SECRET_KIND = "SECRET"  # of what a person put there by name
+# Numbers that are found by a word beside them, or the name of their field: later they may stand alone.
+CUED_KINDS = (BIRTH_DATE, NATIONAL_ID, PHONE)
+MAX_PEOPLE = 2_000  # names of people that are looked for, of each source
+HOUR_S = 3_600
+# New values that programs and models may say in an hour, in one project: each is a row, and a try in the mode strict.
+MAX_SAID_PER_HOUR, MAX_SAID_PER_HOUR_STRICT = 50_000, 200
+SAID, SAID_APART = 1, 2
+LOOKUP_BATCH = 20_000
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 Token = tuple[str, int]  # kind and number
 
@@ -42,116 +45,25 @@ class TokenInfo(NamedTuple):
     allowed: tuple[str, ...]  # of a secret: the servers and tools that may receive it
 
 
-class KeyFolder:
-    """The folder with the keys, one file each; without a folder, keys live in memory for as long as the process."""
-
-    def __init__(self, path: str | None, database_folder: str | None = None) -> None:
-        self.path, self._database_folder = path, database_folder
-        self._in_memory: dict[str, bytes] = {}
-
-    def get_file(self, key: str) -> str:
-        assert self.path is not None
-        return os.path.join(self.path, f"{key}.key")
-
-    def read(self, key: str) -> bytes:
-        if self.path is None:
-            return self._in_memory[key]
-        path = self.get_file(key)
-        try:
-            with open(path, encoding="ascii") as file:
-                data = bytes.fromhex(file.read().strip())
-            if os.stat(path).st_mode & 0o077:
-                raise Misconfigured(f"others can read the key {path}", hint=f"chmod 600 {path}")
-        except (OSError, ValueError):
-            raise Misconfigured(
-                f"the key of the vault is missing or damaged: {path}",
-                hint="put the file back, or set privacy.key_folder to the folder that holds it",
-            ) from None
-        if len(data) != KEY_BYTES:
-            raise Misconfigured(f"{path} is no key of a vault", hint="put the right file back")
-        return data
-
-    def create(self) -> str:
-        """Write a new key and return its id."""
-        key, data = os.urandom(8).hex(), os.urandom(KEY_BYTES)
-        if self.path is None:
-            self._in_memory[key] = data
-            return key
-        self._check_place()
-        files.create_private_folder(self.path)
-        if not files.create_file_atomically(self.get_file(key), data.hex().encode() + b"\n", mode=0o600):
-            raise Conflict(f"there is a key {key} already", hint="try again")
-        return key
-
-    def _check_place(self) -> None:
-        folder = os.path.realpath(self.path or "")
-        database = self._database_folder and os.path.realpath(self._database_folder)
-        if database and os.path.commonpath([folder, database]) == database:
-            raise Misconfigured(
-                f"the key of the vault would lie in the folder of the database: {folder}",
-                hint="set privacy.key_folder to a folder elsewhere: who copies the database must not get the key",
-            )
-
-    def delete(self, key: str) -> None:
-        if self.path is None:
-            self._in_memory.pop(key, None)
-            return
-        with suppress(FileNotFoundError):
-            os.unlink(self.get_file(key))
-
-
-class _Cipher:
-    """Encrypts values and computes their keyed hashes, with keys derived from one."""
-
-    def __init__(self, key: str, data: bytes) -> None:
-        self.key = key
-        self._index_key = derive_key(data, b"index")
-        self._data = derive_key(data, b"values")
-        self._aes: AESGCM | None = None
-
-    def _get_aes(self) -> "AESGCM":
-        if self._aes is None:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only where there is a vault
-
-            self._aes = AESGCM(self._data)
-        return self._aes
-
-    def hash(self, column: str, scope: int, kind: str, value: str) -> bytes:
-        text = f"{column}|{scope}|{kind}|{value}".encode("utf-8", "surrogatepass")
-        return hmac.new(self._index_key, text, hashlib.sha256).digest()[:20]
-
-    def encrypt(self, scope: int, kind: str, number: int, value: str) -> bytes:
-        nonce = os.urandom(NONCE_BYTES)
-        data = value.encode("utf-8", "surrogatepass")
-        return nonce + self._get_aes().encrypt(nonce, data, f"{scope}|{kind}_{number}".encode())
-
-    def decrypt(self, row: VaultRow) -> str:
-        from cryptography.exceptions import InvalidTag
-
-        assert row.value is not None
-        bound = f"{row.scope}|{row.kind}_{row.number}".encode()
-        try:
-            data = self._get_aes().decrypt(row.value[:NONCE_BYTES], row.value[NONCE_BYTES:], bound)
-        except InvalidTag:
-            raise Misconfigured(
-                f"the value of [{row.kind}_{row.number}] was changed, or belongs to another project or key",
-                hint="put the right key file back, or forget the value: athena vault forget",
-            ) from None
-        return data.decode("utf-8", "surrogatepass")
-
-
-def derive_key(data: bytes, purpose: bytes) -> bytes:
-    """Return a key for one purpose (HKDF with SHA-256, one block)."""
-    secret = hmac.new(b"athena vault", data, hashlib.sha256).digest()
-    return hmac.new(secret, purpose + b"\x01", hashlib.sha256).digest()
-
-
 def to_spelling(kind: str, value: str) -> str:
     """Return what all spellings of a value have in common."""
     if kind in (EMAIL, NAME):
         return " ".join(value.casefold().split())
-    plain = "".join(char for char in value if char.isalnum()).casefold()
-    return plain.lstrip("0") if kind == PHONE else plain
+    return strip_number(value) if kind in CUED_KINDS else "".join(filter(str.isalnum, value)).casefold()
+
+
+def _hash_spelling(cipher: Cipher, scope: int, kind: str, value: str) -> bytes:
+    # a number is looked up before its kind is known
+    return cipher.hash("spelling", scope, "NUMBER" if kind in CUED_KINDS else kind, to_spelling(kind, value))
+
+
+def _name_lookup(kind: str, said: int) -> str:
+    """Return under which name a value is hashed: a guessed number does not get the token of somebody else's."""
+    return "said" if said == SAID_APART and kind not in (EMAIL, NAME) else "lookup"
+
+
+def _hash_numbers(cipher: Cipher, scope_ids: Sequence[int], numbers: Sequence[str]) -> dict[bytes, str]:
+    return {_hash_spelling(cipher, scope, PHONE, number): number for number in numbers for scope in scope_ids}
 
 
 class Vault:
@@ -159,21 +71,29 @@ class Vault:
 
     def __init__(self, database: Database, clock: Clock, keys: KeyFolder) -> None:
         self._database, self._clock, self.keys = database, clock, keys
-        self._ciphers: dict[str, _Cipher] = {}
+        self._ciphers: dict[str, Cipher] = {}
         self._first_key = ""
 
     # --- values and tokens --------------------------------------------------------------------------------------------
 
-    async def assign_tokens(self, scope: Scope, values: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """Return the token of each kind and value; new ones get the next numbers."""
+    def with_database(self, database: Database) -> "Vault":
+        """Return this vault as a run sees it: what it reads marks the run, what it adds has the marks of the run."""
+        vault = copy(self)
+        vault._database = database
+        return vault
+
+    async def assign_tokens(
+        self, scope: Scope, values: Iterable[tuple[str, str]], *, said: int = 0, private: str = ""
+    ) -> dict[tuple[str, str], str]:
+        """Return the token of each kind and value; new ones get the next numbers, and private marks."""
         wanted = list(dict.fromkeys(values))
         if not wanted:
             return {}
-        known = await self._database.read(lambda tx: self._find_tokens(tx, scope, wanted))
+        known = await self._database.read(lambda tx: self._find_tokens(tx, scope, wanted, said))
         if missing := [pair for pair in wanted if pair not in known]:
             # not synced by itself: a text with the token is written later, and so is never durable without it
             database = self._database.deferred_sync
-            known |= await database.write(lambda tx: self._insert_values(tx, scope, missing))
+            known |= await database.write(lambda tx: self._insert_values(tx, scope, missing, said, private))
         return known
 
     async def find_spellings(self, scope: Scope, values: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
@@ -186,7 +106,7 @@ class Vault:
             if cipher is None:
                 return {}
             hashes = {
-                cipher.hash("spelling", scope_id, kind, to_spelling(kind, value)): (kind, value)
+                _hash_spelling(cipher, scope_id, kind, value): (kind, value)
                 for kind, value in wanted
                 for scope_id in scope_ids
             }
@@ -211,24 +131,45 @@ class Vault:
 
         return await self._database.read(read)
 
-    async def list_values(self, scope: Scope, kinds: Sequence[str]) -> list[tuple[str, str]]:
-        """Return the kind and the value of everything of some kinds that this project and `user` hold."""
+    async def find_numbers(self, scope: Scope, numbers: Iterable[str], *, said: bool) -> dict[str, str]:
+        """Return the kinds of those bare numbers that the vault has; `said`: only what programs and models said."""
+        cipher, scope_ids = await self._database.read(lambda tx: self._load_cipher_and_scopes(tx, scope))
+        if cipher is None or not scope_ids:
+            return {}
+        wanted, known = list(numbers), dict[str, str]()
+        for first in range(0, len(wanted), LOOKUP_BATCH):
+            check_stopped()
+            hashes = await run_in_thread(_hash_numbers, cipher, scope_ids, wanted[first : first + LOOKUP_BATCH])
+            rows = await self._database.read(
+                partial(vault_rows.find_by_spelling, scope_ids=scope_ids, spellings=hashes)
+            )
+            for row in rows:
+                if row.spelling is not None and (row.said or not said):
+                    known[hashes[row.spelling]] = row.kind
+        return known
 
-        async def read(tx: Transaction) -> list[tuple[str, str]]:
-            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
-            rows = await vault_rows.list_rows(tx, scope_ids, kinds)
-            return [(row.kind, self._decrypt(row)) for row in rows if _is_personal(row)]
+    async def list_people(self, scope: Scope, types: Sequence[str]) -> list[PersonName]:
+        """Return the names of people to look for: those in the vault, and entities; a bounded number."""
 
-        return await self._database.read(read)
+        async def read(tx: Transaction) -> tuple[list[VaultRow], list[PersonName]]:
+            own_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            entity_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("entity"))
+            rows = await vault_rows.list_names(tx, own_ids, NAME, MAX_PEOPLE)
+            return rows, await vault_rows.list_person_names(tx, entity_ids, types, MAX_PEOPLE)
 
-    async def list_person_names(self, scope: Scope, types: Sequence[str]) -> list[str]:
-        """Return the names of entities that are people."""
+        rows, people = await self._database.read(read)
+        return [*await run_in_thread(lambda: [PersonName(self._decrypt(row), row.private) for row in rows]), *people]
 
-        async def read(tx: Transaction) -> list[str]:
-            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("entity"))
-            return await vault_rows.list_person_names(tx, scope_ids, types)
+    async def note_marks(self, marks: str) -> None:
+        """Mark the run that was told something which these marks belong to."""
 
-        return await self._database.read(read)
+        async def note(tx: Transaction) -> None:
+            privacy.note_read(marks)
+
+        await self._database.read(note)
+
+    async def _load_cipher_and_scopes(self, tx: Transaction, scope: Scope) -> tuple[Cipher | None, list[int]]:
+        return await self._load_cipher(tx), await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
 
     async def list_tokens(self, scope: Scope) -> list[TokenInfo]:
         """Return every token of the project and of `user`, without values."""
@@ -240,7 +181,7 @@ class Vault:
         return await self._database.read(read)
 
     async def _find_tokens(
-        self, tx: Transaction, scope: Scope, wanted: Sequence[tuple[str, str]]
+        self, tx: Transaction, scope: Scope, wanted: Sequence[tuple[str, str]], said: int
     ) -> dict[tuple[str, str], str]:
         """Return the tokens that this project, else `user`, has for values."""
         cipher = await self._load_cipher(tx)
@@ -248,7 +189,7 @@ class Vault:
             return {}
         scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
         hashes = {
-            cipher.hash("lookup", scope_id, kind, value): (kind, value)
+            cipher.hash(_name_lookup(kind, said), scope_id, kind, value): (kind, value)
             for kind, value in wanted
             for scope_id in scope_ids
         }
@@ -260,22 +201,34 @@ class Vault:
         return found
 
     async def _insert_values(
-        self, tx: Transaction, scope: Scope, missing: Sequence[tuple[str, str]]
+        self, tx: Transaction, scope: Scope, missing: Sequence[tuple[str, str]], said: int, private: str
     ) -> dict[tuple[str, str], str]:
         cipher = await self._ensure_cipher(tx)
         scope_id = await scopes.ensure_scope(tx, scope.with_kind("memory"))
+        if said:
+            await self._check_said(tx, scope_id, len(missing), said)
+        marks = privacy.add_current_marks(private)
         by_kind: dict[str, list[str]] = {}
         for kind, value in missing:
             by_kind.setdefault(kind, []).append(value)
         for kind, values in by_kind.items():
             first = await vault_rows.allocate_numbers(tx, kind, len(values))
             new = (
-                self._create_row(cipher, scope_id, kind, number, value) for number, value in enumerate(values, first)
+                self._create_row(cipher, scope_id, kind, number, value, said)._replace(private=marks)
+                for number, value in enumerate(values, first)
             )
             await vault_rows.insert_rows(tx, new)
-        return await self._find_tokens(tx, scope, missing)  # another process may have added some first
+        return await self._find_tokens(tx, scope, missing, said)  # another process may have added some first
 
-    def _create_row(self, cipher: _Cipher, scope: int, kind: str, number: int, value: str) -> VaultRow:
+    async def _check_said(self, tx: Transaction, scope_id: int, count: int, said: int) -> None:
+        most = MAX_SAID_PER_HOUR_STRICT if said == SAID_APART else MAX_SAID_PER_HOUR
+        if count + await vault_rows.count_said(tx, scope_id, self._clock() - HOUR_S) > most:
+            raise LimitExceeded(
+                f"programs and models may say {most:,} new personal values in an hour in this project",
+                hint="pass tokens, which tools turn into values; or let a person do it",
+            )
+
+    def _create_row(self, cipher: Cipher, scope: int, kind: str, number: int, value: str, said: int = 0) -> VaultRow:
         return VaultRow(
             scope,
             kind,
@@ -283,10 +236,11 @@ class Vault:
             "",
             "",
             cipher.key,
-            cipher.hash("lookup", scope, kind, value),
-            cipher.hash("spelling", scope, kind, to_spelling(kind, value)),
+            cipher.hash(_name_lookup(kind, said), scope, kind, value),
+            _hash_spelling(cipher, scope, kind, value),
             cipher.encrypt(scope, kind, number, value),
             self._clock(),
+            said=said,
         )
 
     # --- secrets by name ----------------------------------------------------------------------------------------------
@@ -356,6 +310,16 @@ class Vault:
 
         return _describe_row(await self._database.write(write))
 
+    async def list_secrets(self, scope: Scope) -> dict[str, str]:
+        """Return the secrets that this project and `user` have by name, by their tokens."""
+
+        async def read(tx: Transaction) -> dict[str, str]:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
+            rows = await vault_rows.list_rows(tx, scope_ids, [SECRET_KIND])
+            return {f"[VAULT:{row.name}]": self._decrypt(row) for row in rows if row.name and row.value is not None}
+
+        return await self._database.read(read)
+
     async def _require_secret(self, tx: Transaction, scope: Scope, name: str) -> list[VaultRow]:
         own = await scopes.fetch_own_ids(tx, scope.with_kind("memory"))
         rows = await vault_rows.find_by_name(tx, own, [name])
@@ -366,7 +330,11 @@ class Vault:
     # --- forgetting and keys ------------------------------------------------------------------------------------------
 
     async def forget(self, scope: Scope, token: str) -> str:
-        """Forget the value of a token, or a secret by its name, and return the token; the number is not used again."""
+        """Forget the value of a token, or a secret by its name, and return the token; the number is not used again.
+
+        Programs may have the value in variables, or wait with it for an approval: of this project both are deleted.
+        The file is rewritten, so that not even the encrypted value is left.
+        """
 
         async def write(tx: Transaction) -> VaultRow:
             if (parsed := parse_token(token)) is None:
@@ -379,9 +347,17 @@ class Vault:
                 row = rows[0]
             gone = row._replace(name="", allowed="", lookup=None, spelling=None, value=None)
             await vault_rows.update_row(tx, gone)
+            if not row.name:  # programs never see a secret by name
+                await workspaces.delete_workspaces(tx, scope)
+                await runs.clear_run_contents(tx, scope)
             return row
 
         row = await self._database.write(write)
+        if not await self._database.compact():
+            raise Unavailable(
+                f"{token!r:.60} is forgotten, but another process still reads the store's files as they were",
+                hint="close it, and run: athena vault rotate",
+            )
         return f"[VAULT:{row.name}]" if row.name else format_token(row.kind, row.number)
 
     async def show(self, scope: Scope, token: str) -> str:
@@ -409,15 +385,15 @@ class Vault:
         old_keys: set[str] = set()
 
         async def write(tx: Transaction) -> int:
-            cipher = _Cipher(new_key, self.keys.read(new_key))
+            cipher = Cipher(new_key, self.keys.read(new_key))
             rows = await vault_rows.list_readable_rows(tx)
             for row in rows:
                 old_keys.add(row.key)
                 value = self._decrypt(row)
-                new = self._create_row(cipher, row.scope, row.kind, row.number, value)
+                new = self._create_row(cipher, row.scope, row.kind, row.number, value, row.said)
                 if row.name:
                     new = new._replace(name=row.name, allowed=row.allowed, lookup=None, spelling=None)
-                await vault_rows.update_row(tx, new._replace(created=row.created))
+                await vault_rows.update_row(tx, new._replace(created=row.created, private=row.private))
             if (current := await vault_rows.fetch_current_key(tx)) is not None:
                 old_keys.add(current)
             await vault_rows.delete_other_keys(tx, "")
@@ -444,20 +420,20 @@ class Vault:
             current = await self._database.write(write)
         return derive_key(self.keys.read(current), b"programs")
 
-    async def _load_cipher(self, tx: Transaction) -> _Cipher | None:
+    async def _load_cipher(self, tx: Transaction) -> Cipher | None:
         key = await vault_rows.fetch_current_key(tx)
         return None if key is None else self._get_cipher(key)
 
-    async def _ensure_cipher(self, tx: Transaction) -> _Cipher:
+    async def _ensure_cipher(self, tx: Transaction) -> Cipher:
         if (cipher := await self._load_cipher(tx)) is not None:
             return cipher
         self._first_key = self._first_key or self.keys.create()  # the transaction may run twice
         await vault_rows.insert_key(tx, self._first_key, self._clock())
         return self._get_cipher(self._first_key)
 
-    def _get_cipher(self, key: str) -> _Cipher:
+    def _get_cipher(self, key: str) -> Cipher:
         if key not in self._ciphers:
-            self._ciphers[key] = _Cipher(key, self.keys.read(key))
+            self._ciphers[key] = Cipher(key, self.keys.read(key))
         return self._ciphers[key]
 
     def _decrypt(self, row: VaultRow) -> str:

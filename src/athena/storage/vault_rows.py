@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from athena.core.values import Scope
-from athena.storage import scopes
+from athena.storage import privacy, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import bind_list, split_batches
 
 DAY_S = 86_400
-_COLUMNS = "scope, kind, number, name, allowed, key, lookup, spelling, value, created"
+_COLUMNS = "scope, kind, number, name, allowed, key, lookup, spelling, value, created, private, said"
+MAX_LISTED_ROWS = 10_000
 
 
 class VaultRow(NamedTuple):
@@ -25,6 +26,15 @@ class VaultRow(NamedTuple):
     spelling: bytes | None
     value: bytes | None
     created: float
+    private: str = ""  # marks of what the run had read that brought the value
+    said: int = 0  # 1: a program or a model said it; 2: and so it has a token that nobody else's values have
+
+
+class PersonName(NamedTuple):
+    """A name to look for, with the private marks of the row that has it."""
+
+    name: str
+    private: str
 
 
 class Disclosure(NamedTuple):
@@ -114,18 +124,44 @@ async def find_by_name(tx: Transaction, scope_ids: Sequence[int], names: Iterabl
 
 
 async def list_rows(tx: Transaction, scope_ids: Sequence[int], kinds: Sequence[str] = ()) -> list[VaultRow]:
-    """Return all rows of some scopes, or those of some kinds, in the order of their tokens."""
+    """Return the rows of some scopes, or those of some kinds, in the order of their tokens; the first ones."""
     if not scope_ids:
         return []
     scope_list, bound = bind_list("scope", scope_ids)
     kind_list, values = bind_list("kind", kinds)
     condition = f"AND kind IN ({kind_list})" if kinds else ""
     rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM vault WHERE scope IN ({scope_list}) {condition} ORDER BY kind, number",
+        f"SELECT {_COLUMNS} FROM vault WHERE scope IN ({scope_list}) {condition} ORDER BY kind, number LIMIT :most",
+        most=MAX_LISTED_ROWS,
         **bound,
         **values,
     )
     return [_to_row(row) for row in rows]
+
+
+async def count_said(tx: Transaction, scope: int, since: float) -> int:
+    """Return how many values programs and models have added since a time."""
+    row = await tx.fetch_required(
+        "SELECT count(*) FROM vault WHERE scope = :scope AND said > 0 AND created > :since", scope=scope, since=since
+    )
+    return int(row[0])
+
+
+async def count_kinds(tx: Transaction, scope_ids: Sequence[int]) -> dict[str, int]:
+    """Return how many values of each kind there are."""
+    if not scope_ids:
+        return {}
+    scope_list, bound = bind_list("scope", scope_ids)
+    rows = await tx.fetch(
+        f"""SELECT kind, private, count(*) FROM vault WHERE scope IN ({scope_list}) AND value IS NOT NULL
+            GROUP BY kind, private ORDER BY kind""",
+        **bound,
+    )
+    counts: dict[str, int] = {}
+    for kind, private, count in rows:
+        privacy.note_read(private)
+        counts[kind] = counts.get(kind, 0) + int(count)
+    return counts
 
 
 async def list_readable_rows(tx: Transaction) -> list[VaultRow]:
@@ -150,7 +186,8 @@ async def insert_rows(tx: Transaction, rows: Iterable[VaultRow]) -> None:
     """Add values; one that another process has just added is left out."""
     await tx.execute_many(
         f"""INSERT INTO vault ({_COLUMNS})
-            VALUES (:scope, :kind, :number, :name, :allowed, :key, :lookup, :spelling, :value, :created)
+            VALUES (:scope, :kind, :number, :name, :allowed, :key, :lookup, :spelling, :value, :created, :private,
+                    :said)
             ON CONFLICT (scope, lookup) WHERE lookup IS NOT NULL DO NOTHING""",
         [row._asdict() for row in rows],
     )
@@ -160,7 +197,8 @@ async def update_row(tx: Transaction, row: VaultRow) -> None:
     """Write a row again, under the same token."""
     await tx.execute(
         """UPDATE vault SET name = :name, allowed = :allowed, key = :key, lookup = :lookup, spelling = :spelling,
-           value = :value, created = :created WHERE scope = :scope AND kind = :kind AND number = :number""",
+           value = :value, created = :created, private = :private, said = :said
+           WHERE scope = :scope AND kind = :kind AND number = :number""",
         **row._asdict(),
     )
 
@@ -193,22 +231,47 @@ async def list_disclosures(tx: Transaction, scope_ids: Sequence[int]) -> list[Di
     return [Disclosure(row[0], row[1], row[2], int(row[3]), int(row[4])) for row in rows]
 
 
-async def list_person_names(tx: Transaction, scope_ids: Sequence[int], types: Sequence[str]) -> list[str]:
-    """Return the names of the entities of some types."""
+async def list_person_names(
+    tx: Transaction, scope_ids: Sequence[int], types: Sequence[str], most: int
+) -> list[PersonName]:
+    """Return the names of the entities of some types: those of people first, then the oldest.
+
+    Nothing is noted as read: only a name that is found in a text tells something.
+    """
     if not scope_ids:
         return []
     scope_list, bound = bind_list("scope", scope_ids)
     type_list, values = bind_list("type", types)
     rows = await tx.fetch(
-        f"""SELECT content FROM memories WHERE scope IN ({scope_list}) AND session IS NULL AND deleted IS NULL
-            AND lower(memory_type) IN ({type_list})""",
+        f"""SELECT content, private FROM memories WHERE scope IN ({scope_list}) AND session IS NULL
+            AND deleted IS NULL AND lower(memory_type) IN ({type_list})
+            ORDER BY CASE author WHEN 'person' THEN 0 ELSE 1 END, id LIMIT :most""",
+        most=most,
         **bound,
         **values,
     )
-    return [str(row[0]) for row in rows]
+    return [PersonName(str(name), private) for name, private in rows]
+
+
+async def list_names(tx: Transaction, scope_ids: Sequence[int], kind: str, most: int) -> list[VaultRow]:
+    """Return the oldest values of a kind that were not forgotten; nothing is noted as read."""
+    if not scope_ids:
+        return []
+    scope_list, bound = bind_list("scope", scope_ids)
+    rows = await tx.fetch(
+        f"""SELECT {_COLUMNS} FROM vault WHERE scope IN ({scope_list}) AND kind = :kind AND name = ''
+            AND value IS NOT NULL ORDER BY said, number LIMIT :most""",
+        kind=kind,
+        most=most,
+        **bound,
+    )
+    return [_to_row((*row[:-2], "", row[-1]))._replace(private=row[-2]) for row in rows]
 
 
 def _to_row(row: tuple[Any, ...]) -> VaultRow:
-    scope, kind, number, name, allowed, key, *blobs, created = row
+    scope, kind, number, name, allowed, key, *blobs, created, private, said = row
     lookup, spelling, value = (None if blob is None else bytes(blob) for blob in blobs)
-    return VaultRow(int(scope), kind, int(number), name, allowed, key, lookup, spelling, value, float(created))
+    privacy.note_read(private)
+    return VaultRow(
+        int(scope), kind, int(number), name, allowed, key, lookup, spelling, value, float(created), private, int(said)
+    )

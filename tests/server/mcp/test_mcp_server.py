@@ -459,7 +459,7 @@ def test_long_answer_is_truncated_at_budget(served: RunningServer, tmp_path: Pat
             long = await call_for_text(client, "remember", content="word " * 400)
             brief = await call_for_text(client, "recall", query="word word word", k=1)
             assert brief.startswith(long.split()[0])
-            assert brief.endswith("…\n[memory.get_memory(memory_id=...) in execute_code shows one whole]")
+            assert brief.endswith("…\n[…: cut; full=true shows all]")
             for code, more in LONG.items():
                 said = await call_for_text(client, "execute_code", code=code)
                 assert tokens.count_tokens_exactly(said) <= 2_000, code

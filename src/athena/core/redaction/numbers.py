@@ -2,67 +2,43 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
+from athena.core.redaction.national_ids import find_national_ids
 from athena.core.redaction.personal_values import (
     BIRTH_DATE,
     CARD,
     IBAN,
     IP,
-    NATIONAL_ID,
     PHONE,
     Finder,
     PersonalMatch,
     Zones,
 )
 from athena.core.redaction.values import compile_pattern
+from athena.core.redaction.zones import CUE_CHARS, OTHER_NUMBER_CUE, find_in_zones, has_cue, load_validator
 
 if TYPE_CHECKING:
     from phonenumbers import PhoneNumber
 
-CUE_CHARS = 48  # how far a telling word may stand before a number
 MIN_BIRTH_YEAR, MAX_BIRTH_YEAR = 1890, 2035
-
-
-def _find_in_zones(pattern: re.Pattern[str], text: str, zones: Zones) -> Iterator[re.Match[str]]:
-    for start, end in zones:
-        yield from pattern.finditer(text, start, end + 2)  # what follows may tell that it is something else
-
-
-def _has_cue(lower: str, start: int, pattern: str, chars: int = CUE_CHARS) -> bool:
-    """Return whether a telling word stands before a position, in the same line."""
-    before = lower[max(0, start - chars) : start]
-    if "[" in before:
-        before = compile_pattern(r"\[\w{1,60}\]").sub("", before)  # the name of a token is no word of the text
-    return compile_pattern(pattern, re.U).search(before[before.rfind("\n") + 1 :]) is not None
-
-
-_ZONE_TABLE = bytes(
-    0x31 if chr(byte).isdigit() else 0x32 if chr(byte) in "ABCDEFGHIJKLMNOPQRSTUVWXYZ ()+./?-x\t" else 0x20
-    for byte in range(256)
-)
-MIN_ZONE_DIGITS = 6
-
-
-def find_zones(text: str) -> Zones:
-    """Return the parts of a text that may hold a long number: few, and quickly found."""
-    marks = text.encode("ascii", "replace").translate(_ZONE_TABLE)
-    zones = (match.span() for match in re.finditer(rb"[12]{7,}", marks))
-    return [(start, end) for start, end in zones if marks.count(b"1", start, end) >= MIN_ZONE_DIGITS]
 
 
 # --- cards and accounts -----------------------------------------------------------------------------------------------
 
 _CARD_PATTERN = (
-    r"(?<![\w.+-])(?<!\d )[2-6](?:\d{12,18}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{3}([ -])\d{6}\2\d{4,5})"
-    r"(?![\w-]|\.\d| \d)"
+    r"(?<![\w.+])(?<![\w.+]-)(?:(?P<whole>[2-6]\d{12,18})(?![\w-]|\.(?!0+\b)\d)"
+    r"|[2-6]\d{3}(?P<gap>[ ./\t-]|  )(?:\d{4}(?P=gap)\d{4}(?P=gap)\d{4}(?:(?P=gap)\d{3})?|\d{6}(?P=gap)\d{4,5})"
+    r"(?![\w-]|\.\d))"
 )
+_NEXT_GROUP_PATTERN = r"[ ./\t-]\d{4}(?!\d)"  # of a row of numbers, unless that is a card as well
 _CARD_BRANDS = (
     r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
     r"|(?:6011|64[4-9]\d|65\d\d|62\d\d|35(?:2[89]|[3-8]\d))\d{12,15}"
+    r"|(?:50(?:18|20|38)|5[68]\d\d|6304|67\d\d)\d{9,15}|220[0-4]\d{12,15}|(?:508[5-9]|60\d\d)\d{12}"
 )
+_CARD_CUE = r"card|visa|master|amex|karte|carte|carta|tarjeta|cartão|карт"
 _IBAN_LENGTHS_TEXT = """AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DK18 DO28 EE20
 EG29 ES24 FI18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21
 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MR27 MT31 MU30 NL18 NO15 PK24 PL28 PS29 PT25 QA29 RO24 RS22 SA24 SC31 SD18 SE24
@@ -71,10 +47,21 @@ _IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBAN_LENGTHS_TEXT.split
 
 
 def find_cards(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
-    for match in _find_in_zones(compile_pattern(_CARD_PATTERN), text, zones):
-        digits = match[0].replace(" ", "").replace("-", "")
-        if compile_pattern(_CARD_BRANDS).fullmatch(digits) and _passes_luhn(digits):
-            yield PersonalMatch(CARD, *match.span())
+    pattern = compile_pattern(_CARD_PATTERN)
+    done = 0
+    for match in find_in_zones(pattern, text, zones):
+        start, end = match.span()
+        digits = compile_pattern(r"\D").sub("", match[0])
+        if not compile_pattern(_CARD_BRANDS).fullmatch(digits) or not _passes_luhn(digits):
+            continue
+        if match["gap"] and start != done + 1:
+            before, after = text[max(0, start - 2) : start], compile_pattern(_NEXT_GROUP_PATTERN).match(text, end)
+            if compile_pattern(r"\d[ ./-]").fullmatch(before):
+                continue
+            if after and not pattern.match(text, end + 1) and not has_cue(lower, start, _CARD_CUE):
+                continue
+        done = end
+        yield PersonalMatch(CARD, start, end)
 
 
 def _passes_luhn(digits: str) -> bool:
@@ -85,12 +72,12 @@ def _passes_luhn(digits: str) -> bool:
 
 
 def find_ibans(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
-    for match in compile_pattern(r"(?<![A-Za-z0-9])([A-Za-z]{2})\d{2}(?=[ -]?[A-Za-z0-9]{4})").finditer(text):
+    for match in compile_pattern(r"(?<![A-Za-z0-9])([A-Za-z]{2})\d{2}(?=[ .-]?[A-Za-z0-9]{4})").finditer(text):
         length = _IBAN_LENGTHS.get(match[1].upper())
         if length is None:
             continue
-        body = compile_pattern(rf"(?:[ -]?[A-Za-z0-9]){{{length - 4}}}(?![A-Za-z0-9])").match(text, match.end())
-        if body and _load_validator("iban")(text[match.start() : body.end()].upper()):
+        body = compile_pattern(rf"(?:[ .-]?[A-Za-z0-9]){{{length - 4}}}(?![A-Za-z0-9])").match(text, match.end())
+        if body and load_validator("iban")(text[match.start() : body.end()].replace(".", "").upper()):
             yield PersonalMatch(IBAN, match.start(), body.end())
 
 
@@ -101,18 +88,31 @@ _VERSION_CUE = (
     r"|downgrade[ds]?|requires?|oid|section|clause|chapter|figure|assembly(?:version|fileversion)?)"
     r"[\s:=\"'.(#]{0,4}(?:to |from |is |of |no )?|[=<>~!]=\s?|[~^]|\bv)\Z"
 )
+_OTHER_VERSION_CUE = (
+    r"(?:hotfix|bump(?:ed)?|changelog|\brv|versão|versione|versie|wersj\w|verze|верси\w|sürüm|phiên bản|"
+    r"版本|バージョン|ver\.|버전|^#{1,6})[\s:：=\"'.(#v]{0,4}\Z"
+)
+_ADDRESS_CUE = (
+    r"(?:\bip(?:v[46]|s)?\b|_ip\b|addr|host|server|serveur|\bfrom\b|\bvon\b|client|peer|ping|\bdns\b|gateway|router|remote|connect|listen|bind|"
+    r"ssh|login|://|@|\bat\b|resolver|proxy|x-forwarded|адрес|地址|アドレス|주소)"
+)
+MAX_VERSION_PART = 31  # addresses whose parts are all that small are mostly versions
 _PRODUCT_VERSION_CUE = r"[a-z][\w.+]{1,30}[/-]\Z"  # Chrome/120.0.0.0, openssl-1.0.2.1
 _IPV6_PATTERN = (
     r"(?<![\w:.])(?:(?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}|(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}"
     r"|(?:[0-9A-Fa-f]{1,4}:){2,7}:|::(?:[0-9A-Fa-f]{1,4}:){1,6}(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{1,4}))"
-    r"(?![\w:]|\.\w)"
+    r"(?![\w:]|\.\w)|(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}(?=:\d{5}(?!\w))"  # with a port
 )
 
 
 def find_ips(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
     if "." in text:
+        versions: set[str] = set()  # a text names several of one product
         for match in compile_pattern(r"\d{1,3}(?:\.\d{1,3}){3}").finditer(text):
-            if _is_ipv4(text, lower, match.start(), match.end()):
+            series = ".".join(match[0].split(".")[:2])
+            if has_cue(lower, match.start(), _VERSION_CUE, 24):
+                versions |= set() if series.startswith(("10.", "192.168")) else {series}
+            elif series not in versions and _is_ipv4(text, lower, match.start(), match.end()):
                 yield PersonalMatch(IP, *match.span())
     if "::" in text or compile_pattern(r"(?:[0-9A-Fa-f]{1,4}:){7}").search(text):
         for match in compile_pattern(_IPV6_PATTERN).finditer(text):
@@ -127,14 +127,23 @@ def _is_ipv4(text: str, lower: str, start: int, end: int) -> bool:
     before, after = text[start - 1 : start], text[end : end + 2]
     if before.isalnum() or before in (".", "_") or re.match(r"[\w-]|\.\w", after):
         return False
-    if _has_cue(lower, start, _VERSION_CUE, 24):
-        return False
-    if before in ("/", "-") and text[start - 2 : start] != "//" and _has_cue(lower, start, _PRODUCT_VERSION_CUE, 32):
+    if before in ("/", "-") and text[start - 2 : start] != "//" and has_cue(lower, start, _PRODUCT_VERSION_CUE, 32):
         return False
     value = text[start:end]
+    if has_cue(lower, start, _OTHER_VERSION_CUE, 24) or _looks_like_version(value, text, lower, start, end):
+        return False
     if after[:1] == "/" and (prefix := re.match(r"/(\d{1,2})(?!\d)", text[end:])) and int(prefix[1]) < 32:
         return not _is_network(f"{value}/{prefix[1]}")
     return _is_personal_address(value)
+
+
+def _looks_like_version(value: str, text: str, lower: str, start: int, end: int) -> bool:
+    """Return whether nothing but its form tells that small numbers are an address."""
+    parts = [int(part) for part in value.split(".")]
+    if parts[0] == 10 or max(parts) > MAX_VERSION_PART or compile_pattern(r":\d").match(text, end):
+        return False
+    around = lower[max(0, start - 40) : end + 24]
+    return compile_pattern(_ADDRESS_CUE, re.U).search(around) is None
 
 
 def _is_network(value: str) -> bool:
@@ -166,14 +175,21 @@ def _is_personal_address(value: str) -> bool:
 
 _BIRTH_CUE_PATTERN = (
     r"(?:\bborn\b|\bd\.?o\.?b\b|birth[\s_-]?(?:day|date)|date[\s_-]of[\s_-]birth|\bbirth\b|\bbday\b|geboren|geburts"
-    r"|geb\.|\bné(?:e)? le\b|naissance|nacid[oa]|nacimiento|nascit[ao]|\bnat[oa] il\b|nascimento|nascid[oa]|geboorte"
-    r"|urodzen|född|födelse|født|fødsels|syntym|рожд|родил|出生|生年月日|誕生日)"
+    r"|geb\.|\bnée?\b|naissance|nacid[oa]|nacimiento|\bnac\.|\bnaiss\.|\bnací\b|\bnació\b|nascit[ao]|\bnat[oa]\s+(?:a|ad|il|in|nel|presso)\b"
+    r"|nascimento|nascid[oa]|\bnasci\b|\bnasceu\b|naixement|geboorte|urodz|\bur\.|född|födelse|født|fødsels|syntym|\bsynt\."
+    r"|narozen|született|születés|născut|nașter|rođen|roden|rojen|doğum|γεννή|γέννησ|рожд|родил|народж|роден|ngày sinh"
+    r"|tanggal lahir|נולד|לידה|الميلاد|जन्म|วันเกิด|출생|생년월일|出生|生年月日|誕生日|生日)"
 )
 _BIRTH_STEMS_TEXT = (
-    "born dob d.o.b bday birth gebor geb. geburts né née naissance naci nasc nato nata geboorte urodzen "
-    "född födelse født fødsels syntym рожд родил 出生 生年月日 誕生日"
+    "born dob d.o.b bday birth gebor geb. geburts naissance naiss. naci nac. nasc nato nata naixement geboorte urodz "
+    "ur. synt narozen roden rojen sinh lahir"
+)
+_OTHER_BIRTH_STEMS_TEXT = (
+    "né nací född födelse født fødsels szület născut nașter rođen doğum γεννή γέννησ рожд родил народж роден "
+    "נולד לידה الميلاد जन्म วันเกิด 출생 생년월일 出生 生年月日 誕生日 生日"
 )
 _BIRTH_STEMS = tuple(_BIRTH_STEMS_TEXT.split())
+_OTHER_BIRTH_STEMS = tuple(_OTHER_BIRTH_STEMS_TEXT.split())  # with letters beyond ASCII
 _MONTHS_TEXT = """jan january januar janvier enero gennaio janeiro januari feb february februar février fevrier febrero
 febbraio fevereiro februari mar march märz maerz mars marzo março maart apr april avril abril aprile may mai mayo maggio
 maio mei jun june juni juin junio giugno junho jul july juli juillet julio luglio julho aug august août aout agosto
@@ -184,6 +200,7 @@ _MONTH = rf"(?:{'|'.join(sorted(_MONTHS_TEXT.split(), key=len, reverse=True))})"
 _DATE_PATTERN = (
     rf"(?:(?:19|20|18)\d\d[-/.年]\s?\d{{1,2}}[-/.月]\s?\d{{1,2}}日?|\d{{1,2}}[-/.]\s?\d{{1,2}}[-/.]\s?(?:(?:18|19|20)\d\d|\d\d)"
     rf"|\d{{1,2}}(?:st|nd|rd|th|\.|º|er)?[\s-](?:de |of )?{_MONTH}\.?,?[\s-](?:de |of |del )?(?:18|19|20)\d\d"
+    rf"|\d{{1,2}}{_MONTH}(?:18|19|20)\d\d"
     rf"|{_MONTH}\.?\s\d{{1,2}}(?:st|nd|rd|th)?,?\s(?:18|19|20)\d\d|(?:19|20)\d\d[01]\d[0-3]\d)(?![\w/]|-\d)"
 )
 
@@ -204,7 +221,7 @@ def _find_birth_cues(lower: str) -> set[int]:
     """Return where words for birth end; looking for their stems is much quicker than the pattern."""
     cue = compile_pattern(_BIRTH_CUE_PATTERN, re.U)
     ends: set[int] = set()
-    for stem in _BIRTH_STEMS:
+    for stem in _BIRTH_STEMS if lower.isascii() else _BIRTH_STEMS + _OTHER_BIRTH_STEMS:
         at = lower.find(stem)
         while at >= 0:
             match = cue.search(lower, max(0, at - 8), at + 24)
@@ -229,14 +246,22 @@ def _is_birth_date(text: str) -> bool:
 
 _PHONE_PATTERN = (
     r"(?<![\w.@/+#-])(?<!\d:)(?:\+|00(?=[1-9])|\((?=[+0-9]))?\+?\d"
-    r"(?:[\d\u00a0 ()./–-]|[ ]?\(0\)[ ]?){5,22}\d(?: ?(?:x|ext\.?) ?\d{1,6})?(?![\w@]|[.,:/-]\d)"
+    r"(?:[\d ()./-]|[ ]?\(0\)[ ]?){5,22}\d(?: ?x ?\d{1,6})?(?![\w@]|[.,:/-]\d)"
+)
+MIN_NATIONAL_DIGITS = 8  # of a number that only its groups tell
+_EXTENSION_PATTERN = (
+    r",? ?(?:ext(?:ension|n)?\.?|poste|durchwahl|dw\.?|int(?:erno|\.)|anexo|ramal|toestel|wew\.|доб\.?)"
+    r"[ :]{0,2}\d{1,6}(?!\w)"
 )
 _PHONE_CUE = (
     r"(?:phone|\btel(?:s|e|no)?\b|\btel[.:]|telephone|telefon|téléphone|teléfono|telefono|telefone|mobil|\bcell\b|"
     r"cellular|móvil|celular|cellulare|portable|handy|whatsapp|signal\b|\bsms\b|\bfax\b|\bcall(?:ed|ing)?\b|\bring\b|"
     r"\bdial\b|\btext(?:ed)? (?:me|her|him|them)\b|hotline|numéro|rufnummer|contact number|reach(?:ed|able)? |电话|手机"
     r"|電話|"
-    r"телефон|тел\.|☎|📞|📱)[^\d\n]{0,30}(?:\+?\d[\d ()./-]{4,20}(?:,| or | and |/| und | ou )\s*)?\Z"
+    r"телефон|тел\.|звони|llám|llam[ae]|appele[rz]|joindre|chiam|ligue|ligar|zadzwo|dzwoni|ruf(?:e|en)? |anruf|erreich|"
+    r"\bbel(?:len)?\b|ring(?:a|e)?\b|전화|연락처|☎|📞|📱)[^\d\n]{0,30}"
+    r"(?:\+?\d[\d ()./-]{4,20}(?:,| or | and |/| und | oder | ou | et | o | oppure | e | y | of | en | lub | или )"
+    r"[^\d\n]{0,8})?\Z"
 )
 _PHONE_REGIONS_TEXT = (
     "GB DE FR ES IT NL BE CH AT AU IN BR MX JP CN KR SE NO DK FI PL PT IE CZ GR TR RU UA ZA SG HK IL NZ AR"
@@ -246,7 +271,7 @@ _NORTH_AMERICAN_PATTERN = r"(?:\+?1[ .-]?)?(?:\([2-9]\d\d\) ?|[2-9]\d\d[-. ])[2-
 
 
 def find_phones(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
-    for match in _find_in_zones(compile_pattern(_PHONE_PATTERN), text, zones):
+    for match in find_in_zones(compile_pattern(_PHONE_PATTERN), text, zones):
         start, end = match.span()
         value = match[0]
         if value.count("(") != value.count(")"):
@@ -255,7 +280,9 @@ def find_phones(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
             elif value.count(")") > value.count("("):
                 end = start + value.index(")")
                 value = text[start:end]
-        if _is_phone(value.partition("x")[0].partition("e")[0].rstrip(), lower, start):
+        if extension := compile_pattern(_EXTENSION_PATTERN, re.U | re.I).match(text, end):
+            end = extension.end()
+        if _is_phone(value.partition("x")[0].rstrip(), lower, start):
             yield PersonalMatch(PHONE, start, end)
 
 
@@ -267,18 +294,29 @@ def _is_phone(value: str, lower: str, start: int) -> bool:
         return _is_valid_phone(value, None, is_strict=False)
     if value.startswith("00"):
         return _is_valid_phone(f"+{digits[2:]}", None, is_strict=True)
-    has_cue = _has_cue(lower, start, _PHONE_CUE, 72)
+    is_told = has_cue(lower, start, _PHONE_CUE, 72)
     if compile_pattern(r"(?:19|20)\d\d[-/.]\d{1,2}[-/.]\d{1,2}.*|\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d.*").fullmatch(
         value
     ):
         return False
     if compile_pattern(_NORTH_AMERICAN_PATTERN).fullmatch(value):
-        return has_cue or not value[:1].isdigit() or compile_pattern(r"[.-]").search(value) is not None
-    if has_cue:
+        return is_told or not value[:1].isdigit() or compile_pattern(r"[.-]").search(value) is not None
+    if is_told:
         return True
     if value[0] not in "0(" or not compile_pattern(r"\D").search(value):
         return False
-    return _has_national_format(value)
+    if compile_pattern(rf"\b[a-z]+\d+ \Z|{OTHER_NUMBER_CUE}").search(lower[max(0, start - 24) : start]):
+        return False  # goes on from a code such as 1Z 999 AA1
+    if len(digits) < MIN_NATIONAL_DIGITS:
+        return False
+    is_grouped = compile_pattern(r"\(0.*|0\d{1,5}[-/]\d{2,4}(?: \d{2,4}){1,3}").fullmatch(value) is not None
+    return (is_grouped and _is_national_phone(digits)) or _has_national_format(value)
+
+
+@lru_cache(maxsize=4_096)
+def _is_national_phone(digits: str) -> bool:
+    """Return whether digits are a phone number of some country."""
+    return any(_is_valid_phone(digits, region, is_strict=True) for region in _PHONE_REGIONS)
 
 
 @lru_cache(maxsize=4_096)
@@ -314,80 +352,6 @@ def _is_own_format(value: str, region: str) -> bool:
         return False
     written = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
     return re.findall(r"\d+", written) == re.findall(r"\d+", value)
-
-
-# --- national ids -----------------------------------------------------------------------------------------------------
-
-
-class NationalId(NamedTuple):
-    """A form of national ids, the module of python-stdnum that checks it, and the words that must stand before it."""
-
-    pattern: str
-    module: str
-    cue: str = ""
-
-
-_TAX_CUE = r"steuer|\bidnr|tin\b|tax"
-_NATIONAL_IDS = (
-    NationalId(r"\d{3}-\d{2}-\d{4}", "us.ssn"),
-    NationalId(r"\d{9}|\d{3} \d{2} \d{4}", "us.ssn", r"\bssn|social[\s_-]?security"),
-    NationalId(r"9\d\d-[5-9]\d-\d{4}", "us.itin"),
-    NationalId(r"[A-Z]{6}\d{2}[A-EHLMPRST]\d{2}[A-Z]\d{3}[A-Z]", "it.codicefiscale"),
-    NationalId(r"\d{8}[ -]?[A-HJ-NP-TV-Z]", "es.dni"),
-    NationalId(r"[XYZ][ -]?\d{7}[ -]?[A-Z]", "es.nie"),
-    NationalId(r"[12] ?\d{2} ?(?:0[1-9]|1[0-2]|[2-9]\d) ?(?:\d{2}|2[AB]) ?\d{3} ?\d{3} ?\d{2}", "fr.nir"),
-    NationalId(r"\d{3}\.\d{3}\.\d{3}-\d{2}", "br.cpf"),
-    NationalId(r"\d{11}", "br.cpf", r"\bcpf\b"),
-    NationalId(r"756\.?\d{4}\.?\d{4}\.?\d{2}", "ch.ssn"),
-    NationalId(r"[0-3]\d[01]\d{3}[-+A-FU-Y]\d{3}[0-9A-Y]", "fi.hetu"),
-    NationalId(r"[A-Z]{4}\d{6}[HMX][A-Z]{5}[0-9A-Z]\d", "mx.curp"),
-    NationalId(r"(?:19|20)?\d{6}[-+]\d{4}", "se.personnummer"),
-    NationalId(r"[1-9]\d{5}(?:19|20)\d{2}[01]\d[0-3]\d{4}[0-9Xx]", "cn.ric"),
-    NationalId(r"\d{6}-[1-8]\d{6}", "kr.rrn"),
-    NationalId(r"\d{2}\.\d{2}\.\d{2}-\d{3}\.\d{2}", "be.nn"),
-    NationalId(
-        r"\d{11}", "be.nn", r"rijksregister|registre national|national (?:number|register)|\bnn\b|\bniss\b|\binsz\b"
-    ),
-    NationalId(r"\d{11}", "pl.pesel", r"pesel"),
-    NationalId(r"\d{9}|\d{3}[ .]\d{3}[ .]\d{3}", "nl.bsn", r"\bbsn\b|burgerservice|sofi"),
-    NationalId(r"\d{2} ?\d{3} ?\d{3} ?\d{3}", "de.idnr", rf"{_TAX_CUE}|identifikationsnummer"),
-    NationalId(r"[2-9]\d{3} ?\d{4} ?\d{4}", "in_.aadhaar", r"aadhaar|aadhar|uidai|\buid\b"),
-    NationalId(r"\d{3}[ -]?\d{3}[ -]?\d{3}", "ca.sin", r"\bsin\b|social insurance|assurance sociale|\bnas\b"),
-    NationalId(r"\d{3} ?\d{3} ?\d{3}", "au.tfn", r"\btfn\b|tax file"),
-    NationalId(r"\d{3} ?\d{3} ?\d{4}", "gb.nhs", r"\bnhs\b"),
-    NationalId(r"[0-3]\d[01]\d{3} ?\d{5}", "no.fodselsnummer", r"fødsels|fodsels|personnummer|\bfnr\b"),
-    NationalId(r"[0-3]\d[01]\d{3}[- ]?\d{4}", "dk.cpr", r"\bcpr\b|personnummer"),
-    NationalId(r"\d{13}", "za.idnr", r"\bid\b|identity|\brsa\b"),
-    NationalId(r"[1-9]\d{10}", "tr.tckimlik", r"kimlik|\btc\b|t\.c\."),
-    NationalId(r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?\d{2} ?\d{2} ?\d{2} ?[A-D]", ""),  # NINO, without a checksum
-)
-_UK_PREFIXES_UNUSED = frozenset({"BG", "GB", "NK", "KN", "TN", "NT", "ZZ"})
-
-
-def find_national_ids(text: str, lower: str, zones: Zones) -> Iterator[PersonalMatch]:
-    for match in _find_in_zones(_compile_national_ids(), text, zones):
-        value = match[1]
-        for form in _NATIONAL_IDS:
-            if not compile_pattern(form.pattern).fullmatch(value):
-                continue
-            if form.cue and not _has_cue(lower, match.start(1), form.cue):
-                continue
-            if _load_validator(form.module)(value) if form.module else value[:2] not in _UK_PREFIXES_UNUSED:
-                yield PersonalMatch(NATIONAL_ID, *match.span(1))
-                break
-
-
-@cache
-def _compile_national_ids() -> re.Pattern[str]:
-    forms = sorted({form.pattern for form in _NATIONAL_IDS}, key=len, reverse=True)
-    # the lookahead lets forms that begin at the same place be tried one after the other
-    choices = "|".join(rf"(?:{form})(?![A-Za-z0-9_]|[.-][0-9])" for form in forms)
-    return re.compile(rf"(?<![\w.+-])(?=[A-Z]{{0,6}}[ -]?\d{{2}})({choices})", re.ASCII)
-
-
-@cache
-def _load_validator(module: str) -> Any:
-    return import_module(f"stdnum.{module}").is_valid
 
 
 NUMBER_FINDERS: tuple[Finder, ...] = (

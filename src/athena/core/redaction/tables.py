@@ -12,9 +12,9 @@ from athena.core.threads import check_stopped
 MAX_LINE_CHARS = 2_000
 MAX_CELLS = 64
 _STEMS = ("pass", "pwd", "secret", "token", "key", "kennw", "contrase", "senha", "wachtw", "mdp", "пароль", "密码")
-_DELIMITERS = "\t|,;"
-_RULE_PATTERN = r"[\s|+:=-]+"  # the line below the heads of a Markdown table, or of psql
-_HEAD_PATTERN = r"[^\W\d][\w .()/-]{0,39}"
+DELIMITERS = "\t|,;"
+RULE_PATTERN = r"[\s|+:=-]+"  # the line below the heads of a Markdown table, or of psql
+HEAD_PATTERN = r"[^\W\d][\w .()/-]{0,39}"
 _PEOPLE_PATTERN = r"(?i)(?:.*[\W_])?(?:user|user ?name|login|e-?mail|account|url|website|benutzer|usuario|utilisateur)"
 _PASSWORD_LISTS = (
     "passwords", "passphrases", "passwds", "pwds", "passwörter", "kennwörter", "mots de passe", "contraseñas", "senhas",
@@ -52,8 +52,8 @@ def _find_in_columns(text: str, lower: str) -> Iterator[SecretMatch]:
             is_head = compile_pattern(r"[\w.-]{0,40}[\"'`*) ]{0,8}[\t|,;\r\n]", re.UNICODE).match(text, at)
             if is_head and end >= 0 and at - start < MAX_LINE_CHARS:
                 after = end
-                if delimiter := next((char for char in _DELIMITERS if char in text[start:end]), None):
-                    cells = _split_cells(text, start, end, delimiter)
+                if delimiter := next((char for char in DELIMITERS if char in text[start:end]), None):
+                    cells = split_cells(text, start, end, delimiter)
                     # a line of code is indented, or ends in a comma
                     is_code = delimiter in ",;" and (text[start] in " \t" or text[end - 1] in ",;")
                     heads = [text[slice(*cell)] for cell in cells]
@@ -72,7 +72,7 @@ def _classify_columns(heads: list[str]) -> dict[int, str]:
         return {}
     if any(len(head.split()) > 3 or head.lower().startswith(("fail", "skip")) for head in heads):  # "pass" of a test
         return {}
-    if not all(not head or compile_pattern(_HEAD_PATTERN, re.UNICODE).fullmatch(head) for head in heads):
+    if not all(not head or compile_pattern(HEAD_PATTERN, re.UNICODE).fullmatch(head) for head in heads):
         return {}
     kinds = {i: kind for i, head in enumerate(heads) if (kind := classify_name(head))}
     if any(compile_pattern(_PEOPLE_PATTERN).fullmatch(head) for head in heads):
@@ -91,8 +91,8 @@ def _find_in_rows(
         end = len(text) if end < 0 else end
         if end - at > MAX_LINE_CHARS:
             break
-        if not compile_pattern(_RULE_PATTERN).fullmatch(text, at, end):
-            cells = _split_cells(text, at, end, delimiter)
+        if not compile_pattern(RULE_PATTERN).fullmatch(text, at, end):
+            cells = split_cells(text, at, end, delimiter)
             if len(cells) != count:
                 break
             for column, kind in columns.items():
@@ -104,7 +104,7 @@ def _find_in_rows(
     return at - 1
 
 
-def _split_cells(text: str, start: int, end: int, delimiter: str) -> list[tuple[int, int]]:
+def split_cells(text: str, start: int, end: int, delimiter: str) -> list[tuple[int, int]]:
     """Return where the cells of a line begin and end, without the marks around them."""
     edges = "| \t\r" if delimiter == "|" else "\r"
     while start < end and text[start] in edges:

@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from athena.core import attachments
 from athena.core.catalog import AnyOperation
 from athena.core.operation import Effect
+from athena.core.redaction.personal import mask_private
 from athena.core.text import escape_invisible, make_storable
 from athena.core.values import Scope
 from athena.core.version import __version__
@@ -117,7 +118,8 @@ class McpHandlers:
     async def call_tool(self, ctx: McpContext, params: types.CallToolRequestParams) -> types.CallToolResult:
         peer, arguments = self._get_peer(ctx), params.arguments or {}
         operation = self._find_tool(peer.surface, params.name)
-        defaults = mcp_tools.DEFAULT_ARGUMENTS.get(operation.name, {}) if peer.surface != "all" else {}
+        arguments = mcp_tools.DEFAULT_ARGUMENTS.get(operation.name, {}) | arguments
+        defaults = mcp_tools.FIRST_ARGUMENTS.get(operation.name, {}) if peer.surface != "all" else {}
         note = ""
         try:
             result = await self._run_call(ctx, operation, defaults | arguments, peer)
@@ -127,21 +129,25 @@ class McpHandlers:
                 note = mcp_tools.ANY_TIME_NOTE if result else ""
         except AthenaError as error:
             return _create_tool_result(mcp_text.format_error(error), failed=True)
+        context = self._create_context(peer.project, peer.workspace)
         if mcp_tools.has_graph_answer(operation.name, peer.surface):
-            return await self._answer_as_graph(ctx, operation, result)
+            answer = await self._answer_as_graph(ctx, operation, result)
+            context.record_answer(operation.name, params.arguments or {}, answer.text)
+            return types.CallToolResult(
+                content=[types.TextContent(text=answer.text)], structured_content=answer.structured
+            )
         text = note + await self._dispatcher.write_answer(
             result, lambda _: mcp_text.format_result(operation, arguments, result)
         )
+        context.record_answer(operation.name, params.arguments or {}, text)
         workspace = None if operation.is_foreign else arguments.get("workspace")
         content = await self._create_attachments(peer, workspace, result)
         return _create_tool_result(text, content, failed=mcp_text.is_failed_run(result))
 
-    async def _answer_as_graph(self, ctx: McpContext, operation: AnyOperation, result: Any) -> types.CallToolResult:
+    async def _answer_as_graph(self, ctx: McpContext, operation: AnyOperation, result: Any) -> GraphAnswer:
         if self._is_graph_watched and operation.effect is not Effect.READ:
             await ctx.session.send_resource_updated(GRAPH_URI)
-        answer = await self._write_graph(operation.name, result)
-        content: list[types.ContentBlock] = [types.TextContent(text=answer.text)]
-        return types.CallToolResult(content=content, structured_content=answer.structured)
+        return await self._write_graph(operation.name, result)
 
     async def _write_graph(self, operation: str, result: Any) -> GraphAnswer:
         return await self._dispatcher.write_answer(result, lambda _: create_graph_answer(operation, result))
@@ -161,7 +167,7 @@ class McpHandlers:
             hint = "`--tools graph` has the graph alone; without it, execute_code calls every operation"
         elif name not in catalog:
             hint = "search_tools finds what there is"
-        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.80}; {hint}", {"hint": hint})
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {mask_private(name[:80])}; {hint}", {"hint": hint})
 
     async def _run_call(
         self, ctx: McpContext, operation: AnyOperation, arguments: Mapping[str, Any], peer: McpPeer
@@ -271,10 +277,10 @@ class McpHandlers:
 
     async def get_prompt(self, ctx: McpContext, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         if params.name != PROMPT_NAME:
-            raise MCPError(
-                types.INVALID_PARAMS, f"Unknown prompt: {params.name:.80}", {"hint": f"there is {PROMPT_NAME}"}
-            )
+            problem = f"Unknown prompt: {mask_private(params.name[:80])}"
+            raise MCPError(types.INVALID_PARAMS, problem, {"hint": f"there is {PROMPT_NAME}"})
         task = (params.arguments or {}).get("task", "").strip() or "what I ask for next"
+        task = await self._create_context(self._get_peer(ctx).project, None).hide_values(task)
         text = (
             f"{mcp_tools.INSTRUCTIONS}\n\nDo this now: {task}\n\nFirst `recall` what is known about it. {PROMPT_STEPS}"
         )

@@ -17,6 +17,7 @@ MAX_ANSWER_TOKENS = 2_000
 MAX_COUNTED_CHARS = MAX_ANSWER_TOKENS * tokens.MAX_TOKEN_BYTES  # a longer line is over the budget anyway
 CUT_NOTE_TOKENS = 40
 MAX_MEMORY_CHARS = 600
+FULL_HINT = "…: cut; full=true shows all"
 WHOLE_MEMORY_HINT = "memory.get_memory(memory_id=...) in execute_code shows one whole"
 OUTCOME_TEXTS = {"new": "kept", "known": "known already", "revived": "kept again", "updated": "changed"}
 
@@ -105,12 +106,16 @@ def _format_list(operation: AnyOperation, arguments: Mapping[str, Any], items: A
         if spent > tokens.reduce_budget(MAX_ANSWER_TOKENS) and lines:
             break
         lines.append(line)
-    cut = [WHOLE_MEMORY_HINT] if any(line.endswith("…") for line in lines) and isinstance(items[0], Memory) else []
+    cut = []
+    if isinstance(items[0], Hit):
+        cut = [FULL_HINT] if any(hit.cut for hit in items[: len(lines)]) else []
+    elif isinstance(items[0], Memory) and any(line.endswith("…") for line in lines):
+        cut = [WHOLE_MEMORY_HINT]
     if weaker := getattr(items, "weaker", 0):
         cut.append(format_weaker(weaker))
     if hidden := _count_total(items, arguments) - len(lines):
         cut.insert(0, f"{hidden} more: {_format_next_page(operation, arguments, items, len(lines))}")
-    if len(lines) == 1 and not isinstance(items[0], Memory):
+    if len(lines) == 1:
         lines[0] = _cut_to_budget(lines[0])
     return "\n".join([*lines, f"[{'; '.join(cut)}]"] if cut else lines)
 
@@ -151,6 +156,8 @@ def _format_memory(memory: Memory) -> str:
     if isinstance(memory, Hit) and memory.place:
         facts.append(f"({memory.place})")
     text = memory.content
+    if isinstance(memory, Hit):  # its text is a passage, or the caller asked for all of it
+        return " ".join([*facts, text])
     return " ".join([*facts, text if len(text) <= MAX_MEMORY_CHARS else text[: MAX_MEMORY_CHARS - 1].rstrip() + "…"])
 
 

@@ -12,10 +12,12 @@ TOOL_PARAMETERS: dict[str, tuple[str, ...]] = {
     "search_tools": ("query", "detail"),
     "execute_code": ("code", "timeout_s"),
     "remember": ("content", "tags"),
-    "recall": ("query", "k", "tags", "since"),
+    "recall": ("query", "k", "tags", "since", "full"),
 }
-# Arguments that a small surface adds unless the call has them: models ask in plain words, time included.
-DEFAULT_ARGUMENTS: dict[str, dict[str, Any]] = {"recall": {"understand_time": True}}
+# Arguments that every surface adds unless the call has them: a model pays for each word of an answer.
+DEFAULT_ARGUMENTS: dict[str, dict[str, Any]] = {"recall": {"full": False}}
+# Arguments that a small surface adds first: models ask in plain words, time included.
+FIRST_ARGUMENTS: dict[str, dict[str, Any]] = {"recall": {"understand_time": True}}
 ANY_TIME_NOTE = "[nothing is from the time that you name; of any time:]\n"
 TOOL_SURFACES: dict[str, tuple[str, ...]] = {
     "default": ("search_tools", "execute_code", "remember", "recall"),
@@ -75,6 +77,8 @@ def get_tool_name(operation: AnyOperation) -> str:
 def define_tool(operation: AnyOperation, surface: str) -> dict[str, Any]:
     """Return the definition of a tool, as short as its surface allows."""
     schema = operation.arguments_schema if operation.is_foreign else compact_schema(operation.arguments_schema)
+    for name, value in DEFAULT_ARGUMENTS.get(operation.name, {}).items():
+        schema["properties"][name]["default"] = value
     if shown := TOOL_PARAMETERS.get(operation.name, ()) if surface != "all" else ():
         schema["properties"] = {
             name: _simplify_schema(part) for name, part in schema["properties"].items() if name in shown

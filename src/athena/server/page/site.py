@@ -21,6 +21,7 @@ from starlette.routing import Route
 from athena.core.approval import Approval, Approver
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
+from athena.core.redaction.personal import mask_private
 from athena.core.types import to_json
 from athena.core.version import __version__
 from athena.errors import AthenaError, Denied, InvalidInput, NotFound
@@ -279,7 +280,7 @@ class PageSite:
         except AthenaError as error:
             return self._show_error(page, error)
         except Exception as error:  # noqa: BLE001  # a bug of ours; the person gets an id to report
-            lines = "".join(traceback.format_exception(error))
+            lines = mask_private("".join(traceback.format_exception(error)))
             print(json.dumps({"request": request.scope["request_id"], "error": lines}), file=sys.stderr, flush=True)
             text = f"something went wrong here (request {request.scope['request_id']})"
             return self._show_error(page, AthenaError(text, hint="the server's log says more"))

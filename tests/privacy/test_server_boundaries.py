@@ -1,0 +1,79 @@
+"""What a server says beside the results of calls: lists of tools, prompts, refusals, and its log."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import types
+from mcp.shared.exceptions import MCPError
+from privacy_tools import PrivateApp, open_private_app
+
+from athena.core.redaction.personal import PersonalRules
+from athena.server.admission import CallDispatcher
+from athena.server.guard import AccessPolicy, Guard, GuardedResponse
+from athena.server.log import write_log_line
+from athena.server.mcp.server import McpHandlers
+from athena.server.mcp.workspaces import McpPeer
+from athena.storage.sqlite.store import Sqlite
+
+EMAIL, CARD = "ada.lovelace@example.com", "4111 1111 1111 1111"
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Iterator[PrivateApp]:
+    with open_private_app(Sqlite(tmp_path / "home.db"), tmp_path, "boundary") as app:
+        yield app
+
+
+def ask(private: PrivateApp, method: str, params: Any) -> Any:
+    async def work() -> Any:
+        app = private.app
+        dispatcher = CallDispatcher(app.catalog, is_stopping=bool, max_concurrent=2)
+        handlers = McpHandlers(
+            dispatcher,
+            lambda project, workspace: app.create_context("p", "mcp", workspace=workspace),
+            lambda _: McpPeer("all", "p", None),
+        )
+        return await getattr(handlers, method)(None, params)
+
+    return asyncio.run(work())
+
+
+def test_description_of_a_tool_holds_tokens(private: PrivateApp) -> None:
+    private.add_server("crm")
+    listed = [tool for tool in ask(private, "list_tools", None).tools if "crm" in tool.name]
+    assert "As [EMAIL_1] knows it" in repr(listed)
+    assert "@contacts" not in repr(listed)
+
+
+def test_prompt_and_unknown_names_hold_no_values(private: PrivateApp) -> None:
+    params = types.GetPromptRequestParams(name="use_athena", arguments={"task": f"write to {EMAIL}"})
+    assert "Do this now: write to [EMAIL_1]" in repr(ask(private, "get_prompt", params))
+    for method, request in (
+        ("get_prompt", types.GetPromptRequestParams(name=f"of {EMAIL}")),
+        ("call_tool", types.CallToolRequestParams(name=f"send {EMAIL}")),
+    ):
+        with pytest.raises(MCPError) as caught:
+            ask(private, method, request)
+        assert EMAIL not in repr(caught.value)
+
+
+def test_log_has_no_values(capsys: pytest.CaptureFixture[str]) -> None:
+    rules = PersonalRules(frozenset({"Grace Hopper"}), {"CUSTOMER": r"C-\d{6}"})
+    write_log_line({"event": "x", "path": f"/v1/{EMAIL}", "error": f"{CARD} of Grace Hopper, C-123456", "ms": 2}, rules)
+    line = json.loads(capsys.readouterr().err)
+    assert (line["path"], line["error"], line["ms"]) == ("/v1/[EMAIL]", "[CARD] of [NAME], [CUSTOMER]", 2)
+
+
+def test_traceback_of_a_crash_has_no_values(capsys: pytest.CaptureFixture[str]) -> None:
+    async def send(message: Any) -> None: ...
+
+    error = ValueError(f"cannot read {EMAIL}")
+    guard = Guard(send, AccessPolicy(frozenset(), None))  # type: ignore[arg-type]
+    guard._print_traceback(GuardedResponse(send, "id"), error)
+    logged = capsys.readouterr().err
+    assert "cannot read [EMAIL]" in logged
+    assert EMAIL not in logged
