@@ -23,8 +23,13 @@ async def fetch_visible_ids(tx: Transaction, scope: Scope) -> list[int]:
 
 async def fetch_visible_kinds(tx: Transaction, scope: Scope, kinds: Sequence[Kind]) -> dict[int, Kind]:
     """Return the ids of the scopes of some kinds that a read may see, each with its kind, the project first."""
-    visible = [(kind, await fetch_visible_ids(tx, scope.with_kind(kind))) for kind in kinds]
-    return {scope_id: kind for kind, ids in visible for scope_id in ids}
+    names, bound = bind_list("name", scope.visible_projects)
+    kind_names, bound_kinds = bind_list("kind", kinds)
+    rows = await tx.fetch(
+        f"SELECT kind, name, id FROM scopes WHERE kind IN ({kind_names}) AND name IN ({names})", **bound, **bound_kinds
+    )
+    rows.sort(key=lambda row: (kinds.index(row[0]), scope.visible_projects.index(row[1])))
+    return {scope_id: kind for kind, _, scope_id in rows}
 
 
 async def fetch_memory_scopes(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, int]:

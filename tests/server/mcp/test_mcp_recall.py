@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from mcp_tools import LEGACY, call_for_text, connect_client
 
 from athena.core import tokens
 from http_tools import RunningServer, run_server
+from wait_tools import wait_until
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
 LONG = "The harbour of town {} opens at seven. " + "Ships wait outside until the pilot has had breakfast. " * 30
@@ -34,6 +36,11 @@ def test_five_hits_have_few_tokens_and_savings_say_so(served: RunningServer, sur
             assert "full=true" not in whole
 
     asyncio.run(work())
-    rows = served.execute("token_savings", {}).json["data"]["operations"]
-    (row,) = [row for row in rows if (row["operation"], row["surface"]) == ("recall", "mcp")]
+
+    def find_rows() -> list[dict[str, Any]]:
+        rows = served.execute("token_savings", {}).json["data"]["operations"]
+        return [row for row in rows if (row["operation"], row["surface"]) == ("recall", "mcp") and row["shown"]]
+
+    wait_until(lambda: bool(find_rows()))  # they are written in the background
+    (row,) = find_rows()
     assert 0 < row["shown"] < (row["given"] + row["returned"]) * 0.8

@@ -42,7 +42,7 @@ def test_person_corrects_and_undoes_memory(visit: Visit, tmp_path: Path, engine:
         page.keyboard.press("u")
         expect(page.get_by_role("link", name="Deploys run on Fridays at 15:00, from")).to_be_visible()
         visitor.go("/memories/1")
-        page.get_by_role("button", name="Bring this text back").first.click()
+        page.get_by_role("button", name="Bring the earlier text back").first.click()
         expect(page.locator(".memory-text")).to_be_visible()
         page.get_by_text("Relate it to another").click()
         page.get_by_label("Find the other one").fill("failed charge")

@@ -72,9 +72,9 @@ function draw(graph, view) {
     && (edge.until === null || edge.until === undefined || edge.until >= view.year.start));
   const nearChosen = (node) => view.chosen === null || node === view.chosen || graph.areNeighbors(node, view.chosen);
   return new Sigma(graph, area, {
-    labelFont: "Inter Variable, system-ui, sans-serif", labelSize: 12, labelWeight: "500", labelDensity: 0.7, labelRenderedSizeThreshold: graph.order > 60 ? 7 : 0,
+    labelFont: "Inter Variable, system-ui, sans-serif", labelSize: 12, labelWeight: "500", labelDensity: graph.order > 60 ? 0.7 : 2, labelRenderedSizeThreshold: graph.order > 60 ? 7 : 0,
     labelColor: { color: colours.ink }, defaultEdgeColor: colours["line-strong"], edgeLabelColor: { color: colours.muted },
-    renderEdgeLabels: graph.order < LARGE_COUNT, hideEdgesOnMove: graph.order >= LARGE_COUNT, edgeLabelSize: 11, edgeLabelFont: "Inter Variable, system-ui, sans-serif", zIndex: true, minCameraRatio: 0.02, maxCameraRatio: 4, stagePadding: 40,
+    renderEdgeLabels: graph.order < LARGE_COUNT, hideEdgesOnMove: graph.order >= LARGE_COUNT, edgeLabelSize: 11, edgeLabelFont: "Inter Variable, system-ui, sans-serif", zIndex: true, minCameraRatio: 0.02, maxCameraRatio: 4, stagePadding: graph.order > 60 ? 40 : 80,
     nodeReducer: (node, attributes) => {
       if (!isVisible(node)) return { ...attributes, hidden: true };
       const isOnPath = view.path.includes(node);
