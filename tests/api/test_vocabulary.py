@@ -186,7 +186,9 @@ def test_whole_memory_in_place_of_its_hash_leads_to_the_hash() -> None:
 def test_wrong_attribute_of_a_hit_leads_to_the_right_one(isolated: App) -> None:
     for text in ("Deploys run on Fridays", "Deploys run on Fridays, " * 40):
         api.remember(text)
-    for hit in api.recall("deploys", min_score=0):
+    hits = api.recall("deploys", min_score=0)
+    assert len(hits) == 2
+    for hit in hits:
         untyped_hit: Any = hit
         with pytest.raises(AttributeError, match=r"^a memory has no attribute 'text'; it has content, hash, "):
             untyped_hit.text  # noqa: B018
