@@ -24,7 +24,7 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
         "athena.client": "needed by `athena.AthenaClient` alone: 34 ms less for `import athena`",
     },
     "athena.api": {
-        "athena.core.words": "compiles patterns, only after an error: 4 ms less",
+        "athena.core.unknown_names": "imports all methods of clients, only after an error: 24 ms less",
         "athena.memory.values": "imports dataclasses, only once a result is returned: 18 ms less",
     },
     "athena.app.compose": {
@@ -111,8 +111,9 @@ def measure() -> list[Metric]:
     graph = grimp.build_graph("athena")
     single = [path for path in trees if is_small_with_one_importer(graph, path)]
     return [
-        Metric("modules", len(trees), 412),
-        Metric("lines", sum(path.read_text("utf-8").count("\n") for path in trees), 77_000),
+        Metric("modules", len(trees), 413),
+        Metric("lines", sum(path.read_text("utf-8").count("
+") for path in trees), 77_200),
         Metric("packages at the root", len([path for path in SOURCE.iterdir() if (path / "__init__.py").exists()]), 13),
         Metric("modules at the root", len(list(SOURCE.glob("*.py"))), 8),
         Metric("longest module", max(path.read_text("utf-8").count("\n") for path in trees), 500, "lines"),

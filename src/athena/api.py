@@ -299,10 +299,9 @@ def _name_limit(limit: int, k: int | None) -> dict[str, int]:
 
 def _describe_unknown_name(owner: str, name: str) -> str:
     """Say that there is no such function, and which one was meant."""
-    suggestion = _suggest_name(name, __all__)
-    return f"{owner} has no attribute {name!r}" + (
-        suggestion or f"; an operation is called so: api.call({name!r}, ...)"
-    )
+    from athena.core.unknown_names import suggest_function  # imports all methods; only after an error
+
+    return f"{owner} has no attribute {name!r}{suggest_function(name, __all__)}"
 
 
 def _require_list(values: Iterable[Any], name: str) -> list[Any]:
@@ -328,7 +327,7 @@ def _is_word_char(char: str) -> bool:
 
 
 def _suggest_name(name: str, names: Iterable[str]) -> str:
-    from athena.core.words import suggest_name  # compiles patterns; only after an error
+    from athena.core.unknown_names import suggest_name  # imports all methods; only after an error
 
     return suggest_name(name, names)
 
@@ -389,12 +388,9 @@ def _make_blocking(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R
 
 def _explain_arguments(method: Callable[..., Any], kwargs: Mapping[str, Any], error: TypeError) -> str:
     """Say which parameter an unknown argument was meant for; of other errors return the text."""
-    code, name = method.__code__, method.__name__
-    known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-    unknown = [argument for argument in kwargs if argument not in known]
-    if not unknown:
-        return str(error).removeprefix(f"{MemoryApi.__name__}.")
-    return f"{name}() has no parameter {unknown[0]!r}{_suggest_name(unknown[0], known)}"
+    from athena.core.unknown_names import describe_unknown_argument  # imports all methods; only after an error
+
+    return describe_unknown_argument(method, kwargs) or str(error).removeprefix(f"{MemoryApi.__name__}.")
 
 
 if not TYPE_CHECKING:

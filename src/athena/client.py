@@ -26,7 +26,7 @@ from athena import errors
 from athena.core.home.paths import current_project, read_token
 from athena.core.operation_methods import AsyncOperationMethods, OperationMethods, drop_defaults
 from athena.core.threads import run_in_thread
-from athena.core.words import suggest_name
+from athena.core.unknown_names import describe_unknown_method, explain_all_arguments, explain_arguments
 from athena.errors import AthenaError, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class AthenaClient(OperationMethods):
     Without a token, the client uses ATHENA_TOKEN or, for a server on this machine, the token in the data folder.
     """
 
+    @explain_arguments
     def __init__(
         self,
         url: str = "http://localhost:3000",
@@ -141,7 +142,10 @@ class AthenaClient(OperationMethods):
 
     def call_operation(self, name: str, arguments: dict[str, Any], /) -> Any:
         """Call an operation with the arguments of its method."""
-        return self._send_call(name, drop_defaults(getattr(OperationMethods, name), arguments))["data"]
+        for parameter in ("memory_id", "other_id"):
+            if isinstance(value := arguments.get(parameter), dict) and "hash" in value:
+                raise InvalidInput(f"{name}: {parameter} is a whole memory; give its hash: memory['hash']")
+        return self._send_call(name, drop_defaults(getattr(OperationMethods, name).__wrapped__, arguments))["data"]
 
     if not TYPE_CHECKING:
 
@@ -311,6 +315,7 @@ class AsyncAthenaClient(AsyncOperationMethods):
         await client.remember(content="Deploys run on Fridays")
     """
 
+    @explain_arguments
     def __init__(
         self,
         url: str = "http://localhost:3000",
@@ -368,10 +373,8 @@ class AsyncAthenaClient(AsyncOperationMethods):
             raise AttributeError(describe_unknown_method(type(self), name))
 
 
-def describe_unknown_method(client_class: type, name: str) -> str:
-    """Say that a client has no such method, and which one was meant."""
-    names = [method for method in dir(client_class) if not method.startswith("_")]
-    return f"{client_class.__name__!r} object has no attribute {name!r}{suggest_name(name, names)}"
+explain_all_arguments(OperationMethods)
+explain_all_arguments(AsyncOperationMethods)
 
 
 def compute_extra_s(name: str, arguments: dict[str, Any]) -> float:

@@ -2,13 +2,15 @@
 
 import asyncio
 import inspect
+import pickle
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import athena
-from athena import AthenaClient, api
+from athena import AsyncAthenaClient, AthenaClient, api
 from athena.app import connect
 from athena.app.compose import App
 from athena.cli.commands import athena as command_line
@@ -33,7 +35,8 @@ def call(name: str, **arguments: Any) -> Any:
 
 def run_line(*words: str) -> tuple[int, str]:
     result = CliRunner().invoke(command_line, words)
-    return result.return_value if isinstance(result.return_value, int) else result.exit_code, result.output
+    code = result.return_value if isinstance(result.return_value, int) else result.exit_code
+    return code, click.unstyle(result.output)
 
 
 @pytest.mark.parametrize(("name", "aliases"), ONE_OPERATION.items())
@@ -102,6 +105,12 @@ def test_every_operation_takes_limit_and_k(isolated: App, name: str, parameter: 
         ("remove", "forget"),
         ("serach", "search"),
         ("create_task", r"api\.call\('create_task'"),
+        ("list", r"api\.call\('list_memories'"),
+        ("tags", r"api\.call\('list_tags'"),
+        ("count", r"api\.call\('stats'"),
+        ("link", r"api\.call\('relate_memories'"),
+        ("import_file", "a command does that: athena import"),
+        ("xyzzy", r"api\.call\('search_tools', query=\.\.\.\)"),
     ],
 )
 def test_unknown_function_leads_to_the_right_one(name: str, suggestion: str) -> None:
@@ -117,7 +126,17 @@ def test_unknown_attribute_of_the_package_leads_to_the_api() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "suggestion"), [("find", "recall"), ("add", "remember"), ("creat_task", "create_task")]
+    ("name", "suggestion"),
+    [
+        ("find", "recall"),
+        ("add", "remember"),
+        ("creat_task", "create_task"),
+        ("add_task", "'create_task'"),
+        ("events", "'recall_events'"),
+        ("history", "'memory_history'"),
+        ("tags", "'list_tags'"),
+        ("export", "a command does that: athena export"),
+    ],
 )
 def test_unknown_method_of_the_client_leads_to_the_right_one(name: str, suggestion: str) -> None:
     with AthenaClient("http://localhost:1", token="x") as client, pytest.raises(AttributeError, match=suggestion):
@@ -142,6 +161,48 @@ def test_wrong_argument_leads_to_the_right_one(isolated: App, call: Any, message
         call()
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda client: client.remember(text="x"), r"^remember\(\) has no parameter 'text'; did you mean 'content'\?"),
+        (lambda client: client.search("x", top_k=2), "did you mean 'limit'"),
+        (lambda client: client.recall("x", tag="y"), "did you mean 'tags'"),
+        (lambda client: type(client)(base_url="x"), r"Client\(\) has no parameter 'base_url'; did you mean 'url'\?"),
+        (lambda client: type(client)(api_key="x"), "did you mean 'token'"),
+    ],
+)
+@pytest.mark.parametrize("client_class", [AthenaClient, AsyncAthenaClient])
+def test_wrong_argument_of_the_client_leads_to_the_right_one(client_class: Any, call: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(client_class("http://localhost:1", token="x"))
+
+
+def test_whole_memory_in_place_of_its_hash_leads_to_the_hash() -> None:
+    client: Any = AthenaClient("http://localhost:1", token="x")
+    with pytest.raises(InvalidInput, match=r"^update_memory: memory_id is a whole memory; .* memory\['hash'\]"):
+        client.update({"id": 1, "hash": "7d49c4b4"}, content="x")
+
+
+def test_wrong_attribute_of_a_hit_leads_to_the_right_one(isolated: App) -> None:
+    for text in ("Deploys run on Fridays", "Deploys run on Fridays, " * 40):
+        api.remember(text)
+    hits = api.recall("deploys", min_score=0)
+    assert len(hits) == 2
+    for hit in hits:
+        untyped_hit: Any = hit
+        with pytest.raises(AttributeError, match=r"^a memory has no attribute 'text'; it has content, hash, "):
+            untyped_hit.text  # noqa: B018
+        with pytest.raises(TypeError, match=r"write memory\.content, not memory\['content'\]"):
+            untyped_hit["content"]
+        assert hit[0] == hit.hash
+        assert hit[:2] == (hit.hash, hit.preview)
+        assert pickle.loads(pickle.dumps(hit)).content == hit.content
+
+
+def test_api_can_find_operations(isolated: App) -> None:
+    assert api.call("search_tools", query="link two memories")
+
+
 def test_unknown_filter_leads_to_the_right_one(isolated: App) -> None:
     with pytest.raises(InvalidInput, match="there is no filter 'after'; did you mean 'since'"):
         list(api.search_iter("x", after="yesterday"))  # type: ignore[call-arg]
@@ -154,7 +215,28 @@ def test_command_line_knows_the_same_names(isolated: App) -> None:
         assert run_line(*words)[1].startswith(key), words
     assert "Deploys run" in run_line("get", key)[1]
     assert "Mondays" in run_line("update", key, "--content", "Deploys run on Mondays")[1]
+    key = api.search("deploys")[0].hash
+    assert "Tuesdays" in run_line("update", key, "Deploys run on Tuesdays")[1]
+    key = api.search("deploys")[0].hash
+    assert run_line("edit", key, "one", "--content", "two")[0] != 0
     assert run_line("delete", key)[1].startswith("forgotten")
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (["remember", "x", "-t", "deploy"], "Did you mean '--tags'?"),
+        (["remember", "x", "--tag", "deploy"], "'--tag'. Did you mean '--tags'?"),
+        (["recall", "x", "-n", "2"], "Did you mean '--limit'?"),
+        (["rm", "7d49c4b4"], "Did you mean 'athena forget'?"),
+        (["forget", "--tag", "deploy"], "athena tag forget deploy"),
+    ],
+)
+def test_wrong_words_of_a_command_lead_to_the_right_ones(
+    isolated: App, words: list[str], suggestion: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line(words, prog_name="athena", standalone_mode=False) == 2
+    assert suggestion in capsys.readouterr().err
 
 
 def test_programs_know_the_same_names(isolated: App) -> None:

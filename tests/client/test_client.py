@@ -564,7 +564,7 @@ print(*sorted(name for name in sys.modules if name.startswith("athena")))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     heavy, ours = done.stdout.splitlines()
     assert heavy == ""
-    names = ("home", "home.paths", "operation_methods", "threads", "version", "words")
+    names = ("home", "home.paths", "operation_methods", "threads", "unknown_names", "version", "words")
     core = ["athena.core", *(f"athena.core.{name}" for name in names)]
     assert ours.split() == ["athena", "athena.client", *core, "athena.errors"]
 

@@ -33,6 +33,7 @@ else:
     _HealthFields = namedtuple("_HealthFields", "status count backend")
     _IngestFields = namedtuple("_IngestFields", "documents pieces skipped")
 
+MEMORY_ATTRIBUTES = ("content", "hash", "tags", "created", "score", "preview", "place")
 MAX_LINE_CHARS = 120
 MAX_SHORT_DATE_AGE_S = 300 * 86_400  # a younger memory's line has no year, which costs four tokens
 
@@ -70,13 +71,24 @@ class CompactMemory(_MemoryFields):
     def __repr__(self) -> str:
         return f"<{self}>"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"a memory has no attribute {name!r}; it has {', '.join(MEMORY_ATTRIBUTES)}")
+
+        def __getitem__(self, index: Any) -> Any:
+            if isinstance(index, str):
+                name = index if index in MEMORY_ATTRIBUTES else MEMORY_ATTRIBUTES[0]
+                raise TypeError(f"a memory has attributes, not keys: write memory.{name}, not memory[{index!r}]")
+            return tuple.__getitem__(self, index)
+
 
 class _CompactHit(CompactMemory):
     """A memory of a result, with its whole text beside the fields."""
 
     @property
     def content(self) -> str:
-        return str(self.__dict__.get("text", self.preview))
+        return str(self.__dict__.get("_text", self.preview))
 
     @property
     def place(self) -> str:
@@ -159,5 +171,5 @@ def compact_memory(memory: dict[str, Any]) -> CompactMemory:
     if place := memory.get("place"):
         hit.__dict__["where"] = place
     if preview != memory["content"]:
-        hit.__dict__["text"] = memory["content"]
+        hit.__dict__["_text"] = memory["content"]
     return hit

@@ -25,6 +25,17 @@ COMMAND_SYNONYMS = {
     "view": "show",
 }
 
+# Other names under which people look for an option; one counts where the command has its option.
+OPTION_SYNONYMS = {
+    "--count": "--limit",
+    "--max": "--limit",
+    "--tag": "--tags",
+    "--text": "--content",
+    "--top-k": "--limit",
+    "-n": "--limit",
+    "-t": "--tags",
+}
+
 
 class ExplainedCommand(click.Command):
     """A command whose help explains its arguments."""
@@ -80,6 +91,15 @@ def suggest_command(name: str, names: Iterable[str]) -> str | None:
     known = list(names)
     close = get_close_matches(name, [*known, *(word for word, meant in COMMAND_SYNONYMS.items() if meant in known)], 1)
     return COMMAND_SYNONYMS.get(close[0], close[0]) if close else None
+
+
+def suggest_option(error: click.ClickException) -> click.ClickException:
+    """Return the error; that of an unknown option names the one that a person may mean."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        meant = OPTION_SYNONYMS.get(error.option_name, "")
+        if any(meant in parameter.opts for parameter in error.ctx.command.params):
+            return click.UsageError(f"No such option {error.option_name!r}. Did you mean {meant!r}?", error.ctx)
+    return error
 
 
 def get_summary(command: click.Command) -> str:

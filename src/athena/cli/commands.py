@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import click
 
-from athena.cli.command_group import write_commands
+from athena.cli.command_group import suggest_option, write_commands
 from athena.cli.streams import escape_text, style_text, use_safe_streams
 from athena.core.version import __version__
 from athena.errors import AthenaError, InvalidInput, Misconfigured
 
 COMMAND_ALIASES = {"get": "show", "update": "edit", "store": "remember", "search": "recall", "delete": "forget"}
-COMMAND_SYNONYMS = {"find": "recall", "remove": "forget", "add": "remember", "help": "--help"}
+COMMAND_SYNONYMS = {"find": "recall", "remove": "forget", "rm": "forget", "add": "remember", "help": "--help"}
 QUIET_SUBCOMMANDS = ("hook", "mcp", "doctor")  # programs read their output, or it has the warnings already
 COMMAND_WIDTH = 11  # of the longest name, so that the sections of the help are in line
 INTERRUPTED_EXIT = 130  # as shells count SIGINT
@@ -222,7 +222,7 @@ def _print_usage_error(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.message)
         return 0
-    message = " ".join(error.format_message().split())
+    message = " ".join(suggest_option(error).format_message().split())
     click.echo(f"{style_text('error:', 'red')} {escape_text(message[:1].lower() + message[1:])}", err=True)
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(f"{style_text('hint:', 'cyan')}  {escape_text(error.ctx.command_path)} --help", err=True)

@@ -155,19 +155,24 @@ def _find_entity(memory: dict[str, Any], project: str | None) -> str | None:
 
 @click.command()
 @click.argument("memory_id", metavar="ID")
-@click.option("--content", help="The new text; without any option an editor opens.")
+@click.argument("text", required=False)
+@click.option("--content", help="The new text, as TEXT; without any change an editor opens.")
 @tags_option("New tags between commas.")
 @click.option("--type", "memory_type", help="A new kind.")
 @project_option
 @json_option
-def edit(memory_id: str, project: str | None, json_output: bool, **changes: str | None) -> None:
+def edit(memory_id: str, text: str | None, project: str | None, json_output: bool, **changes: str | None) -> None:
     """Change a memory; its history keeps what it said before.
 
-    Example: athena edit 7d49c4b4 --content "Deploys run on Mondays"
+    Example: athena edit 7d49c4b4 "Deploys run on Mondays"
     """
+    if text is not None:
+        if changes["content"] is not None:
+            raise click.UsageError("TEXT and --content are the same: give one of them")
+        changes["content"] = text
     if not any(value is not None for value in changes.values()):
         if not sys.stdin.isatty() and not (os.environ.get("VISUAL") or os.environ.get("EDITOR")):
-            raise InvalidInput("nothing to change", hint="give --content, --tags or --type")
+            raise InvalidInput("nothing to change", hint="give a text, --tags or --type")
         changes["content"] = click.edit(invoke_operation("get_memory", project, memory_id=memory_id)["content"])
         if changes["content"] is None:
             return click.echo("not changed", err=True)
@@ -177,14 +182,22 @@ def edit(memory_id: str, project: str | None, json_output: bool, **changes: str 
     return output.print_data(updated) if json_output else click.echo(output.format_memory_line(updated))
 
 
+def _refuse_tags(context: click.Context, parameter: click.Parameter, tags: str | None) -> None:
+    if tags is not None:
+        raise InvalidInput("forget takes memories by hash or id, no tags", hint=f"athena tag forget {tags}")
+
+
 @click.command()
 @click.argument("memory_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--tags", "--tag", hidden=True, is_eager=True, expose_value=False, callback=_refuse_tags)
 @project_option
 @json_option
 def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) -> None:
     """Forget memories; `athena undo` brings them back.
 
-    Example: athena forget 7d49c4b4
+    \b
+    athena forget 7d49c4b4
+    athena tag forget obsolete    by tag
     """
     memories = [invoke_operation("get_memory", project, memory_id=memory_id) for memory_id in memory_ids]
     memories_by_id = {memory["id"]: memory for memory in memories}

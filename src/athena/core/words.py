@@ -32,11 +32,25 @@ SYNONYMS = tuple(
         "remember_batch store_batch store_many add_many add_batch remember_many bulk_store",
         "forget_batch delete_batch delete_many forget_many",
         "list_memories list all recent latest",
+        "list_tags tags get_tags",
+        "list_tasks tasks todos get_tasks",
+        "create_task add_task new_task task todo",
+        "complete_task finish_task close_task done",
+        "recall_events events list_events get_events search_events",
+        "record_event add_event log_event create_event event",
+        "list_sessions sessions get_sessions",
+        "learn create_session start_session new_session add_session",
+        "memory_history history get_history changes versions",
+        "read_graph graph get_graph",
+        "relate_memories link relate link_memories add_relation",
+        "stats count statistics get_stats info",
         "execute_code run execute run_code exec",
         "health status ping",
         "ingest ingest_document add_document index",
         "AthenaClient Client Athena client connect",
         "limit k max_results n top_k n_results num_results count size max",
+        "url base_url host address endpoint server server_url",
+        "token api_key auth auth_token bearer password key",
         "hash id memory_id key ref digest uuid",
         "hashes ids memory_ids keys",
         "content text body message memory value note",
@@ -97,14 +111,20 @@ def resolve_parameter_aliases(names: Iterable[str]) -> dict[str, str]:
     }
 
 
+def find_synonym(name: str, names: Iterable[str]) -> str | None:
+    """Return the name of the same meaning."""
+    known = list(names)
+    groups = (group for group in SYNONYMS if name in group)
+    return next((other for group in groups for other in group if other in known), None)
+
+
 def find_similar_name(name: str, names: Iterable[str]) -> str | None:
     """Return the name that was probably meant: a synonym, else one that is spelled alike."""
     from difflib import get_close_matches  # needed only after an error
 
     known = list(names)
-    for group in SYNONYMS:
-        if name in group and (meant := next((other for other in group if other in known), None)):
-            return meant
+    if meant := find_synonym(name, known):
+        return meant
     close = get_close_matches(name[:60], known, 1)
     return close[0] if close else None
 
