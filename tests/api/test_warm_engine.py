@@ -436,9 +436,9 @@ def test_commands_find_tools_by_meaning(
     by_meaning = search_tools(capsys)
     assert len(by_meaning) == 5
     wait_until(vectors.exists)
-    stamp = vectors.stat().st_mtime_ns
     forge.stop(server)
     wait_until(lambda: lock.is_home_free(str(home)))
+    stamp = vectors.stat().st_mtime_ns
     connect.close()
     assert search_tools(capsys) != by_meaning  # by words alone
     connect.close()

@@ -81,7 +81,7 @@ def warm_finder() -> Generator[tuple[ToolFinder, tuple[entry.ToolEntry, ...]]]:
     every = entry.list_catalog_entries(tool_requests.catalog())
     finder = ToolFinder(Encoder(MODEL), cached_vectors())
     finder.warm_up(every)
-    wait_until(lambda: finder.vectors.is_ready)
+    wait_until(lambda: finder.vectors.is_ready, 300)  # the model reads hundreds of tools
     yield finder, every
     finder.stop()
 

@@ -111,7 +111,7 @@ class ProgramRun:
     async def execute(
         self, code: str, timeout_s: float | None, engine: EngineName, inputs: Mapping[str, Any] | None = None
     ) -> Run:
-        self.can_save_skills = "save" in code
+        self.can_save_skills = "save" in code and self.context.pinned_skills is None
         host_calls = self._create_host_calls()
         code, given = await self.context.reveal_program(code), await self.context.reveal_values(dict(inputs or {}))
         program = Program(code, self.create_names(), engine, self.state, timeout_s, self.workspace_row.owner, given)
@@ -132,7 +132,8 @@ class ProgramRun:
         if pause["variables"] != self.workspace_row.updated:  # later programs changed the variables: keep theirs
             self.keeps_variables = False
         self.workspace_row = self.workspace_row._replace(owner=pause["owner"])
-        self.context = self.context.pin_skills(self.skills)
+        self.context = self.context.pin_skills(dict(self.skills))
+        self.can_save_skills = False  # a person approved the skills that the review showed
         host_calls, approved = self._create_host_calls(approved_call), approved_call is not None
         active: ActiveRun | None = None
         try:
