@@ -76,7 +76,7 @@ def test_purged_text_is_not_in_files(tmp_path: Path) -> None:
 def test_purge_requires_exact_count(app: App) -> None:
     memory = Caller(app)
     stored = memory.remember(content="one")
-    with pytest.raises(Conflict, match="1 memories would be removed"):
+    with pytest.raises(Conflict, match="1 memory would be removed"):
         memory.purge(memory_ids=[stored.id])
     with pytest.raises(NotFound):
         memory.purge(memory_ids=["abcdef99"], expect=1)

@@ -572,7 +572,7 @@ def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     assert number in result.err
     assert terminal("approve", number).out == "0\n"
     assert terminal("approve").err == "nothing waits\n"
-    assert terminal("run", str(tmp_path / "none.py")).code == 2
+    assert terminal("run", str(tmp_path / "none.py")).code == 3
     late = terminal("run", str(file), "--timeout", "1000")
     assert (late.code, "--timeout" in late.err, "600" in late.err) == (2, True, True)
     assert "weekly_summary" in terminal("skills").out
