@@ -267,13 +267,27 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return postgres_engine
 
 
+def list_own_variables() -> set[str]:
+    return {name for name in os.environ if name.startswith("ATHENA_")}
+
+
+INHERITED_VARIABLES = list_own_variables()
+
+
+def remove_left_variables() -> None:
+    """Remove the settings that code under test has put into the environment of this process."""
+    for name in list_own_variables() - INHERITED_VARIABLES:
+        del os.environ[name]
+
+
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Generator[None]:
     """Keep every test away from the store of the user who runs it."""
     # not an argument: every test would then ask for an engine, and run on both
     engine = request.getfixturevalue("engine") if "engine" in request.fixturenames else None
-    for name in [name for name in os.environ if name.startswith("ATHENA_")]:
+    for name in list_own_variables() & INHERITED_VARIABLES:
         monkeypatch.delenv(name)
+    remove_left_variables()
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ATHENA_PROJECT", "test")
     monkeypatch.setenv("ATHENA_VAULT_KEY_FOLDER", str(tmp_path / "keys"))
@@ -282,6 +296,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
         monkeypatch.setenv("ATHENA_DATABASE_URL", engine.url)
     yield
     connect.close()
+    remove_left_variables()  # the next fixture of a module would start its server with them
 
 
 @pytest.fixture(scope="session")
