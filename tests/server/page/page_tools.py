@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, Response
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request, Response
 
 from athena.cli.ui import request_link
 from athena.core.home.lock import find_server
@@ -140,7 +140,12 @@ class Visitor:
             self.problems.append(f"{response.status}: {response.url}")
 
     def go(self, path: str) -> Page:
-        self.page.goto(self.origin + path)
+        try:
+            self.page.goto(self.origin + path)
+        except Error as error:  # the page was still on its way to another address
+            if "ERR_ABORTED" not in str(error):
+                raise
+            self.page.goto(self.origin + path)
         return self.page
 
     def check_accessible(self) -> None:
