@@ -106,6 +106,18 @@ def _say_use(report: dict[str, Any]) -> str:
     return "\n\n".join(tables)
 
 
+def _create_forget(what: str) -> OperationCommand:
+    """Return the command that forgets one row of a kind: "a task"."""
+    kind = what.split()[-1]
+    return OperationCommand(
+        "forget",
+        say=_say_forgotten,
+        fixed={"kind": kind},
+        summary=f"Forget {what}; `athena undo` brings it back.",
+        empty=f"there is no such {kind}",
+    )
+
+
 task = create_group(
     "task",
     "Plan, list and complete tasks, goals and reminders.",
@@ -115,13 +127,7 @@ task = create_group(
         "due": OperationCommand("due_tasks", columns=TASK_COLUMNS, empty="nothing is due"),
         "done": OperationCommand("complete_task", say=_say_completed),
         "edit": OperationCommand("update_task", say=_say_task),
-        "forget": OperationCommand(
-            "forget",
-            say=_say_forgotten,
-            fixed={"kind": "task"},
-            summary="Forget a task; `athena undo` brings it back.",
-            empty="there is no such task",
-        ),
+        "forget": _create_forget("a task"),
     },
 )
 event = create_group(
@@ -145,13 +151,7 @@ event = create_group(
         ),
         "add": OperationCommand("record_event", say=_say_event),
         "timeline": OperationCommand("timeline", say=_say_timeline, empty="nothing happened in this time"),
-        "forget": OperationCommand(
-            "forget",
-            say=_say_forgotten,
-            fixed={"kind": "event"},
-            summary="Forget an event; `athena undo` brings it back.",
-            empty="there is no such event",
-        ),
+        "forget": _create_forget("an event"),
     },
 )
 graph = create_group(

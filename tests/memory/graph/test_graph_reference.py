@@ -14,7 +14,6 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import node_packages
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,7 +23,8 @@ from athena import testing
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import NotFound
-from conftest import MODEL, Engine, rounds, skip_or_fail
+from conftest import MODEL, Engine, rounds
+from reference_tools import open_reference
 
 NAMES = st.sampled_from(["Ann", "ann", "Bob", "Acme Ltd", "Zoë", " padded ", "100%_\"'!", "数据", "line\nbreak"])
 TYPES = st.sampled_from(["person", "Company", "", "ort"])
@@ -84,13 +84,8 @@ EVERYBODY = {
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Generator[Reference]:
-    try:
-        command = node_packages.command()
-    except node_packages.Unobtainable as error:
-        skip_or_fail(f"no reference server to compare with: {error}")
-    server = Reference(command, tmp_path_factory.mktemp("reference") / "memory.jsonl")
-    yield server
-    server.close()
+    with open_reference(tmp_path_factory.mktemp("reference")) as server:
+        yield server
 
 
 @pytest.mark.both_engines

@@ -5,14 +5,13 @@ import json
 from collections.abc import Generator
 from typing import Any
 
-import node_packages
 import pytest
 from mcp_tools import LEGACY, connect_client, open_lines
 from reference_server import Reference
 
 from athena.server.mcp.graph_answers import GRAPH_URI, OUTPUT_SCHEMAS, create_graph_answer
-from conftest import skip_or_fail
 from http_tools import RunningServer, run_server
+from reference_tools import open_reference
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
 
@@ -54,13 +53,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Generator[Reference]:
-    try:
-        command = node_packages.command()
-    except node_packages.Unobtainable as error:
-        skip_or_fail(f"no reference server to compare with: {error}")
-    server = Reference(command, tmp_path_factory.mktemp("reference") / "memory.jsonl")
-    yield server
-    server.close()
+    with open_reference(tmp_path_factory.mktemp("reference")) as server:
+        yield server
 
 
 @pytest.mark.parametrize("surface", ["graph", "all"])

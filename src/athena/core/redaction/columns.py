@@ -11,7 +11,7 @@ from athena.core.redaction.tables import (
     HEAD_PATTERN,
     MAX_CELLS,
     MAX_LINE_CHARS,
-    RULE_PATTERN,
+    iter_rows,
     split_cells,
 )
 from athena.core.redaction.values import compile_pattern
@@ -83,24 +83,15 @@ def _find_in_rows(text: str, at: int, delimiter: str, heads: list[str]) -> Gener
     }
     pieces: list[str] = []
     starts, origins, size = [], [], 0
-    while at < len(text):
-        check_stopped()
-        end = text.find("\n", at, at + MAX_LINE_CHARS)
-        end = len(text) if end < 0 else end
-        if end - at > MAX_LINE_CHARS:
-            break
-        if not compile_pattern(RULE_PATTERN).fullmatch(text, at, end):
-            cells = split_cells(text, at, end, delimiter)
-            if len(cells) != len(heads):
-                break
-            for column, label in labels.items():
-                first, last = cells[column]
-                if 0 < last - first <= MAX_CELL_CHARS:
-                    pieces.append(f"{label}: {text[first:last]}\n")
-                    starts.append(size + len(label) + 2)
-                    origins.append(first)
-                    size += len(pieces[-1])
-        at = end + 1
+    for cells, end in iter_rows(text, at, delimiter, len(heads)):
+        for column, label in labels.items():
+            first, last = cells[column]
+            if 0 < last - first <= MAX_CELL_CHARS:
+                pieces.append(f"{label}: {text[first:last]}\n")
+                starts.append(size + len(label) + 2)
+                origins.append(first)
+                size += len(pieces[-1])
+        at = end
     labelled = "".join(pieces)
     lower, zones = labelled.lower(), find_zones(labelled)
     for find in NUMBER_FINDERS if pieces else ():

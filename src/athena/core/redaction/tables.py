@@ -85,6 +85,18 @@ def _find_in_rows(
     text: str, at: int, delimiter: str, count: int, columns: dict[int, str]
 ) -> Generator[SecretMatch, None, int]:
     """Find the secrets in the rows of a table, and return where it ends."""
+    for cells, end in iter_rows(text, at, delimiter, count):
+        for column, kind in columns.items():
+            start, stop = cells[column]
+            value = compile_pattern(r"""\\*["'][\s\]})]{0,8}\Z""").sub("", text[start:stop])
+            if _is_secret(value, kind):
+                yield SecretMatch("password" if kind == "login" else kind, start, start + len(value))
+        at = end
+    return at - 1
+
+
+def iter_rows(text: str, at: int, delimiter: str, count: int) -> Iterator[tuple[list[tuple[int, int]], int]]:
+    """Yield the cells of each row of a table with that many columns, and where the next row begins."""
     while at < len(text):
         check_stopped()
         end = text.find("\n", at, at + MAX_LINE_CHARS)
@@ -95,13 +107,8 @@ def _find_in_rows(
             cells = split_cells(text, at, end, delimiter)
             if len(cells) != count:
                 break
-            for column, kind in columns.items():
-                start, stop = cells[column]
-                value = compile_pattern(r"""\\*["'][\s\]})]{0,8}\Z""").sub("", text[start:stop])
-                if _is_secret(value, kind):
-                    yield SecretMatch("password" if kind == "login" else kind, start, start + len(value))
+            yield cells, end + 1
         at = end + 1
-    return at - 1
 
 
 def split_cells(text: str, start: int, end: int, delimiter: str) -> list[tuple[int, int]]:
