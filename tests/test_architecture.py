@@ -36,6 +36,19 @@ def test_only_process_start_reads_settings() -> None:
     assert readers == {"app", "cli", "hooks", "server"}
 
 
+def test_one_function_compares_spellings() -> None:
+    """Others choose names and paths, and the time of difflib grows with the cube of their length."""
+    users = [str(path.relative_to(ROOT / "src")) for path in MODULES if "difflib" in _list_imports(path)]
+    assert users == ["athena/cli/clients/files.py", "athena/core/words.py"]  # the first shows a diff to a person
+
+
+def _list_imports(path: Path) -> set[str]:
+    """Return the modules that a file imports, also inside of functions."""
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return names | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
 def test_no_machine_path_is_named() -> None:
     hosts = ["py" + "pi.org", "python" + "hosted", "registry" + ".npm", "/ro" + "ot/", "/wo" + "rk/"]
     tracked = subprocess.run(

@@ -17,6 +17,7 @@ from athena.core.files import (
     open_folder_beneath,
     write_file_atomically,
 )
+from conftest import rounds
 
 
 def mode_of(path: Path) -> int:
@@ -270,7 +271,7 @@ def test_exchange_of_a_folder_for_a_link_reads_nothing_outside(tree: Path) -> No
     thread.start()
     contents, refusals = set(), 0
     try:
-        for _ in range(3_000):
+        for _ in range(rounds(1_000, 3_000)):
             try:
                 contents.add(read_beneath(tree, "swap/secret"))
             except OSError:

@@ -1,6 +1,19 @@
+import difflib
+
 import pytest
 
-from athena.core.words import STOP_WORDS, stem_content_words, stem_word, stem_words, tokenize
+from athena.core.words import (
+    MAX_ALIGNED_NAMES,
+    MAX_COMPARED_NAME_CHARS,
+    MAX_COMPARED_NAMES,
+    STOP_WORDS,
+    find_similar_name,
+    find_similar_names,
+    stem_content_words,
+    stem_word,
+    stem_words,
+    tokenize,
+)
 
 
 def test_tokenize_splits_at_punctuation_and_underscores() -> None:
@@ -38,3 +51,39 @@ def test_content_words_drop_stop_words() -> None:
     assert stem_words("what is due") == ["what", "is", "due"]
     assert stem_content_words("What is due?") == ["due"]
     assert {"the", "of", "not"} <= STOP_WORDS
+
+
+def test_similar_names_are_those_of_difflib() -> None:
+    names = ["recall", "recall_events", "remember", "reports/week.json", "list_tags", "forget"]
+    for wrong in ("recal", "remembr", "report/week.json", "tags_list", "xyz", ""):
+        assert find_similar_names(wrong, names, 3) == difflib.get_close_matches(wrong, names, 3), wrong
+    assert find_similar_name("recal", names) == "recall"
+    assert find_similar_names("a" * 200 + "/week.jsn", ["a" * 200 + "/week.json", "a" * 200 + "/other"]) == [
+        "a" * 200 + "/week.json"
+    ]
+
+
+def test_search_for_similar_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others choose all of the names: one pair of 200 and 400 characters takes 0.1 s, and there are 1,000 files."""
+    compared: list[str] = []
+    aligned: list[str] = []
+
+    class CountingMatcher(difflib.SequenceMatcher[str]):
+        def set_seqs(self, a: str, b: str) -> None:  # type: ignore[override]
+            compared.append(b)
+            super().set_seqs(a, b)
+
+        def set_seq1(self, a: str) -> None:  # type: ignore[override]
+            compared.append(a)
+            super().set_seq1(a)
+
+        def ratio(self) -> float:
+            aligned.append(compared[-1])
+            return super().ratio()
+
+    monkeypatch.setattr(difflib, "SequenceMatcher", CountingMatcher)
+    names = [f"{number:011b}".replace("1", "a").replace("0", "b") * 40 for number in range(2 * MAX_COMPARED_NAMES)]
+    assert find_similar_names("ab" * 250, names)
+    assert 0 < len(aligned) <= MAX_ALIGNED_NAMES
+    assert len(set(compared)) <= MAX_COMPARED_NAMES + 2  # the wrong one, and none at first
+    assert max(map(len, compared)) <= MAX_COMPARED_NAME_CHARS

@@ -9,7 +9,11 @@ from athena.app.compose import App, open_database_at
 from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.errors import Denied, InvalidInput
+from athena.programs.hints import add_hint
+from athena.programs.sandbox import Namespace
+from athena.programs.sandbox.values import create_failure
 from conftest import MODEL
+from linear_time import is_time_linear
 from person_tools import decide_run
 
 KEY = bytes(range(32))
@@ -72,6 +76,15 @@ def test_python_mistake_is_not_called_javascript(app: App) -> None:
         error = run(app, code).error
         assert error.type == "SyntaxError"
         assert "JavaScript" not in str(error.hint), code
+
+
+@pytest.mark.parametrize(
+    ("start", "unit"), [("", "\n"), ("import", " "), ("", "\n\t"), ("import x ", "from "), (")", "\n")]
+)
+def test_search_for_javascript_takes_linear_time(start: str, unit: str) -> None:
+    names = Namespace(())
+    error = create_failure("SyntaxError", "invalid syntax")
+    assert is_time_linear(lambda code: add_hint(error, names, code), start, unit, 2_000)
 
 
 def test_monty_gap_names_engine(app: App) -> None:

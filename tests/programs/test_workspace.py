@@ -1,6 +1,7 @@
 """Workspace files: writes are atomic, projects are separate, and no path leads outside."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from athena.app.compose import App, open_database_at
 from athena.core.threads import run_sync
+from athena.core.types import MAX_JSON_VALUES
 from athena.errors import InvalidInput, LimitExceeded, NotFound
 from athena.programs import workspace
 from athena.storage import copying
@@ -51,6 +53,44 @@ def test_file_is_read_in_parts(app: App) -> None:
     assert call(app, "read_file", path="object.json", offset=3, limit=9) == {"3": 3, "4": 4}
     assert call(app, "read_file", path="text.txt", offset=2, limit=3) == "cde"
     assert call(app, "read_file", path="text.txt", offset=99) == ""
+
+
+def test_rows_of_csv_have_all_columns(app: App) -> None:
+    call(app, "write_file", path="rows.csv", content="a,b\n1\n\n1,2\n1,2,3,4\n")
+    page = call(app, "read_file", path="rows.csv")
+    assert page == [{"a": "1", "b": ""}, {"a": "1", "b": "2"}, {"a": "1", "b": "2", "more": ["3", "4"]}]
+    page = call(app, "read_file", path="rows.csv", offset=1, limit=1)
+    assert (page, page.total) == ([{"a": "1", "b": "2"}], 3)
+    call(app, "write_file", path="rows.csv", content="")
+    assert call(app, "read_file", path="rows.csv") == []
+
+
+@pytest.mark.sqlite_only("the store takes no part")
+def test_parsed_file_is_bounded(app: App) -> None:
+    """Rows of one cell get all columns: 28 kB were 10 million cells, whatever the limit."""
+    columns = ",".join(map(str, range(1_500)))
+    call(app, "write_file", path="wide.csv", content=f"{columns}\n" + "x\n" * 1_000)
+    tracemalloc.start()
+    try:
+        page = call(app, "read_file", path="wide.csv", offset=5, limit=1)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (len(page), len(page[0]), page.total) == (1, 1_500, 1_000)
+    assert peak_bytes < 5_000_000
+    with pytest.raises(LimitExceeded, match="500,000 cells") as wide:
+        call(app, "read_file", path="wide.csv")
+    assert "limit" in str(wide.value.hint)
+    call(app, "write_file", path="many.json", content="[" + "0," * MAX_JSON_VALUES + "0]")
+    with pytest.raises(LimitExceeded, match="500,000 values"):
+        call(app, "read_file", path="many.json", limit=1)
+    assert call(app, "read_file", path="many.json", raw=True, limit=5) == "[0,0,"
+
+
+def test_csv_with_too_many_cells_is_refused_before_it_is_written(app: App) -> None:
+    with pytest.raises(LimitExceeded, match="at least 9,000,000 bytes"):
+        call(app, "write_file", path="wide.csv", content=[{f"c{number}": 1} for number in range(3_000)])
+    assert paths(app) == []
 
 
 def test_write_replaces_and_delete_reports(app: App) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from athena.core.files import create_private_folder, write_file_atomically
 from athena.core.home.paths import find_home_problem, home_folder
 from athena.core.values import HOOK_EVENTS, SettingValue
+from athena.core.words import find_similar_names
 from athena.errors import Misconfigured
 
 PrivacyMode = Literal["off", "boundary", "strict"]
@@ -264,10 +265,8 @@ def list_unknown_variables(environment: Mapping[str, str] = os.environ) -> list[
 
 
 def _suggest_name(name: str, names: Iterable[str]) -> str:
-    import difflib  # only after a mistake
-
     endings = {known.removeprefix(VARIABLE_PREFIX): known for known in names}  # the prefix would make all alike
-    close = difflib.get_close_matches(name.removeprefix(VARIABLE_PREFIX), endings, 1, 0.7)
+    close = find_similar_names(name.removeprefix(VARIABLE_PREFIX), endings, 1, 0.7)
     return f"did you mean {endings[close[0]]}?" if close else ""
 
 

@@ -1,10 +1,11 @@
 """Groups of commands and their help: no line is cut, and a mistyped command gets the one that was meant."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 import click
+
+from athena.core.words import find_similar_names
 
 # Other names under which people look for a command of a group; one counts where the group has its command.
 COMMAND_SYNONYMS = {
@@ -89,7 +90,7 @@ class CommandGroup(click.Group):
 def suggest_command(name: str, names: Iterable[str]) -> str | None:
     """Return the command that a person may mean."""
     known = list(names)
-    close = get_close_matches(name, [*known, *(word for word, meant in COMMAND_SYNONYMS.items() if meant in known)], 1)
+    close = find_similar_names(name, [*known, *(word for word, meant in COMMAND_SYNONYMS.items() if meant in known)])
     return COMMAND_SYNONYMS.get(close[0], close[0]) if close else None
 
 

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import time
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import click
@@ -16,6 +15,7 @@ import click
 from athena.cli.command_group import suggest_option, write_commands
 from athena.cli.streams import escape_text, style_text, use_safe_streams
 from athena.core.version import __version__
+from athena.core.words import find_similar_names
 from athena.errors import AthenaError, InvalidInput, Misconfigured
 
 COMMAND_ALIASES = {"get": "show", "update": "edit", "store": "remember", "search": "recall", "delete": "forget"}
@@ -198,7 +198,7 @@ class LazyGroup(click.Group):
 
 def _suggest_command(name: str) -> str | None:
     is_operation = "_" in name  # no command has one
-    if not is_operation and (close := get_close_matches(name, [*SUBCOMMANDS, *COMMAND_ALIASES, *COMMAND_SYNONYMS], 1)):
+    if not is_operation and (close := find_similar_names(name, [*SUBCOMMANDS, *COMMAND_ALIASES, *COMMAND_SYNONYMS])):
         return COMMAND_SYNONYMS.get(close[0], close[0])
     from athena.operations import CATALOG  # imports all operations
 

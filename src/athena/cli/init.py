@@ -1,7 +1,6 @@
 """`athena init`: set up a coding agent's client, or remove Athena from it."""
 
 import os
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from athena.cli.clients.files import FileChange
 from athena.cli.clients.setup import Client, ClientCommand, SetupTarget
 from athena.cli.invoke import json_option
 from athena.core.home.paths import find_git_root, home_folder
+from athena.core.words import find_similar_names
 from athena.errors import AthenaError, InvalidInput
 from athena.hooks import launcher
 from athena.hooks.transcript import CLIENT_FOLDERS
@@ -34,7 +34,7 @@ class ClientName(click.Choice[str]):
         word = str(value).casefold().replace(" ", "-").replace("_", "-")
         if word not in self.choices:
             alike = [name for name in self.choices if name.replace("-", "").startswith(word.replace("-", "")[:4])]
-            meant = alike or get_close_matches(word, self.choices, 1)
+            meant = alike or find_similar_names(word, self.choices)
             known = f"did you mean {meant[0]}?" if meant else f"the clients are {', '.join(self.choices)}."
             raise click.UsageError(f"There is no client {value!r:.60}; {known}", ctx)
         return word

@@ -5,11 +5,12 @@ from types import ModuleType
 from typing import Any
 
 from athena.core.operation import ONLY_PERSONS, Caller, Effect, Operation
+from athena.core.words import find_similar_names
 from athena.errors import InvalidInput, NotFound
 
 AnyOperation = Operation[Any, ..., Any]
 MAX_SUGGESTIONS = 3
-MIN_NAME_SIMILARITY = 0.7  # difflib's ratio
+MIN_OPERATION_SIMILARITY = 0.7  # difflib's ratio
 # Categories under the names of the layers of memory, which clients of the first Athena know.
 LAYER_NAMES = {
     "episodic": "events",
@@ -153,13 +154,11 @@ class Catalog:
 
     def _suggest_names(self, category: str, bare: str) -> list[str]:
         """Return the operations whose names look like this one, those of the same category first."""
-        from difflib import get_close_matches  # only on a miss
-
         names: dict[str, str] = {}
         for operation in sorted(self._by_name.values(), key=lambda operation: operation.category != category):
             for name in operation.names:
                 names.setdefault(name, operation.name)
-        close = get_close_matches(bare[:60], names, MAX_SUGGESTIONS, MIN_NAME_SIMILARITY)
+        close = find_similar_names(bare, names, MAX_SUGGESTIONS, MIN_OPERATION_SIMILARITY)
         return list(dict.fromkeys(names[name] for name in close))
 
     def _create_not_found(self, name: str, message: str, hint: str) -> NotFound:

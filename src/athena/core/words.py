@@ -7,6 +7,8 @@ meaning are aliases, which every surface accepts, and synonyms, which lead from 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from heapq import nlargest
+from itertools import islice
 
 STOP_WORDS = frozenset(
     """a about above after again against all also am an and any are as at be because been before being below
@@ -64,6 +66,10 @@ SYNONYMS = tuple(
     )
 )
 STEM_CACHE_WORDS = 50_000
+MIN_NAME_SIMILARITY = 0.6  # difflib's ratio
+MAX_COMPARED_NAME_CHARS = 60  # the end of a longer name is compared
+MAX_COMPARED_NAMES = 1_000  # by the letters that they have
+MAX_ALIGNED_NAMES = 20  # by the order of their letters, which costs up to 2 ms for a pair
 MIN_STEM_CHARS = 4
 SUFFIXES = (
     "ations", "ation", "ments", "ment", "ings", "ing", "als", "al", "ers", "ied", "ies", "ed", "es", "er", "ly", "s",
@@ -118,15 +124,30 @@ def find_synonym(name: str, names: Iterable[str]) -> str | None:
     return next((other for group in groups for other in group if other in known), None)
 
 
+def find_similar_names(
+    name: str, names: Iterable[str], count: int = 1, min_similarity: float = MIN_NAME_SIMILARITY
+) -> list[str]:
+    """Return the names that are spelled most alike, the best first; the work is bounded, since others choose names."""
+    from difflib import SequenceMatcher  # needed only after an error
+
+    matcher = SequenceMatcher(None, "", name[-MAX_COMPARED_NAME_CHARS:])
+    candidates = []
+    for known in dict.fromkeys(islice(names, MAX_COMPARED_NAMES)):
+        matcher.set_seq1(known[-MAX_COMPARED_NAME_CHARS:])
+        if matcher.real_quick_ratio() >= min_similarity and (most := matcher.quick_ratio()) >= min_similarity:
+            candidates.append((most, known))
+    matches = []
+    for _, known in nlargest(MAX_ALIGNED_NAMES, candidates):
+        matcher.set_seq1(known[-MAX_COMPARED_NAME_CHARS:])
+        if (similarity := matcher.ratio()) >= min_similarity:
+            matches.append((similarity, known))
+    return [known for _, known in nlargest(count, matches)]
+
+
 def find_similar_name(name: str, names: Iterable[str]) -> str | None:
     """Return the name that was probably meant: a synonym, else one that is spelled alike."""
-    from difflib import get_close_matches  # needed only after an error
-
     known = list(names)
-    if meant := find_synonym(name, known):
-        return meant
-    close = get_close_matches(name[:60], known, 1)
-    return close[0] if close else None
+    return find_synonym(name, known) or next(iter(find_similar_names(name, known)), None)
 
 
 def suggest_name(name: str, names: Iterable[str]) -> str:

@@ -2,8 +2,8 @@
 
 import re
 import sys
-from difflib import get_close_matches
 
+from athena.core.words import find_similar_names
 from athena.programs.sandbox import Failure, Namespace
 
 FILES_HINT = "programs have no files; workspace.read(path=...) and workspace.write(path=..., content=...) do"
@@ -19,9 +19,11 @@ _MODULE_HINTS = {
     THREADS_HINT: "threading concurrent _thread",
 }
 # Statements and operators that JavaScript has and Python has not, at places where a Python text does not hold them.
+# Each repeat stays in its line or is followed by what it does not contain, so that the time is linear.
 _JAVASCRIPT_PATTERN = re.compile(
-    r"^\s*(?:export\s+)?(?:const|let|var)\s+[\w{\[]|^\s*(?:async\s+)?function\b|=>|\bconsole\.\w+\(|[!=]==|&&|\|\|"
-    r"|\bnew\s+[A-Z]\w*\(|^\s*import\s+.*\bfrom\s+['\"]|^\s*//|\)\s*\{\s*$|^\s*\}\s*(?:else|catch|finally|$)|\$\{",
+    r"^[ \t]*+(?:(?:export[ \t]+)?(?:const|let|var)[ \t]+[\w{\[]|(?:async[ \t]+)?function\b|//"
+    r"|\}[ \t]*+(?:else|catch|finally|$)|import[ \t]++.*\bfrom[ \t]++['\"])"
+    r"|=>|\bconsole\.\w+\(|[!=]==|&&|\|\||\bnew[ \t]+[A-Z]\w*\(|\)[ \t]*+\{[ \t]*+$|\$\{",
     re.MULTILINE,
 )
 _JAVASCRIPT_NAMES = frozenset(
@@ -79,7 +81,7 @@ def _find_module_hint(*names: str) -> str | None:
 def _suggest_name(name: str, names: Namespace, code: str) -> str | None:
     """Suggest a name for an unknown one, also by the attribute that the program calls on it."""
     call = re.search(rf"(?<![\w.]){name}\.([\w.]+)\s*\(", code)
-    near = get_close_matches(name, names.roots, 1)
+    near = find_similar_names(name, names.roots)
     if call and near and names.find(f"{near[0]}.{call[1]}"):
         suggestions = [f"{near[0]}.{call[1]}"]
     else:

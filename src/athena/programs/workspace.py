@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from athena.core.attachments import HANDLES_PREFIX
@@ -12,7 +14,9 @@ from athena.core.redaction import redact, redact_json
 from athena.core.redaction.personal_values import TOKEN_PATTERN
 from athena.core.text import make_storable, normalize_text
 from athena.core.threads import run_in_thread
+from athena.core.types import MAX_JSON_VALUES, has_too_many_values
 from athena.core.values import Call, Page, Scope
+from athena.core.words import find_similar_names
 from athena.errors import InvalidInput, LimitExceeded, NotFound
 from athena.storage import calls, workspaces
 from athena.storage.database import Database, Transaction
@@ -28,6 +32,7 @@ MAX_PROJECT_WORKSPACES = 100  # with files
 MAX_LISTED_PATHS = 10  # in a hint
 MAX_PATH_CHARS = 500
 MAX_NAME_CHARS = 100
+READ_RAW_HINT = "read its text with raw=True"
 MAKE_ROOM_HINT = "delete files, or use another workspace"
 _NAME_PATTERN = re.compile(rf"(?:[\w.@: -]|{TOKEN_PATTERN})+")  # a token stands for a personal value
 
@@ -92,15 +97,8 @@ async def write_file(
         )
     if redact(path).kinds:
         raise InvalidInput("a path must hold no secret", hint="choose another name for the file")
-    text = _to_text(path, content)
-    if len(text) <= MAX_FILE_BYTES:
-        text = await run_in_thread(redact_content, path, text)
+    text = await run_in_thread(_create_text, path, content)
     size = len(text.encode())
-    if size > MAX_FILE_BYTES:
-        raise LimitExceeded(
-            f"{path} would have {size:,} bytes; a file has at most {MAX_FILE_BYTES:,}",
-            hint="write it as several files",
-        )
 
     async def write_once(tx: Transaction) -> File:
         async def put_file(_: int) -> list[Any]:
@@ -131,12 +129,27 @@ async def _check_room(tx: Transaction, scope: Scope, name: str, path: str, size:
         raise LimitExceeded(message, hint="use one of them, or delete the files of some")
 
 
+def _create_text(path: str, content: Any) -> str:
+    """Return the text of a file that is written, without secrets; refuse one that is too long."""
+    text = _to_text(path, content)
+    if len(text) <= MAX_FILE_BYTES:
+        text = redact_content(path, text)
+    if (size := len(text.encode())) > MAX_FILE_BYTES:
+        raise _create_too_long(path, f"{size:,}")
+    return text
+
+
+def _create_too_long(path: str, size: str) -> LimitExceeded:
+    message = f"{path} would have {size} bytes; a file has at most {MAX_FILE_BYTES:,}"
+    return LimitExceeded(message, hint="write it as several files")
+
+
 def _to_text(path: str, content: Any) -> str:
     """Return a value as CSV or JSON, by the extension of its file; a text stays as it is."""
     if isinstance(content, str):
         return make_storable(content)
     if path.lower().endswith(".csv") and isinstance(content, list):
-        return make_storable(_to_csv(content))
+        return make_storable(_to_csv(path, content))
     try:
         return make_storable(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1))
     except (TypeError, ValueError) as error:
@@ -155,10 +168,12 @@ def redact_content(path: str, text: str) -> str:
     return redacted.text
 
 
-def _to_csv(rows: list[Any]) -> str:
+def _to_csv(path: str, rows: list[Any]) -> str:
     output = io.StringIO()
     if rows and all(isinstance(row, dict) for row in rows):
         columns = list(dict.fromkeys(str(key) for row in rows for key in row))
+        if (cells := len(columns) * len(rows)) > MAX_FILE_BYTES:  # each is followed by a comma or a line break
+            raise _create_too_long(path, f"at least {cells:,}")
         writer = csv.DictWriter(output, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows([{key: _format_cell(value) for key, value in row.items()} for row in rows])
@@ -182,35 +197,54 @@ async def read_file(
     if text is None:
         files = await database.read(lambda tx: workspaces.list_files(tx, scope, name))
         raise NotFound(f"there is no file {path!r} in the workspace {name!r}", hint=_suggest_path(path, files))
-    return slice_value(text if raw else parse_content(path, text), offset, limit)
+    if raw:
+        return _slice_value(text, offset, limit)
+    return await run_in_thread(_read_content, path, text, offset, limit)
 
 
 def _suggest_path(path: str, files: list[workspaces.FileRow]) -> str:
-    from difflib import get_close_matches  # only on a miss
-
     paths = [file.path for file in files]
-    if near := get_close_matches(path, paths, 1):
+    if near := find_similar_names(path, paths):
         return f"did you mean {near[0]!r}?"
     return f"there are {', '.join(paths[:MAX_LISTED_PATHS])}" if paths else "it is empty"
 
 
-def parse_content(path: str, text: str) -> Any:
-    """Parse the text of a file by its extension."""
+def _read_content(path: str, text: str, offset: int, limit: int | None) -> Any:
+    """Return a part of a file, which is parsed by its extension."""
     extension = path.lower().rpartition(".")[2]
     if extension == "json":
+        if has_too_many_values(text.encode()):
+            raise LimitExceeded(f"{path} has more than {MAX_JSON_VALUES:,} values", hint=READ_RAW_HINT)
         try:
-            return json.loads(text)
+            return _slice_value(json.loads(text), offset, limit)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"{path} is not valid JSON: {error}", hint="read it with raw=True") from None
+            raise InvalidInput(f"{path} is not valid JSON: {error}", hint=READ_RAW_HINT) from None
     if extension == "csv":
         try:
-            return list(csv.DictReader(io.StringIO(text), restkey="more", restval=""))
+            return _read_rows(path, csv.reader(io.StringIO(text)), offset, limit)
         except csv.Error as error:
-            raise InvalidInput(f"{path} is not valid CSV: {error}", hint="read it with raw=True") from None
-    return text
+            raise InvalidInput(f"{path} is not valid CSV: {error}", hint=READ_RAW_HINT) from None
+    return _slice_value(text, offset, limit)
 
 
-def slice_value(value: Any, offset: int, limit: int | None) -> Any:
+def _read_rows(path: str, lines: Iterator[list[str]], offset: int, limit: int | None) -> Page[dict[str, Any]]:
+    """Return rows with all columns of the first line; their product is bounded, since a line may hold one cell."""
+    columns = next(lines, [])
+    rows: list[dict[str, Any]] = []
+    total = cells = 0
+    for cell_texts in filter(None, lines):
+        if offset <= total and (limit is None or total < offset + limit):
+            cells += max(len(columns), len(cell_texts))
+            if cells > MAX_JSON_VALUES:
+                message = f"{path}: {len(rows) + 1:,} rows have more than {MAX_JSON_VALUES:,} cells"
+                raise LimitExceeded(message, hint=f"read fewer rows at once with limit, or {READ_RAW_HINT}")
+            row: dict[str, Any] = dict(zip_longest(columns, cell_texts[: len(columns)], fillvalue=""))
+            rows.append(row | {"more": more} if (more := cell_texts[len(columns) :]) else row)
+        total += 1
+    return Page(rows, total)
+
+
+def _slice_value(value: Any, offset: int, limit: int | None) -> Any:
     """Return a part of a value: characters of a text, items of a list, keys of an object."""
     end = None if limit is None else offset + limit
     if isinstance(value, str):

@@ -4,10 +4,10 @@ import ast
 import builtins
 import sys
 from collections.abc import Collection, Iterator
-from difflib import get_close_matches
 from itertools import chain, islice
 from typing import Any
 
+from athena.core.words import find_similar_names
 from athena.programs.sandbox.monty.prelude import PARALLEL_USAGE as WRONG_PARALLEL
 from athena.programs.sandbox.names import RESERVED_NAMES, Function, Namespace
 from athena.programs.sandbox.source import ProgramSource
@@ -243,7 +243,7 @@ def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[
 def _suggest_parameters(name: str, function: Function, argument_names: Collection[str]) -> list[str]:
     """Suggest a parameter for a wrong name, first among those that are missing."""
     missing = [parameter for parameter in function.required if parameter not in argument_names]
-    near = get_close_matches(name, missing, 1, 0.4) or get_close_matches(name, function.parameter_names, 1, 0.5)
+    near = find_similar_names(name, missing, 1, 0.4) or find_similar_names(name, function.parameter_names, 1, 0.5)
     return near or (missing if len(missing) == 1 else [])
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from athena.core.words import find_similar_names
 from athena.errors import InvalidInput
 
 RESERVED_NAMES = frozenset({"parallel", "ToolError"})
@@ -113,19 +114,17 @@ class Namespace:
 
     def suggest_names(self, path: str) -> list[str]:
         """Return the names that a wrong one may have meant."""
-        from difflib import get_close_matches  # only on a miss
-
         namespace, _, last = path.rpartition(".")
         if target := self._find_synonym(path, namespace, last):
             return [target]
         siblings = [name for name in self._functions if name.rpartition(".")[0] == namespace]
-        matches = get_close_matches(last, [name.rpartition(".")[2] for name in siblings], 3, 0.5)
+        matches = find_similar_names(last, [name.rpartition(".")[2] for name in siblings], 3, 0.5)
         if matches:
             return [f"{namespace}.{name}" if namespace else name for name in matches]
         by_last: dict[str, str] = {}
         for name in (*self._functions, *self._namespaces):
             by_last.setdefault(name.rpartition(".")[2], name)
-        return [by_last[name] for name in get_close_matches(last, by_last, 3, 0.7)]
+        return [by_last[name] for name in find_similar_names(last, by_last, 3, 0.7)]
 
     def _find_synonym(self, path: str, namespace: str, last: str) -> str | None:
         """Look a wrong name up in the synonyms; a name without a namespace leads to none other."""
