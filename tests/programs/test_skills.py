@@ -184,6 +184,22 @@ def test_skills_are_project_or_global(app: App) -> None:
     assert "double" not in names(app, project="q")
 
 
+def test_program_hides_no_skill_of_a_person(app: App) -> None:
+    persons = "def greet(name: str) -> str:\n    return 'person ' + name"
+    programs = "def greet(name: str) -> str:\n    return 'program ' + name"
+    given: dict[str, Any] = {"name": "greet", "description": "Greet.", "example": "greet('x')"}
+    call(app, "save_skill", "early", code=programs, **given)
+    call(app, "save_skill", "user", surface="cli", code=persons, **given)
+    assert run(app, "skills.greet('a')", "early") == "person a"
+    assert call(app, "get_skill", "early", name="greet").project == "user"
+    assert call(app, "run_skill", "early", name="greet", arguments={"name": "a"}).result == "person a"
+    for project in ("early", "late"):
+        with pytest.raises(Conflict, match="only a person may replace it"):
+            call(app, "save_skill", project, code=programs, **given)
+    call(app, "save_skill", "late", surface="cli", code=persons.replace("person", "late person"), **given)
+    assert run(app, "skills.greet('a')", "late") == "late person a"
+
+
 def test_builtin_skills_work(app: App) -> None:
     call(app, "create_entities", entities=[{"name": "Ann", "entityType": "person", "observations": ["likes tea"]}])
     for text in ("The invoice of March is paid", "The invoice for March is paid"):

@@ -17,13 +17,16 @@ class SkillRow(NamedTuple):
 
 
 async def fetch_skill(tx: Transaction, scope_ids: list[int], name: str) -> SkillRow | None:
-    """Return the skill of a name: the project's own before one of the user."""
+    """Return the skill of a name: a person's before a program's, and the project's own before one of the user."""
     skills = await list_skill_rows(tx, scope_ids, "AND m.session = :name", name=name)
     return skills[0] if skills else None
 
 
 async def list_skill_rows(tx: Transaction, scope_ids: list[int], condition: str = "", **values: Any) -> list[SkillRow]:
-    """Return the skills of the scopes in their order, which has the project's own first."""
+    """Return the skills of the scopes in their order, which has the project's own first; those of a person before all.
+
+    The first of a name is the one that runs: what a program saved hides nothing of a person.
+    """
     skills: list[SkillRow] = []
     for scope_id in scope_ids:
         rows = await tx.fetch(
@@ -34,7 +37,7 @@ async def list_skill_rows(tx: Transaction, scope_ids: list[int], condition: str 
             **values,
         )
         skills += [SkillRow(memory_rows.memory_from_row(row), int(row[-2]) - 1, int(row[-1])) for row in rows]
-    return skills
+    return sorted(skills, key=lambda skill: skill.memory.author != "person")
 
 
 async def lock_skills(tx: Transaction, scope: int) -> None:

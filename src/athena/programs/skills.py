@@ -44,13 +44,16 @@ async def write_skill(store: Store, skill: Skill, call: Call) -> KeptSkill:
         async def put_version(call_id: int) -> int:
             scope_id = await scopes.ensure_scope(tx, call.scope)
             await skill_rows.lock_skills(tx, scope_id)
-            versions = await rows.find_memory_rows(tx, [scope_id], "m.session = :name", name=skill.name)
+            visible = await scopes.fetch_visible_ids(tx, call.scope)
+            known = await rows.find_memory_rows(tx, visible, "m.session = :name", name=skill.name)
+            for row in known:
+                refuse_replacement(skill.name, call, row.memory.author)
+            versions = [row for row in known if row.scope == scope_id]
             if not versions:
                 memory_id = await write.insert_memory(store, tx, scope_id, prepare_memory(draft, now), now)
                 await history_rows.insert_change(tx, scope_id, memory_id, call_id, now, "remembered", None)
                 return memory_id
             old = versions[0]
-            refuse_replacement(skill.name, call, old.memory.author)
             new_memory = replace(old.memory, content=draft.content, metadata=draft.metadata)
             if old.deleted is None and _memory_to_skill(old.memory) == _memory_to_skill(new_memory):
                 return old.memory.id
@@ -122,10 +125,8 @@ async def require_skill(store: Store, scope: Scope, name: str) -> KeptSkill:
         return saved
     if name in load_shipped_skills():
         return to_kept_skill(load_shipped_skills()[name])
-    from difflib import get_close_matches  # only on a miss
-
     names = list(await list_skills(store, scope))
-    near = get_close_matches(name, names, 1)
+    near = words.find_similar_names(name, names)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names[:MAX_LISTED_NAMES])}"
     raise NotFound(f"there is no skill {name!r:.60}", hint=hint)
 
@@ -143,7 +144,7 @@ async def find_fitting_skill(store: Store, scope: Scope, name: str, arguments: d
 
 
 async def load_skills(store: Store, scope: Scope) -> dict[str, Skill]:
-    """Return the skills that a project can call, by name: its own hide those of the user and of Athena."""
+    """Return the skills that a project can call, by name: in the order of `list_skill_rows`, then Athena's."""
     saved = [_memory_to_skill(row.memory) for row in reversed(await _fetch_rows(store, scope))]
     return load_shipped_skills() | {skill.name: skill for skill in saved}
 
