@@ -202,6 +202,9 @@ def answer(message: dict[str, Any]) -> Any:
             names = os.listdir("/proc/self/fd")
             files = {name: os.readlink(f"/proc/self/fd/{name}") for name in names if os.path.exists(f"/dev/fd/{name}")}
             return {"jsonrpc": "2.0", "id": message["id"], "result": text(json.dumps(files))}
+        if KIND == "terminal":
+            place = {"session": os.getsid(0), "process": os.getpid(), "is_terminal": os.isatty(0)}
+            return {"jsonrpc": "2.0", "id": message["id"], "result": text(json.dumps(place))}
         if KIND == "changes-during-call":
             while not os.path.exists(os.environ["GO"]):
                 time.sleep(0.01)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from athena.core.threads import run_sync
 from athena.errors import Denied, NotFound
 from athena.gateway import definitions, server_connection, stdio
+from conftest import rounds
 from wait_tools import wait_until
 
 
@@ -85,7 +86,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(60, 200), deadline=None)
 @given(values, values)
 def test_difference_is_found_where_texts_differ(old: Any, new: Any) -> None:
     approved, offered = ({"name": "t", "inputSchema": schema} for schema in (old, new))
@@ -288,3 +289,11 @@ def test_server_inherits_no_files(home: GatewayApp, tmp_path: Path) -> None:
     finally:
         os.close(opened)
         os.close(high)
+
+
+def test_server_has_no_controlling_terminal(home: GatewayApp) -> None:
+    home.add("terminal", server_entry("terminal"))
+    told = home.call("terminal.bad")
+    assert told["session"] != os.getsid(0)  # /dev/tty is the terminal of the session
+    assert told["session"] != told["process"]  # only the first process of a session can get another terminal
+    assert told["is_terminal"] is False

@@ -41,13 +41,7 @@ class ServerProcess:
         self._pipe_ends = [pipes[0][1], pipes[1][0], pipes[2][0], pipes[3][1]]
         command = [sys.executable, "-I", "-S", "-B", SUPERVISOR_PATH, folder, *argv]
         try:
-            self.pid = os.posix_spawn(
-                sys.executable,
-                command,
-                dict(environ),
-                file_actions=[(os.POSIX_SPAWN_DUP2, end, descriptor) for descriptor, end in enumerate(child_ends)],
-                setpgroup=0,
-            )
+            self.pid = _spawn_in_own_session(command, environ, child_ends)
         except BaseException:
             for end in self._pipe_ends:
                 os.close(end)
@@ -88,6 +82,15 @@ class ServerProcess:
                 transport.abort()
             else:
                 transport.close()
+
+
+def _spawn_in_own_session(command: list[str], environ: Mapping[str, str], child_ends: list[int]) -> int:
+    """Start the supervisor without our controlling terminal: a server could write there and answer our questions."""
+    file_actions = [(os.POSIX_SPAWN_DUP2, end, descriptor) for descriptor, end in enumerate(child_ends)]
+    try:
+        return os.posix_spawn(command[0], command, dict(environ), file_actions=file_actions, setsid=True)
+    except NotImplementedError:  # an old macOS; the supervisor calls setsid itself
+        return os.posix_spawn(command[0], command, dict(environ), file_actions=file_actions)
 
 
 def reap_exited() -> None:

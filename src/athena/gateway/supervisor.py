@@ -19,6 +19,8 @@ POLL_INTERVAL_S = 0.01
 
 def main() -> None:
     folder, argv = sys.argv[1], sys.argv[2:]
+    if os.getsid(0) != os.getpid():
+        os.setsid()
     close_inherited_files()
     os.set_inheritable(LIFELINE_FD, False)
     reading, writing = os.pipe()
@@ -53,7 +55,7 @@ def close_inherited_files() -> None:
 
 
 def exec_server(argv: list[str], folder: str) -> None:
-    os.setpgid(0, 0)
+    os.setpgid(0, 0)  # a group, not a session: only the first process of a session can get a controlling terminal
     for signum in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(signum, signal.SIG_DFL)
     try:

@@ -252,6 +252,7 @@ def run_client_command(argv: list[str], target: SetupTarget) -> str:
             errors="replace",
             timeout=COMMAND_TIMEOUT_S,
             check=False,
+            start_new_session=True,  # without our terminal
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{shlex.join(argv)}: {type(error).__name__}", hint="run it by hand to see why") from None
