@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from athena.core.threads import run_sync
+from athena.discovery.vectors import ADAPTER_FILE
 from athena.embedding.embedder import Embedder
+from athena.embedding.encoder import MAX_UNUSED_ADAPTERS_S, Encoder, adapt_encoder
 from athena.embedding.minilm import BUNDLED_MODEL_DIR, MAX_TEXT_TOKENS, TOKENIZE_BATCH_SIZE, MiniLM
 from athena.errors import Unavailable
 
@@ -205,6 +208,30 @@ def test_damaged_file_error_has_hint(tmp_path: Path, name: str, damage: str) -> 
         file.write_bytes(texts[damage])
     with pytest.raises(Unavailable, match="the embedding model cannot be loaded"):
         MiniLM(folder=tmp_path / "model").encode_question("hello")
+
+
+def count_weight_maps() -> int:
+    return Path("/proc/self/maps").read_text().count("/weights.bin\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not list what a process has mapped")
+def test_unused_graph_for_adapters_is_freed_and_loads_again() -> None:
+    model = MiniLM()
+    encoder = Encoder(model)
+    adapted = adapt_encoder(encoder, ADAPTER_FILE)
+    model.load()
+    before = count_weight_maps()
+    first = run_sync(adapted.encode_question("remove a note"))
+    assert count_weight_maps() > before
+    assert not encoder.release_unused()  # it was used a moment ago
+    model._adapted_used_at -= MAX_UNUSED_ADAPTERS_S
+    assert encoder.release_unused()
+    assert count_weight_maps() == before
+    assert not encoder.release_unused()
+    again = run_sync(adapted.encode_question("remove a note"))
+    assert first is not None
+    assert again is not None
+    assert np.array_equal(first.vector, again.vector)
 
 
 def test_symlinked_model_loads(tmp_path: Path) -> None:

@@ -113,4 +113,4 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
 
 TestStoreAgainstDictionary = StoreAgainstDictionary.TestCase
-TestStoreAgainstDictionary.settings = settings(max_examples=rounds(20, 300), stateful_step_count=25, deadline=None)
+TestStoreAgainstDictionary.settings = settings(max_examples=rounds(8, 300), stateful_step_count=25, deadline=None)

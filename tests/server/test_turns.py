@@ -94,12 +94,53 @@ def test_call_that_would_wait_too_long_is_refused_at_once(monkeypatch: pytest.Mo
                 await asyncio.sleep(0.02)
 
         first = await asyncio.gather(*(call() for _ in range(30)), return_exceptions=True)
-        assert sum(isinstance(result, Unavailable) for result in first) < 15
+        assert first[0] is None
         assert queue.estimate_wait_s() == 0
         results = await asyncio.gather(*(call() for _ in range(300)), return_exceptions=True)
         refused = [result for result in results if isinstance(result, Unavailable)]
         assert 200 < len(refused) < 300
         assert all(error.retry and error.retry_after_s >= 1 for error in refused)
+
+    run_calls(1, body)
+
+
+def test_kind_with_few_callers_finds_a_place_in_a_full_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_TIMEOUT_S", 10.0)
+    monkeypatch.setattr(turns, "FIRST_PACE_S", 0.2)  # so that the queue has 50 places
+    monkeypatch.setattr(turns, "PACE_WEIGHT", 0.0)
+    monkeypatch.setattr(turns, "STUCK_AFTER_S", 60.0)
+
+    async def body(queue: Turns) -> None:
+        order: list[str] = []
+        waits: dict[str, list[int]] = {kind: [] for kind in KINDS}  # in calls that began before
+        refused = dict.fromkeys(KINDS, 0)
+        delays_s: list[int] = []
+
+        async def ask(kind: str) -> None:
+            for _ in range(8):  # again at once after an answer, later after a refusal
+                began_before = len(order)
+                try:
+                    async with queue.take(kind):
+                        waits[kind].append(len(order) - began_before)
+                        order.append(kind)
+                        await asyncio.sleep(0)
+                except Unavailable as error:
+                    delays_s.append(error.retry_after_s if error.retry else 0)
+                    refused[kind] += 1
+                    await asyncio.sleep(0.001)
+
+        # The few ask last, when the queue is full already.
+        await asyncio.gather(*(ask("read") for _ in range(190)), *(ask("write") for _ in range(10)))
+        assert refused["read"] > 0
+        assert refused["write"] == 0
+        assert min(delays_s) >= 1
+        assert len(waits["write"]) == 80
+        usual = {kind: sorted(waits[kind])[len(waits[kind]) // 2] for kind in KINDS}
+        assert max(usual.values()) <= 2 * min(usual.values())  # neither kind waits much longer
+        assert max(max(waits[kind]) for kind in KINDS) <= 55
+        assert sum(queue._counts.values()) == 0
+        async with queue.take("read"), queue.take("write"):
+            pass
 
     run_calls(1, body)
 

@@ -23,6 +23,7 @@ QUIET_S = 0.02  # without a call, before patient work goes on
 POLL_INTERVAL_S = 0.01
 DIGEST_CHARS = 16  # of an adapter, in the name of a model
 MAX_CALLER_WAIT_S = 0.25  # that a slice waits for callers who never pause
+MAX_UNUSED_ADAPTERS_S = 60.0  # that a server keeps adapters and their graph, which have 30 MB
 
 
 class Encoder:
@@ -66,6 +67,13 @@ class Encoder:
         for lock in (self.backlog_lock, self.reembed_lock):
             if lock.acquire(timeout=5):
                 lock.release()
+
+    def release_unused(self) -> bool:
+        """Free what tool search and learning load if they have not used it for a while; return whether it did."""
+        if not isinstance(self.embedder, MiniLM) or not self.embedder.release_adapted(MAX_UNUSED_ADAPTERS_S):
+            return False
+        load_adapter.cache_clear()
+        return True
 
     def sleep_until_stopped(self, seconds: float) -> None:
         self._stopped.wait(seconds)

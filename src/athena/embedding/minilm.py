@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -62,6 +63,7 @@ class MiniLM:
         self._pid = os.getpid()
         self._loaded: LoadedModel | None = None
         self._adapted: LoadedModel | None = None
+        self._adapted_used_at = 0.0  # by time.monotonic
         self._abandoned: list[LoadedModel] = []
         self._projection_matrix: NDArray[np.float32] | None = None
 
@@ -147,7 +149,15 @@ class MiniLM:
                 return self._loaded
             if self._adapted is None:
                 self._adapted = _load_model(self._folder, ADAPTED_MODEL_FILE, self._loaded.tokenizer)
+            self._adapted_used_at = time.monotonic()
             return self._adapted
+
+    def release_adapted(self, unused_s: float) -> bool:
+        """Free the graph for adapters if nobody has used it for so long; the next use loads it again (75 ms of CPU)."""
+        if self._adapted is None or time.monotonic() - self._adapted_used_at < unused_s:
+            return False
+        self._adapted = None  # a call that runs it keeps it until its end
+        return True
 
     def _run_texts(
         self,

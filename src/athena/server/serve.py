@@ -23,6 +23,7 @@ from athena.core import memory_limit
 from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
+from athena.core.redaction.personal import mask_private
 from athena.core.threads import start_in_thread
 from athena.core.values import Scope
 from athena.core.version import __version__
@@ -57,6 +58,7 @@ BACKUP_CHECK_S = 60.0
 MCP_IMPORT_DELAY_S = 3.0  # it takes half a second of CPU; the first MCP connection does not wait for this
 DRAIN_TIMEOUT_S = 30  # for calls in flight when the server stops
 KEEP_ALIVE_TIMEOUT_S = 30
+PATTERNS_TEXT = "mysql -u root -p x; the password is x, token=x, call +1 555 0100"  # most patterns are compiled for it
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
@@ -274,9 +276,15 @@ class AthenaServer:
         with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
             await start_in_thread(self._app.store.encoder.embedder.load)
             await start_in_thread(self._app.warm_up_finder)
+        await start_in_thread(self._load_program_parts)
         reembed_in_background(self._app.store)
         await asyncio.sleep(MCP_IMPORT_DELAY_S)
         await start_in_thread(import_mcp_server)
+
+    def _load_program_parts(self) -> None:
+        """Load what the first program needs: it would do so on the event loop, and all other calls would wait."""
+        mask_private(PATTERNS_TEXT)
+        _ = self._app.programs  # imports the sandbox
 
     @property
     def is_busy(self) -> bool:
@@ -298,9 +306,11 @@ class AthenaServer:
         given_back_at = time.monotonic()
         while True:
             await asyncio.sleep(MEMORY_CHECK_S)
+            is_released = await start_in_thread(self._app.store.encoder.release_unused)
             now, last_active_at = time.monotonic(), self.last_active_at
             is_idle = last_active_at > given_back_at and not self.is_busy and now - last_active_at > MEMORY_CHECK_S
-            if is_idle or (now - given_back_at > MAX_KEPT_MEMORY_S and last_active_at > given_back_at):
+            is_overdue = last_active_at > given_back_at and now - given_back_at > MAX_KEPT_MEMORY_S
+            if is_released or is_idle or is_overdue:
                 given_back_at = now
                 await start_in_thread(memory_limit.give_back_memory)
 

@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -401,3 +401,18 @@ def test_command_reports_results(isolated: App, capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out
     assert "contradiction" in printed
     assert "1 pattern in 2 events and memories (1 new, 0 merged, 1 strengthened, 1 faded, 0 promoted)" in printed
+
+
+def test_run_leaves_no_texts_in_caches(isolated: App) -> None:
+    def count_cached() -> dict[str, int]:
+        names = ("athena.core.words", "athena.memory.")
+        modules = [module for name, module in list(sys.modules.items()) if name.startswith(names)]
+        values = {value for module in modules for value in vars(module).values() if isinstance(value, type(cache(len)))}
+        return {f"{value.__module__}.{value.__qualname__}": value.cache_info().currsize for value in values}
+
+    call(isolated, "consolidate", strategy="balanced")  # loads its tables
+    before = count_cached()
+    assert before["athena.core.words.stem_word"] == 0
+    call(isolated, "remember_batch", items=[f"thing{i} of place{i} costs {i} euros in town{i}" for i in range(100)])
+    assert call(isolated, "consolidate", strategy="balanced").examined == 100
+    assert not [name for name, size in count_cached().items() if size > before.get(name, 0) + 50]

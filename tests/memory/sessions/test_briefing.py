@@ -29,7 +29,7 @@ from athena.memory.sessions.voice import (
     quote_line,
     shorten_text,
 )
-from conftest import MovingTime
+from conftest import MovingTime, rounds
 
 NOW = 1_794_700_800.0
 DAY = 86_400.0
@@ -313,7 +313,7 @@ def test_double_width_characters_count_double() -> None:
 
 
 @pytest.mark.sqlite_only("no store is touched")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(25, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(texts, st.floats(0, 1)), max_size=60), st.integers(50, 20_000), st.integers(300, 9_000))
 def test_briefing_fits_budget_and_element(items: list[tuple[str, float]], budget: int, characters: int) -> None:
     points = merge_items(

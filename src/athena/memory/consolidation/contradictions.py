@@ -7,6 +7,7 @@ two places, they mostly concern two things ("the staging database runs 15", "the
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from athena.memory.consolidation import confidence
 from athena.memory.consolidation.statements import (
@@ -42,13 +43,14 @@ def find_contradictions(memories: Iterable[MinedMemory]) -> list[Pattern]:
     total = len(statements) + 1
     weights = {word: math.log(total / count) + 0.1 for word, count in counts.items()}
     one_sentence_ids = {memory.id for memory in memories if is_one_sentence(memory.text)}
+    find_template = cache(to_template)  # for this run alone: texts that people forget must not stay in memory
     series_by_template: dict[str, list[int]] = defaultdict(list)  # memory ids by time
     for statement in sorted(statements, key=lambda statement: (statement.at, statement.memory_id)):
-        series_by_template[to_template(statement.text)].append(statement.memory_id)
+        series_by_template[find_template(statement.text)].append(statement.memory_id)
     patterns: dict[tuple[int, int], Pattern] = {}
     for pair in _iter_candidate_pairs(statements, counts):
         older, newer = sorted(pair, key=lambda statement: (statement.at, statement.memory_id))
-        series = series_by_template[to_template(newer.text)]
+        series = series_by_template[find_template(newer.text)]
         if len(series) > 2 and older.memory_id in series and series[-2:] != [older.memory_id, newer.memory_id]:
             continue  # of a series, only the last two are compared
         features = compute_contradiction_features(older, newer, weights, uncapitalized)

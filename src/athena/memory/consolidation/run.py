@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from athena.core import clock
 from athena.core.threads import run_in_thread
 from athena.core.values import Call, Scope
+from athena.core.words import stem_word
 from athena.errors import AthenaError, Unavailable
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import apply, read
@@ -63,6 +64,16 @@ async def consolidate(
     on_progress: ProgressCallback = ignore_progress,
 ) -> Consolidated:
     """Consolidate the last days of a project; `undo` takes back all its changes at once."""
+    try:
+        return await _consolidate(store, strategy, days_back, dry_run, call, on_progress)
+    finally:
+        # Python gives back its memory in pieces of 1 MB: words that stay here and there would keep most of them.
+        stem_word.cache_clear()
+
+
+async def _consolidate(
+    store: Store, strategy: Strategy, days_back: float, dry_run: bool, call: Call, on_progress: ProgressCallback
+) -> Consolidated:
     began = store.clock()
     plan, since = STRATEGY_PLANS[strategy], began - days_back * DAY_S
     if dry_run:

@@ -1,7 +1,7 @@
 """Parse a sentence of a memory into a statement: its subject, predicates, values and negation."""
 
 import re
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from athena.core.words import STOP_WORDS
@@ -138,11 +138,17 @@ def _load_tables() -> tuple[dict[str, str], dict[str, tuple[str, int]]]:
     return predicates, axes
 
 
+NO_WORDS: frozenset[str] = frozenset()
+
+
 class StatementValue(NamedTuple):
     """A number, clock time, weekday or currency that a statement gives."""
 
     value_type: str
     text: str
+
+
+NO_VALUES: frozenset[StatementValue] = frozenset()
 
 
 class Statement(NamedTuple):
@@ -175,7 +181,6 @@ def is_one_sentence(text: str) -> bool:
     return len(SENTENCE_BREAK_PATTERN.split(text.strip())) == 1
 
 
-@lru_cache(maxsize=20_000)
 def to_template(text: str) -> str:
     """Return a sentence with N for its numbers."""
     return NUMBER_PATTERN.sub("N", " ".join(text.split()))
@@ -288,11 +293,16 @@ def parse_statement(memory_id: int, at: float, text: str) -> Statement:
     if not subject:  # "deploys run on Fridays" is about the deploys
         subject = dict.fromkeys(predicate_stems or found_predicates, "")
     changing = [word for word in lower if word in CHANGE_WORDS]
+    # A store has many statements, and most of their sets are empty or equal to another one: these share one object.
+    stems = frozenset(map(stem, lower))
+    subject_stems = stems if subject.keys() == stems else frozenset(subject)
     return Statement(
-        memory_id, at, text, frozenset(subject), frozenset(k for k, shown in subject.items() if shown[:1].isupper()),
-        frozenset(leading), _extract_qualifiers(lower), frozenset(map(stem, lower)), frozenset(scoped),
-        frozenset(found_predicates), frozenset(values), frozenset(identifiers), sides,
-        negations % 2 == 1,
+        memory_id, at, text, subject_stems,
+        frozenset(k for k, shown in subject.items() if shown[:1].isupper()) or NO_WORDS,
+        subject_stems if leading == subject_stems else frozenset(leading) or NO_WORDS,
+        _extract_qualifiers(lower) or NO_WORDS, stems, frozenset(scoped) or NO_WORDS,
+        frozenset(found_predicates) or NO_WORDS, frozenset(values) or NO_VALUES, frozenset(identifiers) or NO_WORDS,
+        sides, negations % 2 == 1,
         bool(changing) and not (changing == ["took"] and "over" not in lower),
         has_month or (any(word in OCCASION_WORDS for word in lower) and "over" not in lower),
         any(word in ADDITIVE_VERBS for word in lower),
