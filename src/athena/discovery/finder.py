@@ -62,8 +62,8 @@ class ToolFinder:
         if not words_only:
             if wait_s:
                 await self.vectors.wait_until_ready(index.texts.texts_by_key, wait_s)
-            self.vectors.schedule_build(index.texts.texts_by_key)
             comparison = await self.vectors.compare_request(request, index.texts.texts_by_key)
+            self.vectors.schedule_build(index.texts.texts_by_key)
         if comparison is None:
             vector_scores, coverage = [0.0] * len(entries), 1.0
         else:

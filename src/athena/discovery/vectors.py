@@ -30,6 +30,7 @@ TOKEN_WEIGHT = 0.07  # of the definition, token by token, for all other tools
 PHRASE_SHARE = 0.33  # of phrases from phrases.txt, beside the definition
 BUILD_DELAY_S = 1.0  # a process that exits sooner need not build vectors
 VECTOR_BATCH_SIZE = 16  # small, since closing the store waits for the batch in progress
+MAX_ENCODED_AT_ONCE = 16  # texts of new tools that a search encodes itself, in about 0.1 s
 MAX_WRITER_WAIT_S = 10.0  # how long writers may hold up a batch
 READY_INTERVAL_S = 0.05
 MAX_STORED_TEXTS = 10_000
@@ -146,6 +147,7 @@ class ToolVectors:
         """Encode a request and compare it with each text; None while there are no vectors."""
         if not (self.is_ready and self._encoder.is_working):
             return None
+        await self._encode_few(texts)
         rows, matrix = self._get_matrix(texts)
         question = await self._encoder.encode_question(request) if len(rows) > 1 else None
         if question is None:
@@ -155,6 +157,16 @@ class ToolVectors:
         similarities = np.full(len(texts), np.nan, np.float32)
         similarities[rows] = multiply_on_one_thread(matrix, question.vector)
         return RequestComparison(question, similarities)
+
+    async def _encode_few(self, texts: Mapping[str, str]) -> None:
+        """Encode texts without a vector now if they are few: a tool that was just added would lose to all others."""
+        missing = [key for key in texts if key not in self._encodings]
+        if not 0 < len(missing) <= MAX_ENCODED_AT_ONCE or not self._build_lock.acquire(blocking=False):
+            return
+        try:
+            await self._add_vectors({key: texts[key] for key in missing})
+        finally:
+            self._build_lock.release()
 
     def compare_tokens(
         self, question: QuestionEncoding, word_weights: list[tuple[int, int, float]], keys: Sequence[str]
@@ -214,7 +226,7 @@ class ToolVectors:
             for i in range(0, len(missing), VECTOR_BATCH_SIZE):
                 self._encoder.wait_for_writers(MAX_WRITER_WAIT_S)
                 batch = {key: texts[key] for key in missing[i : i + VECTOR_BATCH_SIZE]}
-                if self._stopped.is_set() or not self._add_vectors(batch):
+                if self._stopped.is_set() or not run_sync(self._add_vectors(batch)):
                     return
             self._set_ready()
             if missing:
@@ -233,9 +245,9 @@ class ToolVectors:
             self.schedule_build(texts, 0.0)
             await sleep(READY_INTERVAL_S)
 
-    def _add_vectors(self, batch: dict[str, str]) -> bool:
+    async def _add_vectors(self, batch: dict[str, str]) -> bool:
         """Encode a batch of texts; return False if the model does not work."""
-        encodings = run_sync(self._encoder.encode_passages([Excerpt(text) for text in batch.values()]))
+        encodings = await self._encoder.encode_passages([Excerpt(text) for text in batch.values()])
         if encodings is None:
             return False
         self._encodings = self._encodings | {
