@@ -86,6 +86,8 @@ ONE_ENGINE_WHEN_QUICK = (
         "memory/test_expertise.py",
         "memory/test_lists.py",
         "memory/test_long_memories.py",  # megabytes of text
+        "memory/test_reembedding.py::test_server_reembeds_by_itself",  # as in the background, on both engines
+        "memory/test_reembedding.py::test_mcp_server_reembeds_by_itself",
         "memory/test_scores.py",
         "memory/test_tasks.py",
         "cli/test_approval.py",  # what a person is shown; programs/test_programs.py approves on both engines

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from athena.core.home import daemon, lock
 from athena.errors import Conflict
 from athena.hooks import launcher
+from tool_vectors import give_tool_vectors
 from wait_tools import LONG, wait_until
 
 LONG_TIMEOUT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest timeout, so that a slow machine does not matter
@@ -39,6 +40,7 @@ class Home:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(mode=0o700, exist_ok=True)
+        give_tool_vectors(path)
 
     def environ(self, **more: str) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}

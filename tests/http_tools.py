@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tool_vectors import give_tool_vectors
 from wait_tools import LONG, wait_until
 
 SERVE = [sys.executable, "-m", "athena", "serve"]
@@ -180,6 +181,7 @@ def server_environ(home: Path, **more: str) -> dict[str, str]:
 def spawn_server(
     home: Path, log: Path, *argv: str, command: Sequence[str] = SERVE, **environment: str
 ) -> subprocess.Popen[bytes]:
+    give_tool_vectors(home)
     with log.open("ab") as errors:
         return subprocess.Popen(
             [*command, *(argv or ("--port", "0"))],

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from athena.core.home import lock
+from tool_vectors import give_tool_vectors
 from wait_tools import wait_until
 
 VARIABLES = ("ATHENA_", "XDG_", "HOME", "TZ", "PATH", "LANG", "LC_ALL", "TMPDIR")
@@ -24,8 +25,10 @@ class ServerForge:
         command = [sys.executable, __file__]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
 
-    def start(self, home: Path) -> int:
+    def start(self, home: Path, *, is_first: bool = False) -> int:
         """Serve a data folder with the environment of now; return the process id once it accepts connections."""
+        if not is_first:  # in this data folder: the first server computes the vectors of all operations
+            give_tool_vectors(home)
         environ = {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}
         assert self._process.stdin is not None
         assert self._process.stdout is not None

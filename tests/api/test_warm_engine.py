@@ -319,8 +319,8 @@ def talk(home: Path, *frames: Any) -> list[Any]:
         client.settimeout(10)
         client.connect(socket_path(str(home), CALL_SOCKET))
         for frame in frames:
-            client.sendall(frame if isinstance(frame, bytes) else engine.encode_frame(frame))
             try:
+                client.sendall(frame if isinstance(frame, bytes) else engine.encode_frame(frame))
                 answers.append(json.loads(engine._receive_frame(client)))
             except (EOFError, ConnectionError):
                 answers.append(None)
@@ -429,10 +429,8 @@ def search_tools(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [tool["name"] for tool in json.loads(capsys.readouterr().out)]
 
 
-def test_commands_find_tools_by_meaning(
-    server: int, forge: ServerForge, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    vectors = home / "tool-vectors.npy"
+def test_commands_find_tools_by_meaning(forge: ServerForge, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vectors, server = home / "tool-vectors.npy", forge.start(home, is_first=True)
     by_meaning = search_tools(capsys)
     assert len(by_meaning) == 5
     wait_until(vectors.exists)

@@ -21,6 +21,7 @@ from attack_set import NUMBERS, Attack
 from attack_traps import Traps
 
 from http_tools import RunningServer, server_environ, stop_process
+from tool_vectors import give_tool_vectors
 from wait_tools import LONG, wait_until
 
 NOBODY = 65534
@@ -425,6 +426,7 @@ def run_cell(cell: Cell) -> Generator[AttackServer]:
         stack.callback(traps.close)
         home = folder / "home"
         home.mkdir(mode=0o700)
+        give_tool_vectors(home)
         environ = server_environ(
             home, ATHENA_CONSOLIDATE="off", SECRET_OF_THE_SERVER=traps.canary("environment"), **environ
         )
@@ -435,7 +437,8 @@ def run_cell(cell: Cell) -> Generator[AttackServer]:
         start = f"{limit}from athena.programs.sandbox import jail; {change}from athena.cli import main; main()"
         options: dict[str, Any] = {}
         if cell.user is not None:
-            os.chown(home, cell.user, cell.user)
+            for path in (home, *home.iterdir()):
+                os.chown(path, cell.user, cell.user)
             options = {"user": cell.user, "group": cell.user, "extra_groups": []}
         log = stack.enter_context((folder / "server.log").open("wb"))
         process = subprocess.Popen(

@@ -9,6 +9,7 @@ from athena.cli.programs import format_review
 from athena.core.approval import Approval
 from athena.core.threads import run_sync
 from athena.errors import Denied
+from conftest import FULL
 from person_tools import decide_run
 
 pytestmark = pytest.mark.sqlite_only("what is shown does not depend on the store")
@@ -266,7 +267,9 @@ BINDINGS = [
 def test_look_alike_names_are_one_name(app: App, binding: str, runs_on: str) -> None:
     """What is bound to a look-alike is what runs under the name: a review shows it, or says that it cannot."""
     ran_evil: list[bool] = []
-    for number, name in enumerate(LOOK_ALIKES):
+    first = BINDINGS.index(binding)  # each look-alike is tried with two bindings
+    names = LOOK_ALIKES if FULL else [LOOK_ALIKES[(first + i) % len(LOOK_ALIKES)] for i in range(2)]
+    for number, name in enumerate(names):
         run(app, GOOD, runs_on)
         run(app, f"{EVIL}{binding.format(name, name)}\n1", runs_on)
         for code in (CALL, CALL.replace("helper", name), CALL.replace("purge", "ｐurge")):

@@ -29,6 +29,7 @@ from athena.errors import (
     Unauthenticated,
     Unavailable,
 )
+from tool_vectors import give_tool_vectors
 from wait_tools import LONG
 
 pytestmark = pytest.mark.sqlite_only("the client knows no engine")
@@ -42,6 +43,7 @@ class ServerProcess:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        give_tool_vectors(home)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("ATHENA_")}
         self.log = home.with_name("server.log").open("w")
         self.process = subprocess.Popen(

@@ -10,7 +10,7 @@ from http_tools import RunningServer, run_server
 
 if TYPE_CHECKING:
     from page_tools import Visitor
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
     from conftest import Engine
 
@@ -45,17 +45,28 @@ def fresh(tmp_path: Path, engine: "Engine") -> Generator[RunningServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def tab(browser: "Browser") -> "Page":
+    """Return a tab that the persons of a module use in turn: to open one takes longer than to load three pages."""
+    import page_tools  # imports Playwright
+
+    return page_tools.open_tab(browser)
+
+
 @pytest.fixture
-def visit(browser: "Browser") -> "Generator[Callable[..., Visitor]]":
+def visit(browser: "Browser", tab: "Page") -> "Generator[Callable[..., Visitor]]":
     """Return a function that lets a person in; at the end, their consoles must be clean."""
-    from page_tools import Visitor  # imports Playwright
+    from page_tools import Visitor, open_tab  # imports Playwright
 
     visitors: list[Visitor] = []
 
-    def open_visitor(server: RunningServer, **options: Any) -> Visitor:
-        visitors.append(Visitor(browser, server, **options))
+    def open_visitor(server: RunningServer, project: str = "test", read_only: bool = False, **options: Any) -> Visitor:
+        own = open_tab(browser, **options) if options or visitors else tab
+        visitors.append(Visitor(own, server, project=project, read_only=read_only))
         return visitors[-1]
 
     yield open_visitor
     for visitor in visitors:
-        visitor.close()
+        visitor.leave()
+        if visitor.page is not tab:
+            visitor.context.close()

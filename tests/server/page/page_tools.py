@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,6 +78,12 @@ def open_browser(playwright: Playwright) -> Generator[Browser]:
     browser.close()
 
 
+def open_tab(browser: Browser, **options: Any) -> Page:
+    context = browser.new_context(**({"viewport": {"width": 1280, "height": 860}} | options))
+    context.set_default_timeout(8_000)
+    return context.new_page()
+
+
 def seed(server: RunningServer) -> None:
     """Store what a project has after some weeks."""
     for text, tags, kind in MEMORIES:
@@ -105,18 +111,18 @@ def create_link(server: RunningServer, project: str = "test", *, read_only: bool
 class Visitor:
     """A person at the page: one tab, whose console errors and refused requests are collected."""
 
-    def __init__(
-        self, browser: Browser, server: RunningServer, *, project: str = "test", read_only: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, tab: Page, server: RunningServer, *, project: str = "test", read_only: bool = False) -> None:
         self.server = server
-        self.context = browser.new_context(**({"viewport": {"width": 1280, "height": 860}} | options))
-        self.context.set_default_timeout(8_000)
-        self.page: Page = self.context.new_page()
+        self.context, self.page = tab.context, tab
         self.problems: list[str] = []
-        self.page.on("console", self._note_console)
-        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        self.page.on("requestfailed", self._note_failed)
-        self.page.on("response", self._note_response)
+        self._listeners: dict[str, Callable[[Any], None]] = {
+            "console": self._note_console,
+            "pageerror": lambda error: self.problems.append(f"error: {error}"),
+            "requestfailed": self._note_failed,
+            "response": self._note_response,
+        }
+        for event, listener in self._listeners.items():
+            tab.on(event, listener)  # type: ignore[call-overload]
         self.expected_statuses: set[int] = set()
         self.page.goto(create_link(server, project, read_only=read_only))
         self.origin = re.match(r"https?://[^/]+", self.page.url)[0]  # type: ignore[index]
@@ -152,6 +158,15 @@ class Visitor:
         results = Axe().run(self.page)
         assert results.violations_count == 0, (self.page.url, results.generate_report())
 
-    def close(self) -> None:
-        self.context.close()
+    def leave(self) -> None:
+        """Empty the tab for the next person, and close what this one has opened beside it."""
+        for tab in self.context.pages:
+            if tab is not self.page:
+                tab.close()
+        if self.page.url.startswith(self.origin):
+            self.page.evaluate("localStorage.clear()")
+        self.page.goto("about:blank")
+        self.context.clear_cookies()
+        while self._listeners:
+            self.page.remove_listener(*self._listeners.popitem())
         assert self.problems == [], self.problems

@@ -99,7 +99,7 @@ def test_hostile_content_stays_in_its_box(visit: Visit, tmp_path: Path) -> None:
             "/servers/odd",
         )
         pages = [path for path in PAGES if path not in ("/graph?name=Ann", "/timeline/sessions/billing-retries")]
-        for path in (*sample(pages, 6), *more):
+        for path in (*sample(pages, 3), *more):
             visitor.expected_statuses = {404}
             page = visitor.go(path)
             assert page.evaluate("window.broken") is None, path
@@ -109,7 +109,7 @@ def test_hostile_content_stays_in_its_box(visit: Visit, tmp_path: Path) -> None:
         assert page.locator(".codepoint", has_text="300 spaces").is_visible()
         assert page.get_by_text("<b>far right</b>").is_visible()
         assert visitor.go(f"/memories/{ids[2]}").locator(".codepoint").first.is_visible()
-        visitor.close()
+        visitor.leave()
 
 
 def test_no_page_is_heavy(seeded: RunningServer) -> None:
@@ -129,8 +129,8 @@ def test_no_page_is_heavy(seeded: RunningServer) -> None:
 @pytest.mark.parametrize("options", [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 800}}])
 def test_pages_fit_dark_and_phone(visit: Visit, seeded: RunningServer, options: dict[str, object]) -> None:
     visitor = visit(seeded, **options)
-    paths = sample(PAGES, 6)
-    assert len(paths) >= 6
+    paths = sample(PAGES, 4)
+    assert len(paths) >= 4
     for path in paths:
         page = visitor.go(path)
         visitor.check_accessible()

@@ -45,7 +45,7 @@ def test_changed_definition_is_shown_and_approved(visit: Visit, tmp_path: Path) 
         page.get_by_role("button", name="Allow these tools").click()
         expect(page.locator(".head .badge.good")).to_be_visible()
         assert "notes.extra" in str(server.call("server_tools", name="notes"))
-        visitor.close()
+        visitor.leave()
 
 
 def test_person_finds_and_tries_tool(visit: Visit, seeded: object) -> None:

@@ -61,10 +61,10 @@ def test_pattern_shows_evidence_and_is_silenced(visit: Visit, fresh: RunningServ
     page = visitor.go("/patterns")
     expect(page.get_by_text("No patterns yet")).to_be_visible()
     page.get_by_role("button", name="Look now").click()
-    visitor.check_accessible()
     rows = page.locator("main .list li")
+    expect(rows.first).to_be_visible()
+    visitor.check_accessible()
     count = rows.count()
-    assert count > 0
     rows.first.get_by_role("link").click()
     expect(page.get_by_role("heading", name="Evidence")).to_be_visible()
     visitor.check_accessible()

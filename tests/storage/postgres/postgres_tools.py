@@ -28,11 +28,23 @@ from conftest import MODEL
 from wait_tools import LONG
 
 PROJECT = "test"
+_templates: dict[Path, str] = {}  # the name of a database with an empty store, by the folder of its server
 
 
 def new_database(server: postgres.Server) -> str:
     """Create an empty database and return its URL."""
     return server.create(f"t{uuid.uuid4().hex[:12]}")
+
+
+def new_database_with_tables(server: postgres.Server) -> str:
+    """Create a database with an empty store; to copy one takes a quarter of the time of creating the tables."""
+    if server.folder not in _templates:
+        url = new_database(server)
+        Postgres(url).close()
+        _templates[server.folder] = database_name(url)
+    name = f"t{uuid.uuid4().hex[:12]}"
+    server._execute(f'CREATE DATABASE "{name}" TEMPLATE "{_templates[server.folder]}"')
+    return server.url(name)
 
 
 def database_name(url: str) -> str:

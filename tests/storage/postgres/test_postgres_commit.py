@@ -17,6 +17,7 @@ from postgres_tools import (
     drop_commit,
     drop_reply,
     new_database,
+    new_database_with_tables,
     open_app,
     query,
     run_proxy,
@@ -32,7 +33,7 @@ from wait_tools import LONG, wait_until
 
 @pytest.fixture
 def url(server: postgres.Server) -> str:
-    return new_database(server)
+    return new_database_with_tables(server)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from postgres_tools import (
     database_name,
     finish_script,
     new_database,
+    new_database_with_tables,
     open_app,
     query,
     read_line,
@@ -52,7 +53,7 @@ def killable_server() -> Generator[postgres.Server]:
 
 @pytest.fixture
 def url(killable_server: postgres.Server) -> str:
-    return new_database(killable_server)
+    return new_database_with_tables(killable_server)
 
 
 def fill_pool(app: App) -> None:
@@ -154,7 +155,8 @@ def test_repeated_disconnects_lose_nothing(killable_server: postgres.Server, url
         assert call(app, "verify").ok
 
 
-def test_few_connections_serve_many_threads(killable_server: postgres.Server, url: str) -> None:
+def test_few_connections_serve_many_threads(killable_server: postgres.Server) -> None:
+    url = new_database(killable_server)
     query(url, "CREATE EXTENSION vector")
     query(url, "CREATE ROLE narrow LOGIN CONNECTION LIMIT 2")
     query(url, f"GRANT CREATE ON DATABASE {database_name(url)} TO narrow")

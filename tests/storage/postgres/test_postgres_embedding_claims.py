@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import postgres
 import pytest
-from postgres_tools import call, new_database, open_app, query, read_line, start_processes, start_script
+from postgres_tools import call, new_database_with_tables, open_app, query, read_line, start_processes, start_script
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
@@ -24,7 +24,7 @@ LONG = " ".join(SENTENCE.format(i) for i in range(PASSAGES))
 
 @pytest.fixture
 def url(server: postgres.Server) -> str:
-    return new_database(server)
+    return new_database_with_tables(server)
 
 
 @pytest.fixture

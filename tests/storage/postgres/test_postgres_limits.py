@@ -12,6 +12,7 @@ from postgres_tools import (
     database_name,
     finish_script,
     new_database,
+    new_database_with_tables,
     open_app,
     query,
     read_line,
@@ -29,7 +30,7 @@ from wait_tools import wait_until
 
 @pytest.fixture
 def url(server: postgres.Server) -> str:
-    return new_database(server)
+    return new_database_with_tables(server)
 
 
 def test_text_without_spaces_is_found(url: str) -> None:

@@ -304,13 +304,20 @@ def test_repeatable_read_default_works(password_server: postgres.Server) -> None
     assert errors == []
 
 
+@pytest.fixture(scope="module")
+def primary() -> Generator[postgres.Server]:
+    """Return a server with few databases: to copy those of all other tests takes long."""
+    with postgres.running(postgres.QUICK) as started:
+        yield started
+
+
 @pytest.fixture
-def replica(server: postgres.Server) -> Generator[postgres.Server]:
+def replica(primary: postgres.Server) -> Generator[postgres.Server]:
     """Return a read-only server that replicates another."""
     folder = Path(tempfile.mkdtemp(prefix="athena-pg-"))
-    owner = server.folder.stat()
+    owner = primary.folder.stat()
     os.chown(folder, owner.st_uid, owner.st_gid)
-    server._run("pg_basebackup", "-D", str(folder / "data"), "-d", server.url(), "-R", "--no-sync", "-c", "fast")
+    primary._run("pg_basebackup", "-D", str(folder / "data"), "-d", primary.url(), "-R", "--no-sync", "-c", "fast")
     made = postgres.Server(folder, (*postgres.QUICK, "hot_standby_feedback=on"))
     try:
         made.start()
@@ -320,8 +327,8 @@ def replica(server: postgres.Server) -> Generator[postgres.Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_replica_does_not_tell_what_was_committed(server: postgres.Server, request: pytest.FixtureRequest) -> None:
-    url = new_database(server)
+def test_replica_does_not_tell_what_was_committed(primary: postgres.Server, request: pytest.FixtureRequest) -> None:
+    url = new_database(primary)
     Postgres(url).close()
     follower: postgres.Server = request.getfixturevalue("replica")
     store = Postgres(follower.url(database_name(url)), reconnect_timeout_s=0.2)
@@ -333,12 +340,12 @@ def test_replica_does_not_tell_what_was_committed(server: postgres.Server, reque
 
 
 def test_of_several_hosts_the_one_that_takes_writes_is_used(
-    server: postgres.Server, request: pytest.FixtureRequest
+    primary: postgres.Server, request: pytest.FixtureRequest
 ) -> None:
-    url = new_database(server)
+    url = new_database(primary)
     Postgres(url).close()
     follower: postgres.Server = request.getfixturevalue("replica")
-    both = follower.url(database_name(url), server).removesuffix("&target_session_attrs=read-write")
+    both = follower.url(database_name(url), primary).removesuffix("&target_session_attrs=read-write")
     with open_app(both) as app:
         call(app, "remember", content="the kettle stands by the window")
         assert call(app, "recall", query="kettle")[0].content == "the kettle stands by the window"
@@ -346,8 +353,8 @@ def test_of_several_hosts_the_one_that_takes_writes_is_used(
     assert "target_session_attrs" not in parse_connection_url(url)
 
 
-def test_replica_is_readable_only(server: postgres.Server, request: pytest.FixtureRequest) -> None:
-    url = new_database(server)
+def test_replica_is_readable_only(primary: postgres.Server, request: pytest.FixtureRequest) -> None:
+    url = new_database(primary)
     with open_app(url) as app:
         call(app, "remember", content="the kettle stands by the window")
     follower: postgres.Server = request.getfixturevalue("replica")
