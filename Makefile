@@ -15,9 +15,9 @@ demo: $(VENV)/.runtime
 setup: $(VENV)/.dev
 	@echo "Setup done: make test runs the tests, make run starts the server"
 
-# Three workers for two cores: tests also wait, for other processes and for timeouts.
+# Four workers for two cores: tests also wait, for other processes and for timeouts.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 test-full: $(VENV)/.dev
 	ATHENA_TEST_FULL=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 3600

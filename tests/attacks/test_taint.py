@@ -30,7 +30,7 @@ from athena.storage.sqlite.connection import compute_checksum
 from canary_tools import find_canaries, read_all_files
 from conftest import FULL
 
-PROGRAM_COUNT = 10_000 if FULL else 100
+PROGRAM_COUNT = 10_000 if FULL else 200
 MAX_STATEMENTS = 6
 SERVER = Path(__file__).with_name("recording_server.py")
 FILE_CANARY = "kitestringvolley41file"  # outside of the allowed folders

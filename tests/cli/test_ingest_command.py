@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from document_tools import write_files
 
-from wait_tools import wait_until
+from wait_tools import LONG, wait_until
 
 pytestmark = pytest.mark.sqlite_only("processes of their own")
 
@@ -63,4 +63,7 @@ def test_watch_follows_changes(tmp_path: Path) -> None:
         wait_until(lambda: "1 withdrawn" in log.read_text())
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        try:
+            assert process.wait(LONG) == 0
+        finally:
+            process.kill()

@@ -52,7 +52,7 @@ def read_everything(app: App, home: Path) -> bytes:
 
 
 @pytest.mark.sqlite_only("the files of the store are read")
-@pytest.mark.parametrize("batch", range(rounds(1, 100)))
+@pytest.mark.parametrize("batch", range(rounds(2, 100)))
 def test_canaries_are_nowhere(batch: int, tmp_path: Path, engine: Engine) -> None:
     home, folder = tmp_path / "home", tmp_path / "work"
     home.mkdir()
