@@ -12,7 +12,9 @@ CHECKSUM_BAR, OTHER_BAR = 0.97, 0.95
 # Before anybody read them and mended the rules; a figure of then, not of this run.
 FIRST_SIGHT = (
     "On first sight the lowest on `other` were a recall of 0.880 (BIRTH_DATE), 0.925 (NATIONAL_ID), 0.938 (PHONE) and "
-    "0.967 (CARD), and a precision of 0.817 (IP) and 0.949 (PHONE); the rules were mended since."
+    "0.967 (CARD), and a precision of 0.817 (IP) and 0.949 (PHONE); the rules were mended since. On `third`, by one "
+    "more hand, the lowest were then a recall of 0.922 (NATIONAL_ID), 0.928 (PHONE) and 0.939 (BIRTH_DATE); after "
+    "mending on one half, on the half that nobody has read: 0.972, 0.966 and 0.970, and 0.936 in both for SECRET."
 )
 
 
@@ -44,9 +46,9 @@ def run(run: Run) -> Result:
     return Result(
         "Personal data",
         f"{count:,} labelled texts in `tests/data/personal`: `own` from our tables, `faker` and `judge` with values "
-        "and sentences of Faker in fifteen locales, `other` written by another hand that has not seen the rules. A "
-        f"value counts only if exactly it is found, with its kind. {FIRST_SIGHT} Speed: MB of text searched in a "
-        "second of CPU time, on one core.",
+        "and sentences of Faker in fifteen locales, `other` and `third` written by two other hands that have not seen "
+        f"the rules. A value counts only if exactly it is found, with its kind. {FIRST_SIGHT} Speed: MB of text "
+        "searched in a second of CPU time, on one core.",
         [
             Row(
                 "Personal data found, and found rightly, by kind",

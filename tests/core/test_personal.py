@@ -14,7 +14,7 @@ def find(text: str, rules: PersonalRules | None = None) -> list[tuple[str, str]]
     return [(match.kind, text[match.start : match.end]) for match in find_personal(text, rules or PersonalRules())]
 
 
-@pytest.mark.parametrize("name", ["own", "faker", "judge", "other"])
+@pytest.mark.parametrize("name", ["own", "faker", "judge", "other", "third"])
 def test_labelled_texts(name: str) -> None:
     labels = list(read_labels(FOLDER / f"{name}.jsonl"))
     assert len(labels) >= 500
@@ -47,6 +47,14 @@ def test_labelled_texts(name: str) -> None:
         ("localhost 127.0.0.1, ::1, std::vector, aa:bb:cc:dd:ee:ff", []),
         ("SSN 536-90-4399, not 000-12-3456", [("NATIONAL_ID", "536-90-4399")]),
         ("born 1980-03-04, released 2020-03-04", [("BIRTH_DATE", "1980-03-04")]),
+        ("Născut la 2 septembrie 1949", [("BIRTH_DATE", "2 septembrie 1949")]),
+        ("Születési idő: 1982. 03. 15.", [("BIRTH_DATE", "1982. 03. 15.")]),
+        ("PAN: VQYPU7314U", [("NATIONAL_ID", "VQYPU7314U")]),
+        ("mobile 139-3752-5817; 0 532 387 61 33", [("PHONE", "139-3752-5817"), ("PHONE", "0 532 387 61 33")]),
+        (
+            "INSERT INTO patients (id, nhs_number) VALUES\n (90211, '304 242 5010'),\n (90212, NULL);",
+            [("NATIONAL_ID", "304 242 5010")],
+        ),
         ("b'ada@example.com' f'eve@example.com'", [("EMAIL", "ada@example.com"), ("EMAIL", "eve@example.com")]),
         ("ada@example.com.txt and logo@2x.png", [("EMAIL", "ada@example.com")]),
         ("请联系ada@example.com谢谢", [("EMAIL", "ada@example.com")]),

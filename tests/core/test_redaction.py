@@ -39,6 +39,9 @@ KEY_LINES = "\n".join([mixed_chars(64)] * 4 + ["Zm9v=="])
 
 # text before, kind, secret, text after
 FOUND: list[tuple[str, str, str, str]] = [
+    ("INSERT INTO users (name, password) VALUES ('bob', '", "password", "hunter2!x", "'), ('al', NULL);"),
+    ("insert into t (a, api_token) values (now(), '", "secret", mixed_chars(24), "')"),
+    ("password for the panel: ", "password", "Zurek_zBialaKielbasa4", ""),
     ("key id ", "aws-key", "AKIA" + upper_chars(16), " in use"),
     ("", "aws-key", "ASIA" + upper_chars(16), ""),
     ("aws_secret_access_key = ", "aws-secret-key", AWS_OTHER_HALF, "\nregion = eu-west-1"),
@@ -474,6 +477,9 @@ REPEATED = [
 ]
 # values of unknown form, and names in many syntaxes and languages
 REPEATED_NAMES = [
+    "insert into a (b, password) values ('",
+    "insert into a (b, password) values ('a', 'x1y2z3w4'), ",
+    "('a', 'b'), (",
     "token " + mixed_chars(24) + " ",
     "re_" + mixed_chars(28),
     "a.",

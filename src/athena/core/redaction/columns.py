@@ -1,8 +1,8 @@
-"""Find personal values whose kind stands above them: columns of CSV, TSV and Markdown tables."""
+"""Find personal values whose kind stands above them: columns of CSV, TSV, Markdown and SQL."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from collections.abc import Iterable, Iterator
 
 from athena.core.redaction.numbers import NUMBER_FINDERS
 from athena.core.redaction.personal_values import PersonalMatch, Zones
@@ -11,6 +11,7 @@ from athena.core.redaction.tables import (
     HEAD_PATTERN,
     MAX_CELLS,
     MAX_LINE_CHARS,
+    iter_inserts,
     iter_rows,
     split_cells,
 )
@@ -46,14 +47,18 @@ def find_in_columns(text: str, lower: str, zones: Zones) -> Iterator[PersonalMat
             continue
         heads = [text[slice(*cell)] for cell in split_cells(text, start, end, delimiter)]
         if 1 < len(heads) <= MAX_CELLS and all(_is_head(head) for head in heads):
-            done = yield from _find_in_rows(text, end + 1, delimiter, heads)
+            rows = list(iter_rows(text, end + 1, delimiter, len(heads)))
+            done = rows[-1][1] if rows else end + 1
+            yield from _find_in_rows(text, heads, (cells for cells, _ in rows))
+    for heads, cells_of_rows in iter_inserts(text, lower):
+        yield from _find_in_rows(text, heads, cells_of_rows)
 
 
 def _is_cell(text: str, start: int, end: int) -> bool:
     """Return whether a long number stands beside a delimiter."""
     return (
-        text[start - 1 : start] in {*DELIMITERS, '"'}
-        or text[end : end + 1] in {*DELIMITERS, '"'}
+        text[start - 1 : start] in {*DELIMITERS, '"', "'"}
+        or text[end : end + 1] in {*DELIMITERS, '"', "'"}
         or "\t" in text[start:end]
     )
 
@@ -74,8 +79,8 @@ def _is_head(head: str) -> bool:
     return is_short and len(head.split()) <= 4
 
 
-def _find_in_rows(text: str, at: int, delimiter: str, heads: list[str]) -> Generator[PersonalMatch, None, int]:
-    """Find values in the rows of a table, and return where it ends: each cell is searched with its head before it."""
+def _find_in_rows(text: str, heads: list[str], rows: Iterable[list[tuple[int, int]]]) -> Iterator[PersonalMatch]:
+    """Find values in the rows of a table: each cell is searched with its head before it."""
     labels = {
         column: re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", head)
         for column, head in enumerate(heads)
@@ -83,7 +88,7 @@ def _find_in_rows(text: str, at: int, delimiter: str, heads: list[str]) -> Gener
     }
     pieces: list[str] = []
     starts, origins, size = [], [], 0
-    for cells, end in iter_rows(text, at, delimiter, len(heads)):
+    for cells in rows if labels else ():
         for column, label in labels.items():
             first, last = cells[column]
             if 0 < last - first <= MAX_CELL_CHARS:
@@ -91,7 +96,6 @@ def _find_in_rows(text: str, at: int, delimiter: str, heads: list[str]) -> Gener
                 starts.append(size + len(label) + 2)
                 origins.append(first)
                 size += len(pieces[-1])
-        at = end
     labelled = "".join(pieces)
     lower, zones = labelled.lower(), find_zones(labelled)
     for find in NUMBER_FINDERS if pieces else ():
@@ -100,4 +104,3 @@ def _find_in_rows(text: str, at: int, delimiter: str, heads: list[str]) -> Gener
             if piece >= 0 and match.end <= starts[piece] + len(pieces[piece]):
                 shift = origins[piece] - starts[piece]
                 yield PersonalMatch(match.kind, match.start + shift, match.end + shift)
-    return at

@@ -44,7 +44,8 @@ _NATIONAL_IDS = (
     NationalId(
         r"\d{11}|\d{2}[ .]\d{2}[ .]\d{2}[ .-]\d{3}[ .-]\d{2}|\d{6}[ -]\d{3}[ -.]\d{2}",
         "be.nn",
-        r"rijksregister|registre national|national (?:number|register)|\bnn\b|\bniss\b|\binsz\b|\brrn\b",
+        r"rijksregister|registre national|num[ée]ro national|national (?:number|register)|\bnn\b|\bniss\b"
+        r"|\binsz\b|\brrn\b",
     ),
     NationalId(r"\d{11}", "pl.pesel", r"pesel"),
     NationalId(r"\d{8,9}|\d{3}[ .-]\d{3}[ .-]\d{3}|\d{4}[ .-]\d{2}[ .-]\d{3}", "nl.bsn", r"\bbsn\b|burgerservice|sofi"),
@@ -52,6 +53,7 @@ _NATIONAL_IDS = (
         r"\d{2}[ ./-]?\d{3}[ ./-]?\d{3}[ ./-]?\d{3}", "de.idnr", rf"{_TAX_CUE}|identifikationsnummer|\bid-?nr|\bst-?id"
     ),
     NationalId(r"[2-9]\d{3}[ -]?\d{4}[ -]?\d{4}", "in_.aadhaar", r"aadhaar|aadhar|uidai|\buid\b|आधार"),
+    NationalId(r"[A-Z]{3}[ABCFGHLJPTK][A-Z]\d{4}[A-Z]", "in_.pan", r"\bpan\b|permanent account"),
     NationalId(
         r"\d{3}[ .-]?\d{3}[ .-]?\d{3}", "ca.sin", r"\bsin\b|social insurance|assurance[ -]sociale|\bnas\b|\bn\.?a\.?s\b"
     ),
@@ -77,14 +79,16 @@ def find_national_ids(text: str, lower: str, zones: Zones) -> Iterator[PersonalM
     for match in find_in_zones(_compile_national_ids(), text, zones):
         if _is_national_id(lower, match[1], *match.span(1)):
             yield PersonalMatch(NATIONAL_ID, *match.span(1))
-    if compile_pattern(_LETTERED_CUE).search(lower):  # people write these in small letters, too
-        for word in compile_pattern(r"(?<!\w)(?=[a-z]{0,6}\d)[a-z0-9]{8,18}(?!\w)").finditer(text):
+    if compile_pattern(_LETTERED_CUE).search(lower):  # in small letters, too, or with few digits
+        for word in compile_pattern(r"(?<!\w)(?=[A-Za-z]{0,6}\d)[A-Za-z0-9]{8,18}(?!\w)").finditer(text):
             is_form = _compile_national_ids().fullmatch(word[0].upper()) is not None
             if is_form and _is_national_id(lower, word[0].upper(), *word.span()):
                 yield PersonalMatch(NATIONAL_ID, *word.span())
 
 
-_LETTERED_CUE = r"codice|fiscale|\bdni\b|\bnie\b|\bnif\b|\bnino\b|national insurance|\bcurp\b|henkil|hetu"
+_LETTERED_CUE = (
+    r"codice|fiscale|\bdni\b|\bnie\b|\bnif\b|\bnino\b|national insurance|\bcurp\b|henkil|hetu|\bpan\b|permanent account"
+)
 
 
 def _is_national_id(lower: str, value: str, start: int, end: int) -> bool:

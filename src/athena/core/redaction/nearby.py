@@ -40,7 +40,7 @@ _HARMLESS_PATTERN = r"""(?xi)
     v?\d+(?:\.\d+)+[\w.+-]* | \d{4}-\d\d-\d\d.* | \d{1,2}:\d\d.* | [\w.+-]+@[\w-]+\.[\w.]+ | \d+[a-z]{1,3}
   | [a-z][a-z0-9+.-]*://.* | (?:[\w.@-]+/)+[\w.#-]* | ~?/.* | (?:[\w-]+\.)+[a-z]{2,6}(?:[:/].*)? | [a-z_][\w.]*\(.*
   | [\w.-]+[\])}]*:{1,2}[\w-]+\(?\)? | [\w.]+\[.* | <.* | \$[\w{(].* | \{.* | \#\d+ | \W+ | --?[a-z].* | %.{0,12}% | @\w+
-  | \w+=.* | \w+@ | (?:%[A-Za-z][-/:.,\s]?)+ | .*(?:\]\{|\\[wsdSWDbnt\[(.]|\(\?|\[\^).* | .{0,40}[(){}].*[(){}].* | (?-i:[A-Z]+(?:_[A-Z0-9]+)+) | [a-z]+(?:_[a-z]+)*_\d* | (?:[a-z]+_)+[a-z]+\d? | ![a-z_]+ | &\w+=?.* | \d+-[a-z]+ | @[\w.]+\(?\)? | .*\]\(\#.* | [0-9a-f]{7,64} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
+  | \w+=.* | \w+@ | (?:%[A-Za-z][-/:.,\s]?)+ | .*(?:\]\{|\\[wsdSWDbnt\[(.]|\(\?|\[\^).* | .{0,40}[(){}].*[(){}].* | (?-i:[A-Z]+(?:_[A-Z0-9]+)+) | [a-z]+(?:_[a-z]+)*_\d* | (?-i:(?:[A-Z]?[a-z]+_)+[A-Z]?[a-z]+\d?) | ![a-z_]+ | &\w+=?.* | \d+-[a-z]+ | @[\w.]+\(?\)? | .*\]\(\#.* | [0-9a-f]{7,64} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
   | (?-i:[A-Z]{1,6}-?\d{1,6}) | (?:python|node|java|utf|http|oauth|base|sha|md|ipv|k8s|es|auth|gpt|totp|u2f|[12]fa|aes|rsa
     |argon|bcrypt|scrypt|pbkdf|hs|rs|win|web|log4j|x509|pkcs|tls|ssl|fido|1password|ed25519)-?\d{0,5}(?:[.-]\w{1,8})*
   | (?:step|section|table|page|version|phase|part|user|test|line|day|week|sprint|release|issue|pr|level)[-_#]?\d+
@@ -367,6 +367,8 @@ def _find_number(text: str, end: int, shortest: int, longest: int = 10) -> Itera
     if not shortest <= len(digits) <= longest or len(set(digits)) < 2 or is_year:
         return
     if len(words) > (6 if is_connected else 3) or not BLOCKING_WORDS.isdisjoint(words):
+        return
+    if not HARMLESS_CODES.isdisjoint(words[-1:]):  # "cvv by text, zip 94110"
         return
     if compile_pattern(NUMBER_UNITS).match(text, match.end("s")):
         return

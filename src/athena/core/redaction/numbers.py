@@ -178,6 +178,7 @@ _BIRTH_CUE_PATTERN = (
     r"|geb\.|\bnée?\b|naissance|nacid[oa]|nacimiento|\bnac\.|\bnaiss\.|\bnací\b|\bnació\b|nascit[ao]|\bnat[oa]\s+(?:a|ad|il|in|nel|presso)\b"
     r"|nascimento|nascid[oa]|\bnasci\b|\bnasceu\b|naixement|geboorte|urodz|\bur\.|född|födelse|født|fødsels|syntym|\bsynt\."
     r"|narozen|született|születés|născut|nașter|rođen|roden|rojen|doğum|γεννή|γέννησ|рожд|родил|народж|роден|ngày sinh"
+    r"|sinh (?:ngày|năm)"
     r"|tanggal lahir|נולד|לידה|الميلاد|जन्म|วันเกิด|출생|생년월일|出生|生年月日|誕生日|生日)"
 )
 _BIRTH_STEMS_TEXT = (
@@ -190,15 +191,24 @@ _OTHER_BIRTH_STEMS_TEXT = (
 )
 _BIRTH_STEMS = tuple(_BIRTH_STEMS_TEXT.split())
 _OTHER_BIRTH_STEMS = tuple(_OTHER_BIRTH_STEMS_TEXT.split())  # with letters beyond ASCII
-_MONTHS_TEXT = """jan january januar janvier enero gennaio janeiro januari feb february februar février fevrier febrero
-febbraio fevereiro februari mar march märz maerz mars marzo março maart apr april avril abril aprile may mai mayo maggio
-maio mei jun june juni juin junio giugno junho jul july juli juillet julio luglio julho aug august août aout agosto
-augustus sep sept september septembre septiembre settembre setembro oct october okt oktober octobre octubre ottobre
-outubro nov november novembre noviembre novembro dec december dez dezember décembre decembre diciembre dicembre
-dezembro"""
-_MONTH = rf"(?:{'|'.join(sorted(_MONTHS_TEXT.split(), key=len, reverse=True))})"
+_MONTHS_TEXT = """jan january januar janvier enero gennaio janeiro januari ianuarie janvāris január tammikuuta ocak
+stycznia ledna siječnja gener января січня feb february februar février fevrier febrero febbraio fevereiro februari
+februarie február helmikuuta şubat lutego února veljače febrer февраля лютого mar
+march märz maerz mars marzo março maart
+martie március maaliskuuta mart marca března ožujka març марта березня apr april avril abril aprile aprilie április
+huhtikuuta nisan kwietnia dubna travnja апреля квітня may mai mayo maggio maio mei május toukokuuta mayıs maja května
+svibnja maig мая травня jun june juni juin junio giugno junho iunie június kesäkuuta haziran czerwca června lipnja juny
+июня червня jul july juli juillet julio luglio julho iulie július heinäkuuta temmuz lipca července srpnja juliol июля
+липня aug august août aout agosto augustus augusti augusztus elokuuta ağustos sierpnia srpna kolovoza agost августа
+серпня sep sept september septembre septiembre settembre setembro septembrie szeptember syyskuuta eylül września září
+rujna setembre сентября вересня oct october okt oktober octobre octubre ottobre outubro octombrie október lokakuuta ekim
+października října listopada octubre октября жовтня nov november novembre noviembre novembro noiembrie marraskuuta kasım
+listopadu studenoga ноября листопада dec december dez dezember décembre decembre diciembre dicembre dezembro decembrie
+joulukuuta aralık grudnia prosince prosinca desembre desember декабря грудня"""
+_MONTH = rf"(?:{'|'.join(sorted({*_MONTHS_TEXT.split()}, key=len, reverse=True))})"
 _DATE_PATTERN = (
-    rf"(?:(?:19|20|18)\d\d[-/.年]\s?\d{{1,2}}[-/.月]\s?\d{{1,2}}日?|\d{{1,2}}[-/.]\s?\d{{1,2}}[-/.]\s?(?:(?:18|19|20)\d\d|\d\d)"
+    rf"(?:(?:19|20|18)\d\d\.\s\d{{1,2}}\.\s\d{{1,2}}\.|(?:19|20|18)\d\d[-/.年]\s?\d{{1,2}}[-/.月]\s?\d{{1,2}}日?"
+    rf"|\d{{1,2}}[-/.]\s?\d{{1,2}}[-/.]\s?(?:(?:18|19|20)\d\d|\d\d)"
     rf"|\d{{1,2}}(?:st|nd|rd|th|\.|º|er)?[\s-](?:de |of )?{_MONTH}\.?,?[\s-](?:de |of |del )?(?:18|19|20)\d\d"
     rf"|\d{{1,2}}{_MONTH}(?:18|19|20)\d\d"
     rf"|{_MONTH}\.?\s\d{{1,2}}(?:st|nd|rd|th)?,?\s(?:18|19|20)\d\d|(?:19|20)\d\d[01]\d[0-3]\d)(?![\w/]|-\d)"
@@ -258,6 +268,8 @@ _PHONE_CUE = (
     r"cellular|móvil|celular|cellulare|portable|handy|whatsapp|signal\b|\bsms\b|\bfax\b|\bcall(?:ed|ing)?\b|\bring\b|"
     r"\bdial\b|\btext(?:ed)? (?:me|her|him|them)\b|hotline|numéro|rufnummer|contact number|reach(?:ed|able)? |电话|手机"
     r"|電話|"
+    r"手機|携帯|連絡先|联系方式|聯絡|핸드폰|휴대폰|điện thoại|\bsđt\b|di động|telemóvel|\btlm\b|\btlf\b|\btfn\b|puhelin"
+    r"|\bpuh\b|telepon|telpon|\bhp\b|\bgsm\b|\bcep\b|\bkom\b|komórk|\bcel\b|τηλ|κινητ|\bмоб|هاتف|جوال|טלפון|נייד|फ़ोन|फोन|मोबाइल|โทร|เบอร์|"
     r"телефон|тел\.|звони|llám|llam[ae]|appele[rz]|joindre|chiam|ligue|ligar|zadzwo|dzwoni|ruf(?:e|en)? |anruf|erreich|"
     r"\bbel(?:len)?\b|ring(?:a|e)?\b|전화|연락처|☎|📞|📱)[^\d\n]{0,30}"
     r"(?:\+?\d[\d ()./-]{4,20}(?:,| or | and |/| und | oder | ou | et | o | oppure | e | y | of | en | lub | или )"
@@ -303,14 +315,15 @@ def _is_phone(value: str, lower: str, start: int) -> bool:
         return is_told or not value[:1].isdigit() or compile_pattern(r"[.-]").search(value) is not None
     if is_told:
         return True
-    if value[0] not in "0(" or not compile_pattern(r"\D").search(value):
+    is_chinese = compile_pattern(r"1[3-9]\d[ -]\d{4}[ -]\d{4}").fullmatch(value) is not None
+    if not is_chinese and (value[0] not in "0(" or not compile_pattern(r"\D").search(value)):
         return False
     if compile_pattern(rf"\b[a-z]+\d+ \Z|{OTHER_NUMBER_CUE}").search(lower[max(0, start - 24) : start]):
         return False  # goes on from a code such as 1Z 999 AA1
     if len(digits) < MIN_NATIONAL_DIGITS:
         return False
     is_grouped = compile_pattern(r"\(0.*|0\d{1,5}[-/]\d{2,4}(?: \d{2,4}){1,3}").fullmatch(value) is not None
-    return (is_grouped and _is_national_phone(digits)) or _has_national_format(value)
+    return is_chinese or (is_grouped and _is_national_phone(digits)) or _has_national_format(value)
 
 
 @lru_cache(maxsize=4_096)
@@ -351,7 +364,7 @@ def _is_own_format(value: str, region: str) -> bool:
     if number is None or not phonenumbers.is_valid_number(number):
         return False
     written = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
-    return re.findall(r"\d+", written) == re.findall(r"\d+", value)
+    return re.findall(r"\d+", written) == re.findall(r"\d+", re.sub(r"\A0 ", "0", value))
 
 
 NUMBER_FINDERS: tuple[Finder, ...] = (

@@ -1,4 +1,4 @@
-"""Find secrets whose name stands above them: columns of CSV, TSV and Markdown tables, and lists."""
+"""Find secrets whose name stands above them: columns of CSV, TSV, Markdown and SQL, and lists."""
 
 import re
 from collections.abc import Generator, Iterator
@@ -26,6 +26,13 @@ _ITEM_PATTERN = (
     r"\r?\n[ \t]{0,16}(?:[-*•+]|\d{1,3}[.)])[ \t]{1,4}(?:[\w.@ -]{1,40}(?::|[ ][-–—=][ ])[ ]?)?"
     r"[\"'`]?(?P<s>[^\s\"'`]{4,256})[\"'`]?[ \t,]{0,4}(?=\r?\n|\Z)"
 )
+_INSERT_PATTERN = (
+    r"insert\s{1,8}(?:ignore\s{1,8})?into\s{1,8}[\w.`\"\[\]]{1,120}\s{0,8}\((?P<heads>[^()]{1,2000})\)"
+    r"\s{0,8}values\s{0,8}"
+)
+_INSERT_CELL_PATTERN = (
+    r"\s{0,16}(?:[NE]?'(?P<quoted>(?>(?:[^'\\]|''|\\.)*))'|(?P<bare>[^,()']*+(?:\([^()']*+\))?))\s{0,16}[,)]"
+)
 _INLINE_PATTERN = r"\s{0,4},?\s{0,8}(?:\"(?P<double>[^\"\n]{1,256})\"|'(?P<single>[^'\n]{1,256})')"
 
 
@@ -33,6 +40,10 @@ def find_below_names(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find the secrets of columns and lists; `lower` is the text in lower case."""
     if "\n" in text:
         yield from _find_in_columns(text, lower)
+    for heads, rows in iter_inserts(text, lower):
+        if columns := _classify_columns(heads):
+            for cells in rows:
+                yield from _find_in_cells(text, cells, columns)
     for name in (*_PASSWORD_LISTS, *_KEY_LISTS):
         at = lower.find(name)
         while at >= 0:
@@ -86,13 +97,45 @@ def _find_in_rows(
 ) -> Generator[SecretMatch, None, int]:
     """Find the secrets in the rows of a table, and return where it ends."""
     for cells, end in iter_rows(text, at, delimiter, count):
-        for column, kind in columns.items():
-            start, stop = cells[column]
-            value = compile_pattern(r"""\\*["'][\s\]})]{0,8}\Z""").sub("", text[start:stop])
-            if _is_secret(value, kind):
-                yield SecretMatch("password" if kind == "login" else kind, start, start + len(value))
+        yield from _find_in_cells(text, cells, columns)
         at = end
     return at - 1
+
+
+def _find_in_cells(text: str, cells: list[tuple[int, int]], columns: dict[int, str]) -> Iterator[SecretMatch]:
+    for column, kind in columns.items():
+        start, stop = cells[column]
+        value = compile_pattern(r"""\\*["'][\s\]})]{0,8}\Z""").sub("", text[start:stop])
+        if _is_secret(value, kind):
+            yield SecretMatch("password" if kind == "login" else kind, start, start + len(value))
+
+
+def iter_inserts(text: str, lower: str) -> Iterator[tuple[list[str], Iterator[list[tuple[int, int]]]]]:
+    """Yield the columns of each INSERT of SQL, and the cells of its rows."""
+    at = lower.find("insert")
+    while at >= 0:
+        if head := compile_pattern(_INSERT_PATTERN).match(lower, at):
+            names = [name.strip(' \t\r\n`"[]') for name in text[slice(*head.span("heads"))].split(",")]
+            yield names, _iter_insert_rows(text, head.end(), len(names))
+            at = head.end()
+        at = lower.find("insert", at + 1)
+
+
+def _iter_insert_rows(text: str, at: int, count: int) -> Iterator[list[tuple[int, int]]]:
+    cell, cells = compile_pattern(_INSERT_CELL_PATTERN), list[tuple[int, int]]()
+    while cells or text.startswith("(", at):
+        match = cell.match(text, at if cells else at + 1)
+        if match is None or len(cells) == count:
+            return
+        cells.append(match.span(match.lastgroup or 0))
+        at = match.end()
+        if text[at - 1] == ")":
+            check_stopped()
+            if len(cells) != count:
+                return
+            yield cells
+            cells, gap = [], compile_pattern(r"\s{0,16},\s{0,16}").match(text, at)
+            at = gap.end() if gap else len(text)
 
 
 def iter_rows(text: str, at: int, delimiter: str, count: int) -> Iterator[tuple[list[tuple[int, int]], int]]:
