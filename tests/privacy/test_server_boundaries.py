@@ -18,6 +18,7 @@ from athena.server.log import write_log_line
 from athena.server.mcp.server import McpHandlers
 from athena.server.mcp.workspaces import McpPeer
 from athena.storage.sqlite.store import Sqlite
+from http_tools import run_server
 
 EMAIL, CARD = "ada.lovelace@example.com", "4111 1111 1111 1111"
 
@@ -77,3 +78,20 @@ def test_traceback_of_a_crash_has_no_values(capsys: pytest.CaptureFixture[str]) 
     logged = capsys.readouterr().err
     assert "cannot read [EMAIL]" in logged
     assert EMAIL not in logged
+
+
+def test_server_follows_no_settings_that_config_no_longer_has(tmp_path: Path) -> None:
+    """A person who writes `privacy = "strict"` into config.toml relies on it from then on."""
+    with run_server(tmp_path) as served:
+        config = served.home / "config.toml"
+        served.call("remember", content=f"write to {EMAIL}")
+        config.write_text("port = 4000\n")  # says nothing of privacy
+        assert EMAIL in repr(served.call("recall", query="write"))
+        for text in ('privacy = "strict"\n', "privacy = strict\n"):
+            config.write_text(text)
+            for name, arguments in (("recall", {"query": "write"}), ("remember", {"content": EMAIL}), ("stats", {})):
+                reply = served.execute(name, arguments)
+                assert (reply.status, EMAIL in repr(reply.json)) == (503, False), (text, name)
+                assert "config.toml" in reply.json["error"]["message"]
+        config.unlink()
+        assert EMAIL in repr(served.call("recall", query="write"))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from athena.app.settings import Settings, describe_settings, load_settings
+from athena.app.settings import Settings, describe_settings, load_settings, read_config_stamp
 from athena.core import clock
 from athena.core.approval import Approval, Approver
 from athena.core.catalog import invoke
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from athena.programs.runner import ProgramRunner
 
 SHARED_STORE_VARIABLES = ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "ATHENA_PRIVACY")
+PRIVACY_SETTINGS = ("privacy", "personal_names", "personal_patterns", "vault_key_folder")
 TOOL_VECTORS_FILE = "tool-vectors.npy"  # a cache in the data folder
 
 
@@ -55,6 +56,7 @@ class PrivacyRules(NamedTuple):
     patterns: Mapping[str, str] = {}
     key_folder: str | None = None
     database_folder: str | None = None
+    is_current: Callable[[], bool] = lambda: True
 
 
 class App:
@@ -90,7 +92,7 @@ class App:
         self.catalog = CATALOG.copy()  # connected servers add their operations
         self.document_roots, self.list_own_paths = document_roots, list_own_paths
         vault = Vault(database, time, KeyFolder(privacy.key_folder, privacy.database_folder))
-        self.guard = PrivacyGuard(vault, privacy.mode, privacy.names, privacy.patterns)
+        self.guard = PrivacyGuard(vault, *privacy[:3], privacy.is_current)
         self.approver = Approver(servers)
         self.gateway = Gateway(servers, self.approver, CATALOG.categories)
         if servers is not None:
@@ -183,6 +185,24 @@ def add_backup(database: Database) -> BackupFile:
     return backups.add_file(database, load_settings())
 
 
+class PrivacyCheck:
+    """Tells whether config.toml still says of privacy what a process was started with; else values would get out."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._stamp, self._is_current = settings, read_config_stamp(settings.home), True
+
+    def is_current(self) -> bool:
+        if (stamp := read_config_stamp(self._settings.home)) != self._stamp:
+            self._stamp = stamp
+            try:
+                new = load_settings(os.environ | {"ATHENA_HOME": self._settings.home})
+            except Misconfigured:
+                self._is_current = False
+            else:
+                self._is_current = all(getattr(new, name) == getattr(self._settings, name) for name in PRIVACY_SETTINGS)
+        return self._is_current
+
+
 def open_app(settings: Settings | None = None) -> App:
     """Open the store that the settings name; None means the settings in force."""
     settings = settings or load_settings()
@@ -207,6 +227,7 @@ def open_app(settings: Settings | None = None) -> App:
             settings.personal_patterns,
             None if settings.db_path == ":memory:" and not settings.database_url else settings.vault_key_folder,
             None if settings.database_url or settings.db_path == ":memory:" else os.path.dirname(settings.db_path),
+            PrivacyCheck(settings).is_current,
         ),
     )
 

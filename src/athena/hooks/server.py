@@ -113,6 +113,8 @@ class HookServer:
             raise HookRefused("the daemon serves another database")
         if environ.get("ATHENA_PRIVACY") and settings.privacy != self._app.guard.mode:
             raise HookRefused("the daemon has another privacy mode")
+        if not self._app.guard.is_current():
+            raise HookRefused("the settings of privacy have changed")
         if not settings.hooks_enabled:
             if settings.hooks_mcp_url:
                 raise HookRefused("hooks are off")

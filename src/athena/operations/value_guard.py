@@ -47,6 +47,7 @@ class CallValues:
         self._secrets: dict[str, str] = {}  # that this tool may answer with, by their tokens
 
     async def __aenter__(self) -> "CallValues":
+        self._guard.require_current()
         if self._operation.values is Values.REAL:
             await self._admit_to_tool()
         elif not self._guard.is_on or self._operation.values is Values.AS_GIVEN:

@@ -3,7 +3,7 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +22,7 @@ from athena.core.redaction.texts import (
 from athena.core.threads import run_in_thread
 from athena.core.types import is_long
 from athena.core.values import Scope
-from athena.errors import AthenaError
+from athena.errors import AthenaError, Unavailable
 from athena.storage.database import Database
 from athena.storage.privacy import join_marks
 from athena.storage.vault import CUED_KINDS, SAID, SAID_APART, Vault
@@ -63,8 +63,9 @@ class PrivacyGuard:
         mode: PrivacyMode = "off",
         names: Iterable[str] = (),
         patterns: Mapping[str, str] | None = None,
+        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.vault, self.mode = vault, mode
+        self.vault, self.mode, self.is_current = vault, mode, is_current
         self._names, self._patterns = frozenset(names), dict(patterns or {})
         self._rules: dict[str, LoadedRules] = {}
         self._secrets: dict[str, tuple[float, dict[str, str]]] = {}
@@ -77,6 +78,14 @@ class PrivacyGuard:
 
     def _grade(self, by_program: bool) -> int:
         return (SAID_APART if self.mode == "strict" else SAID) if by_program else 0
+
+    def require_current(self) -> None:
+        """Refuse calls where the settings say something else by now: people rely on what they have written there."""
+        if not self.is_current():
+            raise Unavailable(
+                "the settings of privacy in config.toml are not those that this process was started with",
+                hint="start it again (athena daemon stop, or Ctrl-C and athena serve), or correct config.toml",
+            )
 
     @property
     def is_on(self) -> bool:
