@@ -346,6 +346,11 @@ def test_approvals_are_refused(server: int, home: Path) -> None:
     assert [*answers[1], *answers[2]] == ["refused", "refused"]
 
 
+def test_relative_path_is_not_the_servers(server: int, home: Path) -> None:
+    answers = talk(home, hello(), call("delete_document", "cli", source="README.md"))
+    assert [*answers[1]] == ["refused"]  # the caller's own process does it
+
+
 def test_person_only_operations_need_a_person(server: int, home: Path) -> None:
     _, as_program, as_person = talk(home, hello(), call("report_use"), call("report_use", "cli"))
     assert as_program["error"]["code"] == "denied"

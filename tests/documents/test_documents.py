@@ -148,8 +148,19 @@ def test_document_is_named_by_path_or_id(isolated: App, tmp_path: Path) -> None:
     folder = write_files(tmp_path / "d", {"a.md": "One fact."})
     (document_id,) = ingest(folder)["ids"]
     assert api.call("get_document", source=document_id) == ["One fact."]
+    assert api.call("get_document", source="a.md") == ["One fact."], "no other path ends so"
     assert api.call("delete_document", source=document_id) == 1
     assert api.call("list_documents") == []
+
+
+def test_path_is_that_of_the_caller(isolated: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("left", "right"):
+        ingest(write_files(tmp_path / name, {"a.md": f"The {name} one."}))
+    monkeypatch.chdir(tmp_path / "right")
+    assert api.call("get_document", source="a.md") == ["The right one."]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound):  # two end so
+        api.call("delete_document", source="a.md")
 
 
 def test_missing_path_is_error(isolated: App, tmp_path: Path) -> None:

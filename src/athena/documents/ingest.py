@@ -453,12 +453,14 @@ async def list_documents(store: Store, scope: Scope) -> list[Document]:
 
 
 async def resolve_source(store: Store, access: FileAccess, source: str, scope: Scope) -> str:
-    """Return the path that a document is stored under, given that path, a shorter form of it, or its id."""
-    if len(source) == ID_CHARS and os.sep not in source:
-        for document in await list_documents(store, scope):
-            if document.id == source:
-                return document.source
-    return access.resolve_source(source)
+    """Return the path that a document is stored under, given that path, its id, or a path that no other ends with."""
+    path = access.resolve_source(source)
+    if os.path.isabs(source):
+        return path
+    documents = await list_documents(store, scope)
+    stored = [document.source for document in documents if source == document.id or document.source == path]
+    stored = stored or [document.source for document in documents if document.source.endswith(os.sep + source)]
+    return stored[0] if len(stored) == 1 else path
 
 
 async def list_pieces(store: Store, source: str, scope: Scope, around: int | None = None) -> list[str]:

@@ -66,6 +66,7 @@ async def list_documents(ctx: Context) -> list[Document]:
 @operation(
     Effect.READ,
     callers=EVERYONE,
+    reach=[Reach.FILES],  # a path is the caller's
     asks="show the imported document; the text of the handbook in order; open the manual you read; show all "
     "pieces of that document",
 )
@@ -85,6 +86,7 @@ async def get_document(
 @operation(
     Effect.WRITE,
     callers=EVERYONE,
+    reach=[Reach.FILES],
     asks="remove the imported document; forget the handbook; take that file out of your knowledge; the manual "
     "is outdated, drop it; un-import the file; erase an ingested document",
 )
