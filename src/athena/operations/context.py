@@ -251,6 +251,7 @@ class Context:
             arguments_digest,
             AUTHORS[self.caller],
             self.run_id,
+            is_confined=self.caller in SPEAKING_PROGRAMS,
         )
         outcome = "done"
         try:
