@@ -89,6 +89,21 @@ def test_lines_that_follow_are_not_denied(app: App, code: str, runs_on: str) -> 
     assert "no line follows" not in show(app, run(app, code, runs_on).run_id)
 
 
+@ENGINES
+@pytest.mark.parametrize(
+    "code",
+    [
+        "d[\n    memory.remember(content='x').get('id')\n] = memory.purge(expect=0)",
+        "d[\n    memory.remember(content='x').get('id')\n]: int = memory.purge(expect=0)",
+        "d = (\n    memory.remember(content='x')\n    if memory.purge(expect=0) == 0 else 1)",
+    ],
+)
+def test_earlier_lines_that_follow_are_named(app: App, code: str, runs_on: str) -> None:
+    waits = run(app, f"d = {{}}\n{code}", runs_on)
+    assert not call(app, "list_memories", "cli")  # line 3 has not run yet
+    assert "lines 2 to 4 follow it" in show(app, waits.run_id)
+
+
 @pytest.mark.parametrize(
     "code",
     [

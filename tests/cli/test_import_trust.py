@@ -102,6 +102,24 @@ def test_import_can_be_repeated_after_undo(run: Terminal, tmp_path: Path) -> Non
     assert run("import", folder).out == "new: 1 memory\n"
 
 
+def test_secret_in_relation_is_not_stored(run: Terminal, tmp_path: Path) -> None:
+    api.store("Something of mine")
+    key = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6"
+    write_note(tmp_path / "notes", 'hash: "aaaaaaaa"', name="a.md")
+    relations = json.dumps(
+        [[f"unlocked by {key}", "aaaaaaaa", 1_700_000_000], ["x" * 5_000, "aaaaaaaa", 1_700_000_000]]
+    )
+    folder = write_note(tmp_path / "notes", 'hash: "bbbbbbbb"', f"relations: {relations}", text="A second note.")
+    connect.close()
+    done = run("import", folder)
+    assert "relation" in done.err
+
+    async def fetch(tx: Transaction) -> list[tuple[Any, ...]]:
+        return await tx.fetch("SELECT relation FROM links")
+
+    assert run_sync(connect.shared_app().store.database.read(fetch)) == [("unlocked by [SECRET:github-token]",)]
+
+
 def test_trust_lists_and_needs_terminal(tmp_path: Path) -> None:
     run_without_terminal("remember", "Something of mine")
     folder = write_note(tmp_path / "notes", 'author: "person"', 'project: "user"')

@@ -40,6 +40,23 @@ def test_value_estimate_matches_its_json() -> None:
     assert tokens.estimate_json_tokens(value * 40) == pytest.approx(40 * tokens.estimate_json_tokens(value), rel=0.1)
 
 
+def test_value_of_many_long_texts_is_read_only_partly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call estimates its arguments and its result, and no other call runs meanwhile."""
+    lengths: list[int] = []
+
+    def estimate(text: str) -> float:
+        lengths.append(len(text))
+        return len(text) / 4
+
+    monkeypatch.setattr(tokens, "_estimate", estimate)
+    text = "some words of a text " * 1_000
+    for value in ({str(i): text for i in range(700)}, [{"a": [text] * 30}] * 30, {"a": {"b": [text] * 9}}):
+        lengths.clear()
+        total = len(json.dumps(value))
+        assert tokens.estimate_json_tokens(value) == pytest.approx(total / 4, rel=0.1)
+        assert sum(lengths) <= tokens.MAX_COUNTED_VALUE_CHARS
+
+
 def test_oversized_text_is_read_only_partly(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     estimate = tokens._estimate

@@ -250,6 +250,23 @@ def test_swapped_folder_is_never_followed(repository: Path) -> None:
     assert set(texts) == {b"Use the blue lamp."}
 
 
+@pytest.mark.parametrize("way", ["docs/../../outside", "docs/up/outside", "linked", "docs/./../../outside"])
+def test_withdrawal_tells_nothing_of_files_outside(app: App, repository: Path, way: str) -> None:
+    """A program stores pieces of documents that it invents: which of them are withdrawn tells which files are there."""
+    for name in ("secret.txt", "missing.txt"):
+        path = f"{repository}/{way}/{name}"
+        fields = {"memory_type": "document", "metadata": {"session_id": path}}
+        call(app, "remember", repository, "program", content=path, **fields)
+    done = [call(app, "ingest_document", repository, "program", path=path).withdrawn for path in ("docs", ".")]
+    assert done == [0, 0]
+
+
+def test_program_withdraws_what_is_gone(app: App, repository: Path) -> None:
+    call(app, "ingest_document", repository, "cli", path=str(repository / "docs"))
+    (repository / "docs" / "guide.md").unlink()
+    assert call(app, "ingest_document", repository, "program", path=".").withdrawn == 1
+
+
 def test_errors_do_not_show_where_links_lead(app: App, repository: Path) -> None:
     with pytest.raises(NotFound) as error:
         call(app, "get_document", repository, "mcp", source="link.txt")

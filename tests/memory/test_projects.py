@@ -1,11 +1,13 @@
 """Projects have names, and a name can be changed."""
 
+from typing import Any
+
 import pytest
 
 from athena import api
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from athena.errors import Conflict, NotFound
+from athena.errors import Conflict, Denied, NotFound
 
 
 def call(app: App, operation: str, /, **arguments: str | int) -> object:
@@ -68,3 +70,40 @@ def test_name_of_emptied_project_is_reusable(isolated: App) -> None:
     assert [one["name"] for one in api_list(isolated)] == ["stays"]
     call(isolated, "rename_project", name="stays", to="old")
     assert [one["name"] for one in api_list(isolated)] == ["old"]
+
+
+@pytest.mark.parametrize("surface", ["program", "mcp"])
+def test_programs_change_nothing_that_all_projects_read(isolated: App, surface: str) -> None:
+    """A program of one project must carry no text to another one by way of the project `user`."""
+
+    def call_in(project: str, caller: str, operation: str, /, **arguments: Any) -> Any:
+        return run_sync(
+            isolated.catalog.get_operation(operation)(isolated.create_context(project, caller), **arguments)
+        )
+
+    known = call_in("user", "cli", "remember", content="I prefer tabs")
+    gone = call_in("user", "cli", "remember", content="I prefer spaces")
+    call_in("user", "cli", "forget", memory_id=gone.id)
+    task = call_in("user", "cli", "create_task", title="buy a lamp")
+    call_in("user", "cli", "create_entity", name="Ada", entity_type="person", observations=["likes tea"])
+    own = call_in("a", surface, "remember", content="of this project")
+    for name, arguments in {
+        "update_memory": {"memory_id": known.id, "content": "carried"},
+        "forget": {"memory_id": known.id},
+        "forget_batch": {"memory_ids": [own.id, known.hash]},
+        "restore_memory": {"memory_id": gone.id},
+        "relate_memories": {"memory_id": known.id, "other_id": own.id, "relation": "carried"},
+        "update_task": {"task_id": task.id, "title": "carried"},
+        "complete_task": {"task_id": task.id, "outcome": "carried"},
+    }.items():
+        with pytest.raises(Denied, match="cannot change what the project user has"):
+            call_in("a", surface, name, **arguments)
+    with pytest.raises(NotFound):
+        call_in("a", surface, "add_observations", observations=[{"entityName": "Ada", "contents": ["carried"]}])
+    call_in("a", surface, "delete_observations", deletions=[{"entityName": "Ada", "observations": ["likes tea"]}])
+    assert call_in("b", "cli", "open_nodes", names=["Ada"])["entities"][0]["observations"] == ["likes tea"]
+    assert [memory.content for memory in call_in("b", "cli", "list_memories")] == ["I prefer tabs"]
+    assert [(item.title, item.state) for item in call_in("b", "cli", "list_tasks")] == [("buy a lamp", "open")]
+    assert call_in("a", surface, "relate_memories", memory_id=own.id, other_id=known.id)
+    assert call_in("user", surface, "update_memory", memory_id=known.id, content="I prefer both").author == "agent"
+    assert call_in("a", "cli", "forget", memory_id=known.id)

@@ -7,7 +7,8 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from athena.errors import Conflict, InvalidInput, NotFound
+from athena.errors import Conflict, InvalidInput, LimitExceeded, NotFound
+from athena.programs import rows as skill_rows
 from athena.programs import skill_source
 from athena.programs.skill_source import load_shipped_skills
 from wait_tools import wait_until
@@ -72,6 +73,30 @@ skills.save(name="twice", code=code.replace("2 *", "20 *"), description="Much mo
     missing = call(app, "execute_code", code="skills.save\nskills.thrice(1)", engine=engine_name)
     assert "there is no operation 'skills.thrice'" in missing.error.message
     assert "skills.twice" in str(missing.error)
+
+
+def test_number_and_size_of_skills_are_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skill_rows, "MAX_SKILLS", 2)
+    for name in ("one", "two"):
+        save(app, name, f"def {name}() -> int:\n    return 1", example=f"{name}()")
+    with pytest.raises(LimitExceeded, match="at most 2"):
+        save(app)
+    save(app, "two", "def two() -> int:\n    return 2", example="two()")  # a new version takes no place
+    old = call(app, "get_skill", name="one")
+    assert call(app, "delete_skill", name="one")
+    save(app)
+    with pytest.raises(LimitExceeded, match="at most 2"):
+        call(app, "restore_memory", memory_id=old.id, kind="skill")
+    assert call(app, "restore_memory", memory_id=call(app, "remember", content="x").id) is False  # others are no skills
+    monkeypatch.setattr(skill_rows, "MAX_SKILLS_CHARS", 200)
+    with pytest.raises(LimitExceeded, match="with 200"):
+        save(app, "two", "def two() -> int:\n    return 2  # " + "long " * 40, example="two()")
+
+
+@pytest.mark.parametrize("type_name", ["|".join(["int"] * 1_500), "-" * 1_500 + "1"])
+def test_deeply_nested_type_is_refused(app: App, type_name: str) -> None:
+    with pytest.raises(InvalidInput, match="nested too deeply"):
+        save(app, code=f"def double(n: {type_name} = 1) -> int:\n    return 2")
 
 
 def test_skill_recursion_is_limited(app: App) -> None:

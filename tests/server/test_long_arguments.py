@@ -52,10 +52,10 @@ def note_texts_on_loop(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) 
     return lengths
 
 
-def dispatch(app: App, name: str, /, **arguments: Any) -> Any:
+def dispatch(app: App, operation: str, /, **arguments: Any) -> Any:
     async def call() -> Any:
         calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
-        return await calls.dispatch(app.catalog.get_operation(name), arguments, app.create_context("p", "http"))
+        return await calls.dispatch(app.catalog.get_operation(operation), arguments, app.create_context("p", "http"))
 
     return asyncio.run(call())
 
@@ -66,6 +66,13 @@ def test_long_arguments_do_not_hold_event_loop(isolated: App, monkeypatch: pytes
     with suppress(InvalidInput):  # a session with so long a name
         dispatch(isolated, name, **LONG_CALLS[name])
     assert sum(lengths) < LONG_VALUE_CHARS
+
+
+def test_skill_does_not_hold_event_loop(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = note_texts_on_loop(monkeypatch, redaction, "find_secrets")
+    code = f"def one() -> int:\n    return 1\n# {LONG_TEXT[:28_000]}"
+    assert dispatch(isolated, "save_skill", name="one", code=code, description="One.").name == "one"
+    assert sum(lengths) < 1_000
 
 
 @pytest.mark.both_engines

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from athena.core.files import iter_files_beneath, open_beneath
+from athena.core.files import iter_files_beneath, open_beneath, open_folder_beneath
 from athena.documents.ignore import IgnoreRules, find_rules_root
 from athena.errors import Denied, InvalidInput, NotFound
 
@@ -68,6 +68,24 @@ class FileAccess(NamedTuple):
         # looks at no file: where a link leads is none of the caller's business
         base = os.path.realpath(self.roots[0]) if self.roots else os.sep
         return escape_path(os.path.normpath(os.path.join(base, source)))
+
+    def is_gone(self, path: str) -> bool:
+        """Return whether a file that was ingested is no longer there; one that cannot be looked at may be there.
+
+        A program can store any path as a document's: a confined caller learns nothing of files outside of its folders.
+        """
+        try:
+            if not self.is_confined:
+                os.lstat(path)
+                return False
+            for root in map(os.path.realpath, self.roots):
+                if path == os.path.normpath(path) and _is_inside(path, root):
+                    _look_beneath(root, os.path.relpath(path, root))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except (OSError, ValueError):
+            pass
+        return False
 
     def _find_root(self, path: str) -> tuple[str, str]:
         """Return the allowed folder that a path lies in, and the path beneath it; look at nothing outside of them."""
@@ -199,6 +217,16 @@ def _exists_beneath(root: str, relative_path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _look_beneath(root: str, relative_path: str) -> None:
+    """Raise OSError if there is no file or folder at a path beneath a root, or a link is on the way to it."""
+    folder_path, name = os.path.split(relative_path)
+    folder = open_folder_beneath(root, folder_path)
+    try:
+        os.lstat(name, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _list_file_ids(folder: str) -> frozenset[FileId]:

@@ -115,7 +115,7 @@ async def ingest_path(
     """
     from athena.documents.parsing import DocumentParser
 
-    run = _Ingestion(store, call, list(clean_tags(tags)), stored_form)
+    run = _Ingestion(store, access, call, list(clean_tags(tags)), stored_form)
     try:
         location = await run_in_thread(access.locate, path)
     except NotFound:
@@ -156,9 +156,11 @@ def _count_files(location: Location) -> int:
 class _Ingestion:
     """One run: reads files, collects documents and writes several in one transaction."""
 
-    def __init__(self, store: Store, call: Call, tags: list[str], stored_form: StoredForm | None) -> None:
+    def __init__(
+        self, store: Store, access: FileAccess, call: Call, tags: list[str], stored_form: StoredForm | None
+    ) -> None:
         self.result = Ingested()
-        self._store, self._call, self._tags, self._form = store, call, tags, stored_form
+        self._store, self._access, self._call, self._tags, self._form = store, access, call, tags, stored_form
         self.escaped_sources: set[str] = set()  # of files that are there under other names
         self._batch: list[ReadDocument] = []
         self._ids: list[str] = []
@@ -320,7 +322,7 @@ class _Ingestion:
         sources = await self._store.database.read(read_sources)
         paths = sources if self._form is None else await self._form.reveal(sources)
         known = {source: path for source, path in zip(sources, paths, strict=True) if path not in self.escaped_sources}
-        missing = await run_in_thread(_list_missing, known)
+        missing = await run_in_thread(lambda: [source for source, path in known.items() if self._access.is_gone(path)])
         call_id = await self._record_call() if missing else 0
 
         async def forget_document(tx: Transaction, source: str) -> None:
@@ -371,21 +373,6 @@ def _hash_file(file: int) -> str:
         checksum.update(chunk)
         position += len(chunk)
     return checksum.hexdigest()
-
-
-def _list_missing(paths: dict[str, str]) -> list[str]:
-    return [source for source, path in paths.items() if _is_gone(path)]
-
-
-def _is_gone(path: str) -> bool:
-    """Return whether there is no such file; one that cannot be looked at may be there."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        pass
-    return False
 
 
 class _DocumentWriter:

@@ -13,7 +13,7 @@ from athena.memory import history_rows, link_rows, list_rows, rows, write
 from athena.memory.edit_hooks import Purge
 from athena.memory.history_rows import CallOrigin, ChangeRow
 from athena.memory.index import encode_missing
-from athena.memory.lookup import Ref, locate, locate_any
+from athena.memory.lookup import Ref, locate, locate_any, refuse_shared
 from athena.memory.prepare import add_vectors, prepare_memory
 from athena.memory.rows import RELATED_ACTION, MemoryRow
 from athena.memory.store import Store
@@ -38,7 +38,7 @@ async def update_memory(
 
     async def write_update(tx: Transaction) -> Stored:
         async def apply_changes(call_id: int) -> int:
-            row = await locate(tx, call.scope, before.memory.id)
+            row = refuse_shared(await locate(tx, call.scope, before.memory.id), call)
             new = prepared
             if row.to_snapshot() != before.to_snapshot():  # changed since it was read: merge with its state now
                 new = prepare_memory(_merge_changes(row.memory, changes, call), row.memory.created)
@@ -83,7 +83,7 @@ async def forget(store: Store, refs: Sequence[Ref], kind: Kind | None, call: Cal
         named: dict[int, MemoryRow] = {}
         for ref in refs:
             try:
-                row = await locate_any(tx, call.scope, ref, kind)
+                row = refuse_shared(await locate_any(tx, call.scope, ref, kind), call)
             except NotFound:
                 continue
             for hooks in store.edit_hooks:
@@ -192,6 +192,7 @@ async def restore_memory(
             row = await locate_any(tx, call.scope, ref, kind, include_deleted=True)
             if row.deleted is None:
                 return False
+            refuse_shared(row, call)
             for hooks in store.edit_hooks:
                 await hooks.check_restore(tx, row)
             origin = await history_rows.fetch_last_origin(tx, row.scope, row.memory.id)
@@ -404,7 +405,8 @@ async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, cal
 
     async def write_relation(tx: Transaction) -> None:
         async def link_memories(call_id: int) -> None:
-            source, target = await locate(tx, call.scope, ref), await locate(tx, call.scope, other)
+            source = refuse_shared(await locate(tx, call.scope, ref), call)
+            target = await locate(tx, call.scope, other)
             if source.memory.id == target.memory.id:
                 raise InvalidInput("a memory cannot be related to itself")
             for row in (source, target):  # so that no concurrent purge removes one of them

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from athena.core.values import Kind, Page, Scope
-from athena.errors import Conflict, InvalidInput, NotFound
+from athena.core.values import Call, Kind, Page, Scope
+from athena.errors import Conflict, Denied, InvalidInput, NotFound
 from athena.memory import history_rows, link_rows, list_rows, rows
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
@@ -65,6 +65,14 @@ async def locate(tx: Transaction, scope: Scope, ref: Ref, *, include_deleted: bo
     if len({row.digest for row in matches}) > 1:
         raise _create_conflict(ref, matches)
     return matches[0]
+
+
+def refuse_shared(row: MemoryRow, call: Call) -> MemoryRow:
+    """Return a row that a call may change; raise Denied for what all projects read, if a program or a model calls."""
+    if call.is_confined and row.memory.project != call.scope.project:
+        message = f"programs and models of a project cannot change what the project {row.memory.project} has"
+        raise Denied(f"{message}: {row.memory.hash}", hint=f"a person can, with --project {row.memory.project}")
+    return row
 
 
 async def locate_any(

@@ -16,7 +16,7 @@ from athena.core.values import Call, Page, Scope
 from athena.errors import Conflict, InvalidInput
 from athena.memory import history_rows, inputs, rows, time, write
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
-from athena.memory.lookup import Ref, locate
+from athena.memory.lookup import Ref, locate, refuse_shared
 from athena.memory.prepare import prepare_memory
 from athena.memory.remember import remember
 from athena.memory.rows import MemoryRow
@@ -278,7 +278,7 @@ async def _revise_task(store: Store, ref: Ref, alter: Alter, call: Call) -> Task
 
     async def write_revision(tx: Transaction) -> tuple[Task, bool]:
         async def apply_change(call_id: int) -> int:
-            row = await locate(tx, call.scope, ref)
+            row = refuse_shared(await locate(tx, call.scope, ref), call)
             draft = await alter(tx, row)
             if draft is not None:
                 if draft.content != row.memory.content:

@@ -21,7 +21,7 @@ from athena.gateway.gateway import Gateway
 from athena.memory.history_rows import CallOrigin
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
-from athena.operations.value_guard import CallValues
+from athena.operations.value_guard import SPEAKING_PROGRAMS, CallValues
 from athena.programs.workspace import clean_name, put_text
 from athena.storage import usage
 from athena.storage.call_log import CallLog
@@ -105,6 +105,11 @@ class Context:
     def is_browsing(self) -> bool:
         """Whether a person looks around at the page, where every letter of a question is a search."""
         return self.surface == PAGE_SURFACE
+
+    @property
+    def tells_session(self) -> bool:
+        """Whether what a briefing returns reaches the session that is named: a program could name any."""
+        return not self.is_browsing and self.caller not in SPEAKING_PROGRAMS
 
     def require_reach(self, reach: Reach) -> None:
         """Raise an error unless the operation in progress declares this reach."""
@@ -246,6 +251,7 @@ class Context:
             arguments_digest,
             AUTHORS[self.caller],
             self.run_id,
+            is_confined=self.caller in SPEAKING_PROGRAMS,
         )
         outcome = "done"
         try:

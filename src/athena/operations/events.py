@@ -240,7 +240,7 @@ async def briefing(
         session_id,
         afresh=again,
         key=ctx.idempotency_key,
-        is_preview=ctx.is_browsing,
+        is_preview=not ctx.tells_session,
     )
 
 
@@ -260,7 +260,15 @@ async def remind(
 
     >>> events.remind(prompt="why does the billing job retry failed charges?", session_id="s1")
     """
-    return await prompts.compose_reminder(ctx.store, ctx.scope, prompt, session_id, budget_tokens, ctx.idempotency_key)
+    return await prompts.compose_reminder(
+        ctx.store,
+        ctx.scope,
+        prompt,
+        session_id,
+        budget_tokens,
+        ctx.idempotency_key,
+        is_preview=not ctx.tells_session,
+    )
 
 
 @operation(

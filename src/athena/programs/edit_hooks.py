@@ -1,9 +1,11 @@
-"""Purge of the copies that programs keep of memories: long values, variables and results of runs."""
+"""Purge of the copies that programs keep of memories (long values, variables, results), and restored skills."""
 
 from collections.abc import Callable
 
 from athena.memory.edit_hooks import EditHooks, Purge
-from athena.storage import runs, workspaces
+from athena.memory.rows import MemoryRow
+from athena.programs import rows as skill_rows
+from athena.storage import runs, scopes, workspaces
 from athena.storage.database import Transaction
 
 
@@ -12,6 +14,11 @@ class ProgramEditHooks(EditHooks):
 
     def __init__(self, forget_runs: Callable[[str], None] = lambda project: None) -> None:
         self._forget_runs = forget_runs
+
+    async def check_restore(self, tx: Transaction, row: MemoryRow) -> None:
+        if await scopes.fetch_scope_kind(tx, row.scope) == "skill":
+            name: str = row.memory.metadata["session_id"]
+            await skill_rows.check_room(tx, row.scope, name, len(row.memory.content))
 
     async def purge_project(self, tx: Transaction, purge: Purge) -> None:
         if not purge.memory_ids:

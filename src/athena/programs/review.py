@@ -154,23 +154,31 @@ def _locate_call(code: str, names: set[str], others: list[str] | None) -> tuple[
         tree = ProgramSource(code, len(code) * 4 + 1).tree
     except ProgramRejected:  # of another version
         return [], None
-    places: list[tuple[ast.expr, bool]] = []
-    todo: list[tuple[ast.AST, bool]] = [(tree, False)]
+    places: list[tuple[ast.expr, ast.stmt | None]] = []  # with the innermost statement; None where it repeats
+    todo: list[tuple[ast.AST, ast.stmt | None]] = [(child, child) for child in tree.body]
     while todo:
-        node, repeats = todo.pop()
+        node, statement = todo.pop()
         if (isinstance(node, ast.Attribute) and node.attr in names) or (
             isinstance(node, ast.Name) and node.id in names
         ):
-            places.append((node, repeats))
-        repeats = repeats or isinstance(node, _REPEATING_NODES)
-        todo += [(child, repeats) for child in ast.iter_child_nodes(node)]
+            places.append((node, statement))
+        if statement is None or isinstance(node, _REPEATING_NODES):
+            statement = None
+        elif isinstance(node, ast.stmt):
+            statement = node
+        todo += [(child, statement) for child in ast.iter_child_nodes(node)]
     lines = sorted({node.end_lineno or node.lineno for node, _ in places})
     is_elsewhere = others is None or any(name in text for name in names for text in others)
-    if len(places) != 1 or places[0][1] or is_elsewhere:
+    if len(places) != 1 or is_elsewhere:
         return lines, None
-    [(place, _)], [line] = places, lines
+    [(place, statement)], [line] = places, lines
+    if statement is None:
+        return lines, None
     touching = [node for node in tree.body if node.lineno <= line <= (node.end_lineno or line)]
-    value = touching[0].value if isinstance(touching[0], ast.Expr | ast.Assign) else None
-    if len(touching) == 1 and isinstance(value, ast.Call) and value.func is place:
-        return lines, (touching[0].end_lineno or line) + 1
-    return lines, line  # something in the same line may follow, too
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    value = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    is_plain = isinstance(value, ast.Call) and value.func is place and all(isinstance(t, ast.Name) for t in targets)
+    if touching == [statement] and is_plain:
+        return lines, (statement.end_lineno or line) + 1
+    # something in the same line may follow, too; so may earlier lines of the statement: `a[f()] = call()`
+    return lines, min(line, statement.lineno)

@@ -2,11 +2,13 @@
 
 from typing import Any, NamedTuple
 
+from athena.errors import LimitExceeded
 from athena.memory import rows as memory_rows
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS
 from athena.memory.values import Memory
 from athena.storage.database import Transaction
 
+MAX_SKILLS, MAX_SKILLS_CHARS = 1_000, 4_000_000  # of a project
 _SAVED_CHANGE_SQL = "h.action IN ('remembered', 'updated', 'revived') AND h.undone = 0"
 
 
@@ -38,6 +40,23 @@ async def list_skill_rows(tx: Transaction, scope_ids: list[int], condition: str 
         )
         skills += [SkillRow(memory_rows.memory_from_row(row), int(row[-2]) - 1, int(row[-1])) for row in rows]
     return sorted(skills, key=lambda skill: skill.memory.author != "person")
+
+
+async def check_room(tx: Transaction, scope: int, name: str, chars: int) -> None:
+    """Raise LimitExceeded if a scope has no room for a skill: every program that names skills loads them all."""
+    row = await tx.fetch_required(
+        """SELECT count(*), coalesce(sum(length(content)), 0) FROM memories
+           WHERE scope = :scope AND deleted IS NULL AND session <> :name""",
+        scope=scope,
+        name=name,
+    )
+    count, used = int(row[0]), int(row[1])
+    if count >= MAX_SKILLS or used + chars > MAX_SKILLS_CHARS:
+        raise LimitExceeded(
+            f"this project has {count:,} other skills with {used:,} characters; "
+            f"at most {MAX_SKILLS:,} with {MAX_SKILLS_CHARS:,} are kept",
+            hint="delete_skill makes room",
+        )
 
 
 async def lock_skills(tx: Transaction, scope: int) -> None:

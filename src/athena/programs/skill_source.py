@@ -35,16 +35,12 @@ def parse_skill(name: str, code: str, description: str | None = None, example: s
         raise InvalidInput(
             f"line {function.lineno}: a skill takes named arguments only, without * and **", hint=SKILL_FORM_HINT
         )
-    returns = ast.unparse(function.returns) if function.returns else "Any"
-    return Skill(
-        name,
-        summary,
-        code.rstrip() + "\n",
-        _format_signature(arguments),
-        returns,
-        _build_schema(arguments),
-        example.strip(),
-    )
+    try:
+        returns = ast.unparse(function.returns) if function.returns else "Any"
+        signature, schema = _format_signature(arguments), _build_schema(arguments)
+    except RecursionError:
+        raise InvalidInput(f"line {function.lineno}: a type or a default is nested too deeply") from None
+    return Skill(name, summary, code.rstrip() + "\n", signature, returns, schema, example.strip())
 
 
 def check_skill_name(name: str) -> str:

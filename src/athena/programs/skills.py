@@ -7,6 +7,7 @@ from typing import Any, Literal
 from athena.core import redaction, words
 from athena.core.catalog import Catalog
 from athena.core.text import make_storable
+from athena.core.threads import run_in_thread
 from athena.core.values import Call, Scope
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import edit, history_rows, inputs, rows, write
@@ -38,7 +39,7 @@ async def write_skill(store: Store, skill: Skill, call: Call) -> KeptSkill:
     """Save a skill; an existing one of this name, deleted or not, gets a new version."""
     now, call = store.clock(), call.with_kind(SKILL_KIND)
     refuse_replacement(skill.name, call, "system" if skill.name in load_shipped_skills() else None)
-    draft = replace(_create_draft(skill), author=call.author)
+    draft = replace(await run_in_thread(_create_draft, skill), author=call.author)
 
     async def write_version(tx: Transaction) -> KeptSkill:
         async def put_version(call_id: int) -> int:
@@ -49,6 +50,7 @@ async def write_skill(store: Store, skill: Skill, call: Call) -> KeptSkill:
             for row in known:
                 refuse_replacement(skill.name, call, row.memory.author)
             versions = [row for row in known if row.scope == scope_id]
+            await skill_rows.check_room(tx, scope_id, skill.name, len(draft.content))
             if not versions:
                 memory_id = await write.insert_memory(store, tx, scope_id, prepare_memory(draft, now), now)
                 await history_rows.insert_change(tx, scope_id, memory_id, call_id, now, "remembered", None)
@@ -214,7 +216,8 @@ def _create_draft(skill: Skill) -> Draft:
     """Return a skill as a memory: a line about it, then its code."""
     if kinds := redaction.redact(f"{skill.description}\n{skill.code}\n{skill.example}").kinds:
         raise InvalidInput(
-            f"this skill holds a secret ({', '.join(kinds)})", hint="give it as an argument, or leave it out"
+            f"this skill holds a secret ({', '.join(dict.fromkeys(kinds))})",
+            hint="give it as an argument, or leave it out",
         )
     code = make_storable(skill.code)
     head = f"{skill.name.replace('_', ' ')} ({skill.name}): {make_storable(skill.description)}\n\n"

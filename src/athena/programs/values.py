@@ -154,7 +154,7 @@ class RunReview:
     arguments: dict[str, Any]
     lines: list[str]  # of the program
     call_lines: list[int]  # that name the operation, from 1; none if the program reaches it in another way
-    next_line: int | None  # the first line that runs after the call; None if any line may
+    next_line: int | None  # the first line that may run after the call; None if any line may
     definitions: dict[str, list[str]]  # of earlier programs in the workspace, that this one uses, as lines
     skills: dict[str, list[str]]  # that the program names, as lines
     variables: dict[str, Any]  # of earlier programs, that this one uses

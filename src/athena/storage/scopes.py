@@ -5,7 +5,7 @@ Tables about calls and programs (calls, receipts, usage, runs, workspaces, files
 
 from collections.abc import Sequence
 
-from athena.core.values import Kind, Scope
+from athena.core.values import Call, Kind, Scope
 from athena.storage.database import Transaction
 from athena.storage.filters import bind_list, split_batches
 
@@ -47,6 +47,11 @@ async def fetch_own_ids(tx: Transaction, scope: Scope) -> list[int]:
     """Return the id of the project's own scope of this kind, if it exists, as a list."""
     rows = await tx.fetch("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
     return [row[0] for row in rows]
+
+
+async def fetch_changeable_ids(tx: Transaction, call: Call) -> list[int]:
+    """Return the ids of the scopes in which a call may change what is there."""
+    return await (fetch_own_ids if call.is_confined else fetch_visible_ids)(tx, call.scope)
 
 
 async def fetch_project_ids(tx: Transaction, scope: Scope) -> list[int]:

@@ -43,6 +43,20 @@ def brief(app: App) -> str:
     return str(call(app, "hook", "briefing").text)
 
 
+@pytest.mark.parametrize("surface", ["program", "mcp"])
+def test_program_makes_no_session_go_without_its_briefing(isolated: App, surface: str) -> None:
+    """What a program asks for in a session's name is not told to that session: hooks still tell it."""
+    rule = "Never deploy the billing service on Fridays, the bank closes early"
+    call(isolated, "cli", "remember", content=rule, tags=["important"])
+    asked = {"prompt": "should I deploy the billing service on Friday?", "session_id": "s1"}
+    for _ in range(2):
+        assert rule in call(isolated, surface, "remind", **asked).text
+        assert rule in call(isolated, surface, "briefing", session_id="s2", again=True).text
+    assert rule in call(isolated, "hook", "remind", **asked).text
+    assert rule in call(isolated, "hook", "briefing", session_id="s2").text
+    assert rule not in call(isolated, "hook", "briefing", session_id="s2").text
+
+
 def test_event_of_a_program_does_not_hold_the_end_of_a_session(isolated: App) -> None:
     content = "git " * 20_000
     call(isolated, "program", "record_event", event_type="command", content=content, session_id="s1")

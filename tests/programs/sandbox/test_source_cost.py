@@ -135,3 +135,10 @@ def test_names_of_package_are_kept_together() -> None:
 def test_texts_may_have_dots_and_marks() -> None:
     text = "'" + "a. b. " * 5_000 + "e\u0301" * 2_000 + "漢字" * 2_000 + "'"
     assert ProgramSource(text, 64_000).tree.body
+
+
+@pytest.mark.parametrize("calls", ["+".join(["[f()]"] * 1_500), f"[{'1 if x else ' * 1_500}f()]"])
+def test_deeply_nested_calls_are_found(calls: str) -> None:
+    source = ProgramSource(f"parallel({calls})", LARGE)
+    assert len(source.concurrent_spans.parallel) == calls.count("f()")
+    assert routing.find_cpython_reason(source, NAMES) == ""

@@ -14,6 +14,8 @@ from typing import Any
 
 BUDGET_FRACTION = 0.88  # of a budget that an estimate may fill, so that the exact count stays within the budget
 MAX_COUNTED_CHARS = 40_000  # of a text that is counted whole; of a longer one, the beginning is extrapolated
+MAX_COUNTED_VALUE_CHARS = 400_000  # of all texts of a value; the others count by their length
+CHARS_PER_TOKEN = 4
 LIST_SAMPLE_ITEMS = 100
 MAX_CACHED_CHARS = 40
 MAX_TOKEN_BYTES = 128
@@ -91,24 +93,29 @@ def truncate_to_tokens(text: str, limit: int) -> str:
 
 def estimate_json_tokens(value: Any) -> int:
     """Estimate the tokens of a value as JSON would write it; of a long list, from its first items."""
+    return _estimate_json(value, [MAX_COUNTED_VALUE_CHARS])
+
+
+def _estimate_json(value: Any, chars_left: list[int]) -> int:
     kind = type(value)
     if kind is str:
-        return count_tokens(value) + 2
+        chars_left[0] -= min(len(value), MAX_COUNTED_CHARS)
+        return 2 + (count_tokens(value) if chars_left[0] > 0 else len(value) // CHARS_PER_TOKEN)
     if kind is dict:
         total = 1
         for key, item in value.items():
-            total += 2 + estimate_json_tokens(key) + estimate_json_tokens(item)
+            total += 2 + _estimate_json(key, chars_left) + _estimate_json(item, chars_left)
         return total
     if value is None or isinstance(value, bool | int | float):
         return 1 if value is None or isinstance(value, bool) else 1 + len(str(value)) // 3
     if fields := getattr(kind, "__dataclass_fields__", None):
-        return 1 + sum(3 + estimate_json_tokens(getattr(value, name)) for name in fields)
+        return 1 + sum(3 + _estimate_json(getattr(value, name), chars_left) for name in fields)
     if isinstance(value, str):
-        return count_tokens(value) + 2
+        return _estimate_json(str(value), chars_left)
     if isinstance(value, Mapping):
-        return estimate_json_tokens(dict(value))
+        return _estimate_json(dict(value), chars_left)
     items = list(value)
-    part = sum([1 + estimate_json_tokens(item) for item in items[:LIST_SAMPLE_ITEMS]])
+    part = sum([1 + _estimate_json(item, chars_left) for item in items[:LIST_SAMPLE_ITEMS]])
     return 1 + (part if len(items) <= LIST_SAMPLE_ITEMS else round(part * len(items) / LIST_SAMPLE_ITEMS))
 
 

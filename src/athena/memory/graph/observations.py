@@ -107,7 +107,7 @@ async def add_observations(store: Store, additions: Sequence[NewObservations], c
 
     async def write_observations(tx: Transaction, call_id: int) -> list[list[int]]:
         added_texts.clear()
-        visible = await scopes.fetch_visible_ids(tx, call.scope)
+        visible = await scopes.fetch_changeable_ids(tx, call)
         matches = sort_own_first(await graph_rows.fetch_entities_by_key(tx, visible, keys), visible)
         entities = {entity.key: entity for entity in reversed(matches)}
         added_ids = []
@@ -155,7 +155,7 @@ async def delete_observations(store: Store, deletions: Sequence[Deletion], call:
     now = store.clock()
 
     async def hide_observations(tx: Transaction, call_id: int) -> None:
-        visible = await scopes.fetch_visible_ids(tx, call.scope)
+        visible = await scopes.fetch_changeable_ids(tx, call)
         for deletion in deletions:
             key = to_entity_key(deletion["entityName"])
             texts = {normalize_text(text) for text in deletion["observations"]}

@@ -123,7 +123,7 @@ async def compose_briefing(
     *,
     afresh: bool = False,
     key: str | None = None,
-    is_preview: bool = False,
+    is_preview: bool = False,  # does not count as told to the session
 ) -> Briefing:
     """Return the items that are worth their tokens; with a session id none that it got before, unless `afresh`."""
     now = store.clock()
@@ -143,7 +143,7 @@ async def compose_briefing(
     selected, text = await select_and_ask(
         store, scope, items, budget, MAX_BRIEFING_CHARS, format_briefing, session, key, is_preview=is_preview
     )
-    turn = BriefingTurn(session, "briefing", sources.last_log_id, afresh, key) if session else None
+    turn = BriefingTurn(session, "briefing", sources.last_log_id, afresh, key) if session and not is_preview else None
     return await record_briefing(store, scope, selected, text, turn)
 
 

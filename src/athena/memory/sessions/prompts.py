@@ -40,8 +40,13 @@ async def compose_reminder(
     session_id: str | None,
     budget: int = REMINDER_BUDGET_TOKENS,
     key: str | None = None,
+    *,
+    is_preview: bool = False,
 ) -> Briefing:
-    """Return the memories that matter for a prompt and that the session did not get yet."""
+    """Return the memories that matter for a prompt and that the session did not get yet.
+
+    A preview does not count as told to the session.
+    """
     text = prompt
     if len(prompt) > MAX_PROMPT_CHARS:
         text = f"{prompt[: MAX_PROMPT_CHARS // 2]} {prompt[-MAX_PROMPT_CHARS // 2 :]}"
@@ -59,7 +64,7 @@ async def compose_reminder(
     best = [hit for hit in fresh[:MAX_REMINDERS] if hit.score >= MIN_RELATIVE_SCORE * fresh[0].score]
     items = await run_in_thread(lambda: [_create_item(hit) for hit in best])
     selected, reminder = select_items(merge_items(items), budget, MAX_BRIEFING_CHARS, _format_reminder)
-    turn = BriefingTurn(session, "remind", last_log_id, key=key) if session else None
+    turn = BriefingTurn(session, "remind", last_log_id, key=key) if session and not is_preview else None
     return await record_briefing(store, scope, selected, reminder, turn)
 
 

@@ -246,7 +246,15 @@ class RecordImport:
                 count += await link_rows.insert_link(tx, own, memory_id, other_id or live[0], link.relation, at)
             return count
 
-        usable = [pending for pending in self._links if pending.link.relation not in RESERVED_RELATIONS]
+        usable: list[PendingLink] = []
+        for entry in self._links:
+            try:
+                relation = inputs.redact_name(entry.link.relation, "relation")
+            except InvalidInput as error:
+                self.report.add_skip(entry.link.hash, str(error))
+                continue
+            if relation not in RESERVED_RELATIONS:
+                usable.append(entry._replace(link=entry.link._replace(relation=relation)))
         for i in range(0, len(usable), BATCH_MEMORIES):
             pending = usable[i : i + BATCH_MEMORIES]
             self.report.relations += await self._store.database.write(partial(write_links, pending=pending))

@@ -283,17 +283,22 @@ class _MontyCheck:
 
 def _has_named_item(node: ast.AST) -> bool:
     """Return whether `parallel` may get functions that are written elsewhere: Monty calls these one after another."""
-    if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        return any(map(_has_named_item, node.elts))
-    if isinstance(node, ast.Dict):
-        return any(map(_has_named_item, node.values))
-    if isinstance(node, ast.ListComp | ast.GeneratorExp):
-        return _has_named_item(node.elt)
-    if isinstance(node, ast.DictComp | ast.Starred):
-        return _has_named_item(node.value)
-    if isinstance(node, ast.BinOp):
-        return _has_named_item(node.left) or _has_named_item(node.right)
-    return isinstance(node, ast.Name)
+    todo = [node]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, ast.Name):
+            return True
+        if isinstance(part, ast.List | ast.Tuple | ast.Set):
+            todo += part.elts
+        elif isinstance(part, ast.Dict):
+            todo += part.values
+        elif isinstance(part, ast.ListComp | ast.GeneratorExp):
+            todo.append(part.elt)
+        elif isinstance(part, ast.DictComp | ast.Starred):
+            todo.append(part.value)
+        elif isinstance(part, ast.BinOp):
+            todo += [part.left, part.right]
+    return False
 
 
 def _constant(node: ast.expr) -> object:

@@ -342,26 +342,32 @@ def _called_name(node: ast.Call) -> str:
 
 def _split_lists(node: ast.expr) -> list[ast.expr]:
     """Return the lists of `[f] * 2 + [g]`."""
-    return [*_split_lists(node.left), *_split_lists(node.right)] if isinstance(node, ast.BinOp) else [node]
+    todo, lists = [node], []
+    while todo:
+        part = todo.pop()
+        if isinstance(part, ast.BinOp):  # a sum of a thousand lists is as many levels deep
+            todo += [part.right, part.left]
+        else:
+            lists.append(part)
+    return lists
 
 
 def iter_direct_calls(node: ast.AST) -> Iterator[ast.Call]:
     """Yield the calls whose value is itself an element, not those inside of an argument or an expression."""
-    if isinstance(node, ast.Call):
-        yield node
-    elif isinstance(node, ast.Lambda):  # only `parallel` can call it
-        if isinstance(node.body, ast.Call):
-            yield node.body
-    elif isinstance(node, ast.List | ast.Tuple | ast.Set):
-        for element in node.elts:
-            yield from iter_direct_calls(element)
-    elif isinstance(node, ast.ListComp | ast.GeneratorExp):
-        yield from iter_direct_calls(node.elt)
-    elif isinstance(node, ast.Dict):
-        for value in node.values:
-            yield from iter_direct_calls(value)
-    elif isinstance(node, ast.DictComp | ast.Starred):
-        yield from iter_direct_calls(node.value)
-    elif isinstance(node, ast.IfExp):
-        yield from iter_direct_calls(node.body)
-        yield from iter_direct_calls(node.orelse)
+    todo = [node]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, ast.Call):
+            yield part
+        elif isinstance(part, ast.Lambda):  # only `parallel` can call it
+            todo += [part.body] if isinstance(part.body, ast.Call) else []
+        elif isinstance(part, ast.List | ast.Tuple | ast.Set):
+            todo += reversed(part.elts)
+        elif isinstance(part, ast.ListComp | ast.GeneratorExp):
+            todo.append(part.elt)
+        elif isinstance(part, ast.Dict):
+            todo += reversed(part.values)
+        elif isinstance(part, ast.DictComp | ast.Starred):
+            todo.append(part.value)
+        elif isinstance(part, ast.IfExp):
+            todo += [part.orelse, part.body]
