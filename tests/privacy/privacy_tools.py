@@ -1,6 +1,7 @@
 """Apps with privacy on, and contacts to move about."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,10 +25,16 @@ class PrivateApp:
 
     def __init__(self, database: Database, folder: Path, mode: PrivacyMode, **more: Any) -> None:
         self.folder, self.mode = folder, mode
+        self.later_s = 0.0  # by how much the clock is ahead
         rules = PrivacyRules(mode, key_folder=str(folder / "keys"), database_folder=str(folder / "home"), **more)
         (folder / "home").mkdir(exist_ok=True, mode=0o700)
-        self.app = App(database, MODEL, servers=str(folder / "home"), privacy=rules, key=lambda: bytes(32))
+        self.app = App(
+            database, MODEL, self.read_clock, servers=str(folder / "home"), privacy=rules, key=lambda: bytes(32)
+        )
         self.vault = self.app.guard.vault
+
+    def read_clock(self) -> float:
+        return time.time() + self.later_s
 
     def call(self, surface: str, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
         return run_sync(invoke(self.app.catalog, name, arguments, self.app.create_context(project, surface, key)))

@@ -188,6 +188,8 @@ def test_canaries_are_only_in_the_vault(tmp_path: Path, mode: PrivacyMode) -> No
         ways = list(PLANTERS.items())
         for number, value in enumerate(values):
             name, plant = ways[number % len(ways)]
+            if number % 100 == 0:  # programs and models may say few new values in an hour
+                app.later_s += 3_601
             answer = plant(app, value, f"note {number} via {name}: {value} is what they gave us.")
             if name not in ("person", "batch", "page", "http"):  # people see what they wrote
                 seen.append(answer)

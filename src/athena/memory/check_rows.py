@@ -62,15 +62,19 @@ async def check_memories(tx: Transaction, progress: CallProgress) -> tuple[int, 
         progress.done = check.memories
         try:
             await check.check_range(tx, first_id, last_id)
-        except UnicodeDecodeError:  # a row of them is not text; the others are checked one by one
+        except ROW_ERRORS:  # a row of them is not text; the others are checked one by one
             for (memory_id,) in ids:
                 try:
                     await check.check_range(tx, memory_id, memory_id)
-                except UnicodeDecodeError:
+                except ROW_ERRORS:
                     check.problems.append(f"the row of memory {memory_id} is not valid text")
     if not check.problems:  # else the counts differ for the same reason
         await check.compare_counts(tx)
     return check.memories, check.problems
+
+
+# Bytes that are not UTF-8, and values of other types than their columns have.
+ROW_ERRORS = (UnicodeDecodeError, AttributeError, TypeError)
 
 
 class _MemoryCheck:
@@ -96,7 +100,7 @@ class _MemoryCheck:
         ):
             indexed_tags.setdefault(memory_id, set()).add((tag, happened))
         for row in rows:
-            self.problems += self._check_row(row, indexed_tags.get(row[0], set()))
+            self.problems += list(self._check_row(row, indexed_tags.get(row[0], set())))
 
     def _check_row(self, row: Row, indexed_tags: set[tuple[str, float]]) -> Iterator[str]:
         memory_id, scope, short_hash, content, metadata, digest, tags, happened, deleted, *_ = row

@@ -46,7 +46,7 @@ JSON_COLUMNS = {"history": ("before",), "receipts": ("result",), "consolidations
 TEXT_COLUMNS_SQL = """SELECT t.name, group_concat(c.name) FROM sqlite_schema t, pragma_table_info(t.name) c
     WHERE t.type = 'table' AND c.type = 'TEXT' AND t.name NOT LIKE 'words%' AND t.name <> 'memories' GROUP BY t.name"""
 # all but what SQLite and FTS5 create themselves, by exact names: a trigger must not hide behind a prefix
-DEFINITIONS_SQL = """SELECT type, name, sql FROM sqlite_schema
+DEFINITIONS_SQL = """SELECT CAST(type AS BLOB), CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_schema
     WHERE NOT (type = 'index' AND sql IS NULL) AND NOT (type = 'table' AND name IN ('sqlite_sequence', 'sqlite_stat1',
         'sqlite_stat4', 'words_data', 'words_idx', 'words_docsize', 'words_config'))
     ORDER BY type, name"""
@@ -213,7 +213,8 @@ def list_columns() -> dict[str, set[str]]:
 def read_definitions(connection: apsw.Connection) -> dict[tuple[str, str], str]:
     """Return the SQL of each part of the schema, by its type and name."""
     rows = connection.execute(DEFINITIONS_SQL).fetchall()
-    return {(str(kind), str(name)): " ".join(str(sql).split()) for kind, name, sql in rows}
+    texts = (tuple(part.decode("utf-8", "replace") for part in row) for row in rows)  # a damaged file has other bytes
+    return {(kind, name): " ".join(sql.split()) for kind, name, sql in texts}
 
 
 def compute_digest(definitions: dict[tuple[str, str], str]) -> str:
