@@ -18,7 +18,7 @@ import pytest
 import athena
 from athena import api, errors, testing
 from athena.app import connect, engine, settings
-from athena.cli import commands
+from athena.cli import commands, mcp_proxy
 from athena.core.home import lock
 from athena.core.home.paths import CALL_SOCKET, socket_path
 from athena.core.threads import run_sync
@@ -365,6 +365,24 @@ def test_nonsense_is_refused(server: int, home: Path, frame: Any) -> None:
     assert answer is None or "refused" in answer
     assert api.remember("others go on")
     assert not is_app_open()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("module", [engine, mcp_proxy])
+def test_socket_in_folder_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
+    """On macOS the system does not say who listens; a short path may lie in a folder that somebody else created."""
+    monkeypatch.setattr(module, "SO_PEERCRED", None)
+    path = str(tmp_path / "call.sock")
+    with socket(AF_UNIX, SOCK_STREAM) as listening, socket(AF_UNIX, SOCK_STREAM) as client:
+        listening.bind(path)
+        listening.listen()
+        client.connect(path)
+        assert module._is_own_peer(client, path)
+        monkeypatch.setattr(os, "getuid", lambda: 1_000)
+        os.chown(tmp_path, 65_534, 65_534)
+        assert not module._is_own_peer(client, path)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

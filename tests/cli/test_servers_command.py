@@ -1,9 +1,11 @@
 """`athena servers` as a person uses it."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from athena.client import AthenaClient
 from athena.core.approval import Approval
 from athena.core.foreign_operation import ForeignOperation
 from athena.core.home import daemon
+from athena.core.threads import get_running_loop
 from athena.errors import ApprovalNeeded, AthenaError, Denied
-from athena.gateway.approvals import ApprovedTool, create_definition
+from athena.gateway import review
+from athena.gateway.approvals import ApprovedTool, ToolDefinitions, create_definition
 from athena.gateway.definitions import format_as_read
 from daemon_tools import Home
 from person_tools import Person, run_on_terminal, run_without_terminal
@@ -358,6 +362,42 @@ def test_text_of_words_that_stand_elsewhere_is_shown() -> None:
     assert hidden in shown
     assert "pass/all/memories" in shown
     assert "context: note" not in shown.splitlines()  # a name that the stub has is not repeated
+
+
+def test_many_texts_are_shown_in_little_time() -> None:
+    """A server may write thousands of texts into a definition; each was searched for in all that a model reads."""
+    named = {f"p{i}": {"type": "string", "description": "what it says " * 20} for i in range(90)}
+    inner = {f"q{i}": {"description": f"d {i}"} for i in range(1_800)}
+    tool = {"name": "add", "inputSchema": {"properties": named}, "outputSchema": {"properties": {"x": {}, **inner}}}
+    operation = ForeignOperation(create_definition("calc", ApprovedTool("add", tool), "never"), None)  # type: ignore[arg-type]
+    began = time.process_time()
+    lines = [line for _ in range(5) for line in format_as_read(operation)]
+    assert len(lines) > 5 * 3_600
+    assert time.process_time() - began < 1  # seconds of CPU; a server has up to 64 such tools
+
+
+def test_review_does_not_hold_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OneServerGateway:
+        def resolve_name(self, name: str) -> str:
+            return name
+
+        async def fetch_tools(self, name: str) -> tuple[ToolDefinitions, int]:
+            return {"add": {"name": "add"}}, 0
+
+        def format_subject(self, name: str, offered: ToolDefinitions) -> str:
+            return "these tools"
+
+    def note_thread(*_: Any) -> list[Any]:
+        on_loop.append(get_running_loop() is not None)
+        return []
+
+    on_loop: list[bool] = []
+    for name in ("review_tools", "_describe_details"):
+        monkeypatch.setattr(review, name, note_thread)
+    gateway: Any = OneServerGateway()
+    asyncio.run(review.review_server(gateway, "calc"))
+    asyncio.run(review.describe_details(gateway, "calc"))
+    assert on_loop == [False, False]
 
 
 def test_yes_shows_tools_without_pages(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from athena.core.threads import run_sync
 from athena.errors import LimitExceeded
 from athena.memory import rows
 from athena.memory.prepare import MAX_PASSAGE_CHARS, MAX_PASSAGES, split_passages
+from athena.memory.sessions import rows as session_rows
 from athena.memory.values import MAX_CONTENT_BYTES
 from athena.storage import arrays
 from conftest import rounds, sample
@@ -169,10 +170,12 @@ def test_mentions_read_only_their_page(isolated: App, monkeypatch: pytest.Monkey
         call_operation(isolated, "mentions", name="@ann")
 
 
-@pytest.mark.parametrize("name", ["timeline", "briefing", "list_injections"])
+@pytest.mark.parametrize("name", ["timeline", "briefing", "list_injections", "session_summary"])
 def test_lines_are_read_from_beginnings(isolated: App, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    long_text = "The harbour opens at seven. " * 1_000
     for tag in ("important", "note"):
-        call_operation(isolated, "remember", content=f"{tag} " + "The harbour opens at seven. " * 1_000, tags=[tag])
+        call_operation(isolated, "remember", content=f"{tag} {long_text}", tags=[tag])
+    call_operation(isolated, "record_event", event_type="action", content=long_text, session_id="s")
     call_operation(isolated, "briefing", session_id="s")
     read: list[int] = []
     build = rows.memory_from_row
@@ -182,6 +185,7 @@ def test_lines_are_read_from_beginnings(isolated: App, monkeypatch: pytest.Monke
         return build(row)
 
     monkeypatch.setattr(rows, "memory_from_row", note_length)
-    assert call_operation(isolated, name)
+    monkeypatch.setattr(session_rows, "memory_from_row", note_length)
+    assert call_operation(isolated, name, **({"session_id": "s"} if name == "session_summary" else {}))
     assert read
     assert max(read) <= 20_000

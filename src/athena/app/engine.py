@@ -32,7 +32,7 @@ AVOID_S = 30.0  # how long a server is not asked after it did not answer
 REFUSED_AVOID_S = 1.0  # and after it refused this process
 SILENCE_TIMEOUT_S = 30.0  # a working server says every few seconds that it still works
 MAX_IDLE_CONNECTIONS = 8
-SO_PEERCRED = getattr(_socket, "SO_PEERCRED", None)  # macOS: the mode of the socket, 0600, admits no other user
+SO_PEERCRED = getattr(_socket, "SO_PEERCRED", None)  # macOS has none
 
 
 class EngineUnusable(Exception):
@@ -125,7 +125,7 @@ class Engine:
                 connection.connect(self._path)
             except (FileNotFoundError, ConnectionRefusedError) as error:
                 raise EngineUnusable(str(error), is_absent=True) from None
-            if not _is_own_peer(connection):
+            if not _is_own_peer(connection, self._path):
                 raise EngineUnusable("somebody else listens at the socket")
             connection.sendall(encode_frame({"version": __version__, "environ": self._environ}))
             answer = _parse_json(_receive_frame(connection))
@@ -222,9 +222,9 @@ def create_error(fields: Mapping[str, Any]) -> AthenaError:
     return error
 
 
-def _is_own_peer(connection: socket) -> bool:
-    if SO_PEERCRED is None:
-        return True
+def _is_own_peer(connection: socket, path: str) -> bool:
+    if SO_PEERCRED is None:  # only its owner creates a socket in such a folder
+        return os.stat(os.path.dirname(path)).st_uid in (os.getuid(), 0)
     credentials = connection.getsockopt(_socket.SOL_SOCKET, SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder) == os.getuid()
 

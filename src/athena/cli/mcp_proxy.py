@@ -282,8 +282,8 @@ class McpProxy:
         """Return a connection to a running server that has the store of this environment."""
         server = socket(AF_UNIX, SOCK_STREAM)
         try:
-            server.connect(socket_path(self._home, MCP_SOCKET))
-            if _peer_uid(server) != os.getuid():
+            server.connect(path := socket_path(self._home, MCP_SOCKET))
+            if not _is_own_peer(server, path):
                 raise OSError("another user runs that server")
         except OSError:
             server.close()
@@ -352,11 +352,11 @@ def _read_stdin() -> bytes:
         return b""
 
 
-def _peer_uid(peer: socket) -> int:
-    """Return the user id of the server; where the system cannot say, rely on the permissions of the socket file."""
+def _is_own_peer(peer: socket, path: str) -> bool:
+    """Return whether the server belongs to this user; where the system cannot say, whether its folder does."""
     if SO_PEERCRED is None:
-        return os.getuid()
-    return int.from_bytes(peer.getsockopt(_socket.SOL_SOCKET, SO_PEERCRED, 12)[4:8], sys.byteorder)
+        return os.stat(os.path.dirname(path)).st_uid in (os.getuid(), 0)
+    return int.from_bytes(peer.getsockopt(_socket.SOL_SOCKET, SO_PEERCRED, 12)[4:8], sys.byteorder) == os.getuid()
 
 
 def _store_environ() -> dict[str, str]:

@@ -84,8 +84,10 @@ def format_as_read(operation: ForeignOperation) -> Iterator[str]:
     words, shown = set(re.findall(r"\w+", stub)), {""}
     for title, schema in (("", operation.definition.arguments), ("returns", operation.definition.result)):
         for path, text in _iter_schema_texts(schema, title):
-            is_in_stub = text in words or re.search(rf"(?<!\w){re.escape(text)}(?!\w)", stub) is not None
-            if not is_in_stub and text not in shown:
+            if text in words or text in shown:
+                continue
+            # the first test is fast: a server may have thousands of texts
+            if text not in stub or re.search(rf"(?<!\w){re.escape(text)}(?!\w)", stub) is None:
                 shown.add(text)
                 yield f"{path.removeprefix('.')}: {text}"
 

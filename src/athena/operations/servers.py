@@ -55,7 +55,7 @@ async def describe_server(ctx: Context, name: ServerName) -> ServerDetails:
     >>> servers.describe_server(name="github")
     """
     ctx.catalog.refresh()
-    return review.describe_details(ctx.gateway, name)
+    return await review.describe_details(ctx.gateway, name)
 
 
 @operation(

@@ -1,7 +1,9 @@
 """Programs, agents and pasted texts: none speaks for a person, hides a person's words, or holds up the server."""
 
+import asyncio
 import json
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from athena.app.compose import App
 from athena.core.catalog import invoke
 from athena.core.redaction.questions import asks_for_secret
-from athena.core.threads import run_sync
+from athena.core.threads import get_running_loop, run_sync
 from athena.embedding.adapters import load_adapter
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError, Denied, NotFound
@@ -63,6 +65,41 @@ def test_event_of_a_program_does_not_hold_the_end_of_a_session(isolated: App) ->
     began = time.process_time()
     learn(isolated, ("user", "hello there"))
     assert time.process_time() - began < MAX_CPU_S
+
+
+@pytest.mark.parametrize("unit", ["word ", "\n", "a"])
+def test_long_episodes_do_not_hold_the_briefing(isolated: App, unit: str) -> None:
+    for number in range(3):
+        content = f"The {number}{unit * (15_000 // len(unit))}end"
+        call(isolated, "program", "record_event", event_type="episode", content=content, session_id=f"s{number}")
+    began = time.process_time()
+    brief(isolated)
+    assert time.process_time() - began < MAX_CPU_S
+
+
+@pytest.mark.parametrize(
+    ("function", "operation", "arguments"),
+    [
+        ("timeline._select_key_indexes", "session_summary", {"session_id": "s1"}),
+        ("questions.select_items", "briefing", {"budget_tokens": 20_000}),
+    ],
+)
+def test_many_texts_do_not_hold_the_event_loop(
+    isolated: App, monkeypatch: pytest.MonkeyPatch, function: str, operation: str, arguments: dict[str, Any]
+) -> None:
+    module, _, name = function.partition(".")
+    work, on_loop = getattr(import_module(f"athena.memory.sessions.{module}"), name), []
+
+    def note_thread(*args: Any) -> Any:
+        on_loop.append(get_running_loop() is not None)
+        return work(*args)
+
+    monkeypatch.setattr(f"athena.memory.sessions.{function}", note_thread)
+    for number in range(5):
+        call(isolated, "program", "record_event", event_type="action", content=f"did {number}", session_id="s1")
+        call(isolated, "program", "remember", content=f"the berth {number}", tags=["important"])
+    asyncio.run(invoke(isolated.catalog, operation, arguments, isolated.create_context("test", "program")))
+    assert on_loop == [False]
 
 
 @pytest.mark.parametrize(

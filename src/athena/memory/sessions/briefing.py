@@ -63,10 +63,9 @@ AGENT_FACTOR = 0.8  # what agents find important is worth less than what a perso
 IMPORTANT_TAGS = ("important", "critical", "pinned", "always")
 SECONDS_PER_DAY = 86_400.0
 RESULT_OVERHEAD_TOKENS = 80  # hash, tags, type, metadata and times of a memory in a tool's JSON result
-MAX_CONTRADICTION_DEPTH = 3
 MIN_FILE_NAME_CHARS = 6  # a shorter name in a text may mean anything
 MIN_SHARED_FRACTION = 0.4  # of a phrase's specific words that a memory must have
-MAX_DUE, MAX_SESSIONS, MAX_WORK_HITS, MAX_TAGGED, MAX_NEWEST = 500, 3, 30, 25, 6
+MAX_DUE, MAX_SESSIONS, MAX_WORK_HITS, MAX_TAGGED, MAX_NEWEST, MAX_CONTRADICTION_DEPTH = 500, 3, 30, 25, 6, 3
 EPISODE_PAGE_SIZE, MAX_EPISODE_PAGES = 40, 5
 MAX_LAST_SESSION_CHARS, MAX_EARLIER_SESSION_CHARS = 700, 320
 SHOWN_OUTCOMES = (FAILURE_OUTCOMES[0], SUCCESS_OUTCOMES[0])
@@ -91,7 +90,8 @@ ROUTINE_WORD_PATTERN = re.compile(
 )
 # Episodes of earlier versions begin with the first prompt of their session.
 OLD_PROMPT_PATTERN = re.compile(r"\AAsked: (?:.*(?=Ended: )|.*)", re.DOTALL)
-PASSED_STEP_PATTERN = re.compile(r"\ANext: .*?(?=Ended: |Work: |\Z)|[^.!?:]*\bnext\b[^.!?]*(?:[.!?]|\Z)", re.DOTALL)
+# It begins where a clause does: tried at each place of a long text, it would take very long.
+PASSED_STEP_PATTERN = re.compile(r"(?s)\ANext: .*?(?=Ended: |Work: |\Z)|(?<![^.!?:])[^.!?:]*\bnext\b[^.!?]*[.!?]?")
 
 
 class StandingMemory(NamedTuple):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from athena.core import tokens
+from athena.core.threads import run_in_thread
 from athena.core.values import Scope
 from athena.core.words import STOP_WORDS, stem_word, tokenize
 from athena.errors import AthenaError
@@ -164,7 +165,8 @@ async def select_and_ask(
     def format_with_questions(selected: Sequence[BriefingItem]) -> BriefingText:
         return format_items([*selected, *questions])
 
-    selected, text = select_items(items, budget, max_json_chars, format_with_questions)
+    # hundreds of items for a large budget take a second
+    selected, text = await run_in_thread(select_items, items, budget, max_json_chars, format_with_questions)
     if text is None or not questions or is_preview:
         return selected, text
     with suppress(AthenaError):  # a read-only store still gives briefings

@@ -124,14 +124,18 @@ async def fetch_session_extent(tx: Transaction, row_filter: Filter) -> SessionEx
     )
 
 
-async def list_session_rows(tx: Transaction, row_filter: Filter, limit: int) -> list[tuple[float, Memory]]:
-    """Return the rows of a session in order; of more than `limit`, the first and the last half of it."""
+async def list_session_rows(
+    tx: Transaction, row_filter: Filter, limit: int, longest: int
+) -> list[tuple[float, Memory]]:
+    """Return the rows of a session in order, each cut; of more than `limit`, the first and the last half of it."""
+    columns = MEMORY_COLUMNS.replace("m.content", "substr(m.content, 1, :longest)")
     condition, values = build_where_clause(row_filter, await scopes.fetch_visible_ids(tx, row_filter.scope))
     rows_by_id: dict[int, Any] = {}
     for order in ("m.happened, m.id", "m.happened DESC, m.id DESC"):
         rows = await tx.fetch(
-            f"SELECT {MEMORY_COLUMNS}, m.happened {FROM_MEMORIES} WHERE {condition} ORDER BY {order} LIMIT :limit",
+            f"SELECT {columns}, m.happened {FROM_MEMORIES} WHERE {condition} ORDER BY {order} LIMIT :limit",
             limit=limit // 2,
+            longest=longest,
             **values,
         )
         rows_by_id |= {row[0]: row for row in rows}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from athena.core import clock
+from athena.core.threads import run_in_thread
 from athena.core.values import Page, Scope
 from athena.errors import NotFound
 from athena.memory import list_rows
@@ -116,13 +117,24 @@ async def summarize_session(store: Store, session_id: str, scope: Scope, sentenc
     ) -> tuple[session_rows.SessionExtent | None, list[tuple[float, Memory]], list[tuple[float, Memory]]]:
         return (
             await session_rows.fetch_session_extent(tx, event_filter),
-            await session_rows.list_session_rows(tx, event_filter, MAX_SUMMARY_EVENTS),
-            await session_rows.list_session_rows(tx, memory_filter, MAX_SUMMARY_EVENTS),
+            await session_rows.list_session_rows(tx, event_filter, MAX_SUMMARY_EVENTS, MAX_READ_CHARS),
+            await session_rows.list_session_rows(tx, memory_filter, MAX_SUMMARY_EVENTS, MAX_READ_CHARS),
         )
 
     extent, events, memories = await store.database.read(read_session)
     if extent is None:
         raise NotFound(f"there are no events of session {name!r:.80}", hint="list_sessions names those there are")
+    # thousands of texts of anybody: no other call waits meanwhile
+    return await run_in_thread(_summarize_rows, name, extent, events, memories, sentences)
+
+
+def _summarize_rows(
+    name: str,
+    extent: session_rows.SessionExtent,
+    events: list[tuple[float, Memory]],
+    memories: list[tuple[float, Memory]],
+    sentences: int,
+) -> Summary:
     rows = sorted([*events, *memories], key=lambda row: (row[0], row[1].id))
     memory_ids = {memory.id for _, memory in memories}
     key_entries = [
@@ -181,7 +193,7 @@ def _collect_mentions(texts: Iterable[str]) -> Mentions:
     files: Counter[str] = Counter()
     names: Counter[str] = Counter()
     for text in texts:
-        forms = set(find_forms(text[:10_000]))
+        forms = set(find_forms(text))
         files.update({token for form, token in forms if form in ("file", "path")})
         names.update({token.removesuffix("()") for form, token in forms if form == "code"})
     return Mentions(_list_top(files), _list_top(names))

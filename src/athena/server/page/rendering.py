@@ -31,7 +31,7 @@ MEDIA_TYPES = {
 LOADED_FILE_PATTERN = re.compile(rb"""((?:from "\./|url\(")|importScripts\(")([\w/.-]+)(")""")
 MIN_MARKED_CHARS = 3
 SECONDS_IN = (("year", 31_557_600), ("month", 2_629_800), ("week", 604_800), ("day", 86_400), ("hour", 3_600))
-ESCAPE_PATTERN = re.compile(r"(<U\+[0-9A-F]{4,6}>|<[\d,]+ (?:hidden characters|spaces)>)")
+ESCAPE_PATTERN = re.compile(r"&lt;(U\+[0-9A-F]{4,6}|[\d,]+ (?:hidden characters|spaces))&gt;")  # in HTML
 
 
 class StaticFile(NamedTuple):
@@ -230,12 +230,9 @@ def show_code_line(line: str) -> Markup:
 
 
 def _style_escapes(text: str, visible: str) -> Markup:
-    if visible == text:
-        return Markup.escape(text)
-    return Markup("").join(
-        Markup('<span class="codepoint">{}</span>').format(piece[1:-1]) if index % 2 else piece
-        for index, piece in enumerate(ESCAPE_PATTERN.split(visible))
-    )
+    html = Markup.escape(visible)
+    # all at once: a text may have hundreds of thousands of hidden characters
+    return html if visible == text else Markup(ESCAPE_PATTERN.sub(r'<span class="codepoint">\1</span>', str(html)))
 
 
 def mark_words(text: str, question: str) -> Markup:

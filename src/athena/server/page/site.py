@@ -22,6 +22,7 @@ from athena.core.approval import Approval, Approver
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
 from athena.core.redaction.personal import mask_private
+from athena.core.threads import start_in_thread
 from athena.core.types import to_json
 from athena.core.version import __version__
 from athena.errors import AthenaError, Denied, InvalidInput, NotFound
@@ -125,7 +126,7 @@ class PageRequest:
             "is_fragment": self.is_fragment,
             "version": __version__,
         }
-        return create_html_response(rendering.render(template, shared | context), http_status)
+        return PendingPage(template, shared | context, http_status)
 
     def redirect(self, path: str, text: str = "", undo: Calls = (), /, **params: Any) -> Response:
         """Go to another page after a form was sent; `text` is shown there, with an offer to undo."""
@@ -276,14 +277,14 @@ class PageSite:
                 page.project = (page.form.get("project") or project)[:MAX_PROJECT_CHARS]
             if not page.is_fragment and request.url.path != "/live":
                 page.project_names = await self._list_project_names(page)
-            return await handler(page)
+            return await render_pending(await handler(page))
         except AthenaError as error:
-            return self._show_error(page, error)
+            return await render_pending(self._show_error(page, error))
         except Exception as error:  # noqa: BLE001  # a bug of ours; the person gets an id to report
             lines = mask_private("".join(traceback.format_exception(error)))
             print(json.dumps({"request": request.scope["request_id"], "error": lines}), file=sys.stderr, flush=True)
             text = f"something went wrong here (request {request.scope['request_id']})"
-            return self._show_error(page, AthenaError(text, hint="the server's log says more"))
+            return await render_pending(self._show_error(page, AthenaError(text, hint="the server's log says more")))
 
     async def _list_project_names(self, page: PageRequest) -> list[str]:
         projects = sorted(await page.call("list_projects"), key=lambda project: -(project.updated or 0))
@@ -312,6 +313,22 @@ async def _read_form(request: Request) -> dict[str, list[str]]:
     for name, value in pairs:
         fields.setdefault(name, []).append(value)
     return fields
+
+
+class PendingPage(Response):
+    """A page of which the template is not rendered yet: texts of others may be long, and no other call waits."""
+
+    def __init__(self, template: str, context: Mapping[str, Any], status: int) -> None:
+        super().__init__(status_code=status)
+        self.template, self.context = template, context
+
+
+async def render_pending(response: Response) -> Response:
+    """Return a page with its text, rendered on another thread; any other response as it is."""
+    if not isinstance(response, PendingPage):
+        return response
+    text = await start_in_thread(rendering.render, response.template, response.context)
+    return create_html_response(text, response.status_code)
 
 
 def create_html_response(text: str, status: int = 200) -> Response:
