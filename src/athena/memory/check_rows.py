@@ -88,7 +88,7 @@ class _MemoryCheck:
         bounds = {"first": first_id, "last": last_id}
         rows = await tx.fetch(
             """SELECT id, scope, hash, content, metadata, digest, tags, happened, deleted, memory_type, occurrences,
-                      session
+                      session, label, author, private
                FROM memories WHERE id BETWEEN :first AND :last""",
             **bounds,
         )
@@ -117,7 +117,7 @@ class _MemoryCheck:
         if {(key, happened) for key in keys} != indexed_tags:
             yield f"the tags of memory {short_hash} differ from the tag index"
         if deleted is None:
-            memory_type, occurrences, session = row[9:]
+            memory_type, occurrences, session = row[9:12]
             numbers = (1, len(content), occurrences, int(session is not None))
             self._count(scope, "type", memory_type, *numbers)
             self._count(scope, "day", str(counts.get_day(happened)), 1)

@@ -55,7 +55,7 @@ CONSOLIDATION_CHECK_S = 60.0
 MEMORY_CHECK_S = 5.0
 MAX_KEPT_MEMORY_S = 60.0  # how long a server that is always busy keeps freed memory
 BACKUP_CHECK_S = 60.0
-MCP_IMPORT_DELAY_S = 3.0  # it takes half a second of CPU; the first MCP connection does not wait for this
+MCP_IMPORT_DELAY_S = 3.0  # it takes half a second of CPU and 32 MB: only where MCP clients have called before
 DRAIN_TIMEOUT_S = 30  # for calls in flight when the server stops
 KEEP_ALIVE_TIMEOUT_S = 30
 PATTERNS_TEXT = "mysql -u root -p x; the password is x, token=x, call +1 555 0100"  # most patterns are compiled for it
@@ -279,7 +279,9 @@ class AthenaServer:
         await start_in_thread(self._load_program_parts)
         reembed_in_background(self._app.store)
         await asyncio.sleep(MCP_IMPORT_DELAY_S)
-        await start_in_thread(import_mcp_server)
+        with contextlib.suppress(AthenaError):
+            if await self._app.store.database.read(partial(usage.has_calls, surface="mcp")):
+                await start_in_thread(import_mcp_server)
 
     def _load_program_parts(self) -> None:
         """Load what the first program needs: it would do so on the event loop, and all other calls would wait."""

@@ -46,6 +46,10 @@ async def add_usage(
     )
 
 
+async def has_calls(tx: Transaction, surface: str) -> bool:
+    return bool(await tx.fetch("SELECT 1 FROM usage WHERE surface = :surface LIMIT 1", surface=surface))
+
+
 async def count_recent_calls(tx: Transaction, project: str, now: float, days: int) -> dict[str, int]:
     """Count a project's successful calls of the last days by operation, without those of marked runs."""
     rows = await tx.fetch(
