@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote_plus, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in ("", "server/page")), str(ROOT / "scripts")]
@@ -28,17 +28,34 @@ from http_tools import RunningServer, run_server  # noqa: E402
 PROJECT = "bench"
 REPEATS = 15
 NAMES, RELATIONS = 10_000, 15_000
-QUESTION = "when is the next deploy of the billing service"
-PAGES: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("/memories", "list_memories", {"k": 25}),
-    ("/memories?q=" + QUESTION.replace(" ", "+"), "recall", {"query": QUESTION, "k": 25, "explain": True}),
-    ("/memories/1", "get_memory", {"memory_id": 1}),
-    ("/timeline?span=year", "timeline", {"since": "last year", "limit": 400}),
-    ("/graph/data", "read_graph", {}),
-    ("/tasks", "list_tasks", {"limit": 200}),
-    ("/programs", "list_runs", {"limit": 50}),
-    ("/patterns", "list_patterns", {"limit": 200}),
-    ("/", "stats", {}),
+QUESTION_WORDS = 8
+Calls = tuple[tuple[str, dict[str, Any]], ...]
+# Each page with the operations that it shows, as far as HTTP has them.
+PAGES: tuple[tuple[str, Calls], ...] = (
+    ("/memories", (("list_memories", {"k": 25}),)),
+    ("/memories?q={plus}", (("recall", {"query": "{question}", "k": 25, "explain": True}),)),
+    ("/memories/1", (("get_memory", {"memory_id": 1}), ("memory_history", {"memory_id": 1}))),
+    (
+        "/timeline?span=year",
+        (("timeline", {"since": "last year", "limit": 400}), ("list_sessions", {"since": "last year", "limit": 30})),
+    ),
+    ("/graph", (("stats", {}),)),
+    ("/graph/data", (("read_graph", {}),)),
+    ("/tasks", (("list_tasks", {"limit": 200}), ("list_tasks", {"state": "done", "limit": 20}))),
+    ("/programs", (("list_runs", {"limit": 50}), ("list_runs", {"limit": 50, "status": "needs_approval"}))),
+    ("/patterns", (("list_patterns", {"limit": 200}), ("consolidation_status", {}))),
+    (
+        "/",
+        (
+            ("health", {}),
+            ("stats", {}),
+            ("list_memories", {"k": 6}),
+            ("due_tasks", {"within": "7 days", "limit": 6}),
+            ("list_runs", {"limit": 10, "status": "needs_approval"}),
+            ("briefing", {}),
+            ("list_servers", {}),
+        ),
+    ),
 )
 
 
@@ -55,19 +72,32 @@ def time_first_byte(
         return (time.perf_counter() - began) * 1_000
 
 
-def measure_first_bytes(server: RunningServer, cookie: str) -> None:
+def choose_question(server: RunningServer) -> str:
+    """Return a question that the store answers: the first words of a memory."""
+    header = ("X-Athena-Project", PROJECT)
+    text = str(server.call("get_memory", header, memory_id=1)["content"])
+    question = " ".join(re.findall(r"\w+", text)[:QUESTION_WORDS])
+    assert server.call("recall", header, query=question, k=25), question
+    return question
 
+
+def measure_first_bytes(server: RunningServer, cookie: str, question: str) -> None:
     host = [("Host", f"127.0.0.1:{server.port}"), ("Cookie", cookie)]
     api = [*server.auth_headers, ("Content-Type", "application/json"), ("X-Athena-Project", PROJECT)]
-    print(f"{'page':60} {'page ms':>9} {'operation ms':>13} ratio")
-    for path, name, arguments in PAGES:
-        full = f"{path}{'&' if '?' in path else '?'}project={PROJECT}"
+    print(f"question: {question}")
+    print(f"{'page':30} {'page ms':>9} {'operations ms':>13} ratio")
+    for path, operations in PAGES:
+        full = path.replace("{plus}", quote_plus(question)) + f"{'&' if '?' in path else '?'}project={PROJECT}"
         pages, calls = [], []
         for _ in range(REPEATS):  # by turns: the machine is noisy
             pages.append(time_first_byte(server, "GET", full, host, b""))
-            calls.append(time_first_byte(server, "POST", f"/tools/{name}/execute", api, json.dumps(arguments).encode()))
+            calls.append(0.0)
+            for name, arguments in operations:
+                body = json.dumps(arguments).replace("{question}", question).encode()
+                calls[-1] += time_first_byte(server, "POST", f"/tools/{name}/execute", api, body)
         page_ms, call_ms = statistics.median(pages), statistics.median(calls)
-        print(f"{path[:60]:60} {page_ms:9.1f} {call_ms:13.1f} {page_ms / call_ms:5.2f}  {name}")
+        names = ", ".join(dict.fromkeys(name for name, _ in operations))
+        print(f"{path[:30]:30} {page_ms:9.1f} {call_ms:13.1f} {page_ms / call_ms:5.2f}  {names}")
 
 
 def measure_sizes(server: RunningServer, cookie: str) -> None:
@@ -84,7 +114,7 @@ def measure_sizes(server: RunningServer, cookie: str) -> None:
         print(f"{path}: {size / 1_000:.1f} KB of script and style, compressed; its text {len(body) / 1_000:.0f} KB")
 
 
-def measure_in_browser(server: RunningServer, count: int) -> None:
+def measure_in_browser(server: RunningServer, count: int, question: str) -> None:
     with sync_playwright() as playwright, open_browser(playwright) as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 860})
         page.goto(create_link(server, PROJECT))
@@ -95,7 +125,7 @@ def measure_in_browser(server: RunningServer, count: int) -> None:
         print(f"list of memories shown after {time.perf_counter() - began:.2f} s")
         box = page.get_by_role("searchbox")
         began = time.perf_counter()
-        box.fill(QUESTION)
+        box.fill(question)
         page.locator(".hit .score").first.wait_for()
         print(f"hits shown after {time.perf_counter() - began:.2f} s (0.14 s of it to see whether more is typed)")
         page.goto(f"{origin}/memories?offset={count - 500}&project={PROJECT}")
@@ -146,9 +176,10 @@ def main() -> None:
             reply = server.ask("GET", f"{link.path}?{link.query}", [("Host", f"127.0.0.1:{server.port}")])
             cookie = str(reply.header("set-cookie")).partition(";")[0]
             print(f"{count:,} memories, {NAMES:,} names, {RELATIONS:,} relations")
-            measure_first_bytes(server, cookie)
+            question = choose_question(server)
+            measure_first_bytes(server, cookie, question)
             measure_sizes(server, cookie)
-            measure_in_browser(server, count)
+            measure_in_browser(server, count, question)
 
 
 if __name__ == "__main__":

@@ -233,6 +233,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_on_one = where.startswith(ONE_ENGINE) or is_quick or find_mark("sqlite_only") is not None
     if "engine" in metafunc.fixturenames and not is_on_one:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
+    if "seeded" in metafunc.fixturenames and FULL:
+        metafunc.parametrize("seeded", ["sqlite", "postgres"], indirect=True, scope="session")
 
     find_server = metafunc.definition.path.relative_to(HERE).parts[0] in ("api", "cli")
     if find_server and find_mark("in_process") is None and (FULL or THROUGH_SERVER or find_mark("both_ways")):

@@ -84,6 +84,8 @@ def read_memories() -> dict[str, Any]:
 def test_export_and_import_give_same_store(
     run: Terminal, filled: list[str], wipe: Callable[[], None], tmp_path: Path
 ) -> None:
+    api.call("learn", session_id="s1", messages=[{"role": "user", "text": "I prefer short commit messages."}])
+    api.call("refuse_learned", memory_id=api.call("list_learned")[0]["hash"])
     before, graph, tasks = read_memories(), api.call("read_graph"), api.call("list_tasks")
     history = api.call("memory_history", memory_id=filled[2])
     file = str(tmp_path / "all.jsonl")
@@ -101,6 +103,7 @@ def test_export_and_import_give_same_store(
     assert read_memories() == before
     assert (api.call("read_graph"), api.call("list_tasks")) == (graph, tasks)
     assert api.call("memory_history", memory_id=filled[2]) == history
+    assert [rule["example"] for rule in api.call("list_learning_rules")] == ["I prefer short commit messages."]
     assert api.search("when do we deploy").memories[0].hash == filled[0]
     connect.close()
     assert run("import", file).out == "nothing new\n"

@@ -46,6 +46,8 @@ def store_facts(app: App, count: int) -> set[str]:
 def test_backup_is_a_store_with_everything(app: App, tmp_path: Path) -> None:
     texts = store_facts(app, 5)
     call(app, "create_entities", entities=[{"name": "Ann", "entityType": "person", "observations": ["sails"]}])
+    call(app, "learn", session_id="s1", messages=[{"role": "user", "text": "I prefer short commit messages."}])
+    call(app, "refuse_learned", memory_id=call(app, "list_learned")[0].hash)
     backup = backups.create_backup(app.store.database, str(tmp_path / "copy.db"), str(tmp_path / "part"))
     assert (backup.path, backup.size) == (str(tmp_path / "copy.db"), os.path.getsize(tmp_path / "copy.db"))
     assert list_texts(backup.path) == texts
@@ -56,6 +58,7 @@ def test_backup_is_a_store_with_everything(app: App, tmp_path: Path) -> None:
             "fact number 3 of the backup"
         ]
         assert call(copy, "open_nodes", names=["Ann"])["entities"][0]["observations"] == ["sails"]
+        assert [rule.example for rule in call(copy, "list_learning_rules")] == ["I prefer short commit messages."]
     with pytest.raises(Conflict, match="exists"):
         backups.create_backup(app.store.database, backup.path, str(tmp_path / "part"))
     with pytest.raises(NotFound, match="no folder"):

@@ -49,6 +49,7 @@ KIND_NAMES = {
     "observation": "observations",
     "pattern": "patterns",
     "skill": "skills",
+    "rule": "learning rules",
 }
 
 

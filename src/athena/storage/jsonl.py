@@ -20,7 +20,7 @@ import apsw
 
 from athena.core import clock
 from athena.core.threads import run_sync
-from athena.core.values import Author, Kind
+from athena.core.values import Author
 from athena.core.version import __version__
 from athena.errors import InvalidInput, Misconfigured
 from athena.storage import migrations
@@ -217,7 +217,7 @@ def _is_valid(table: str, name: str, value: Any, column_type: str, is_required: 
     if (table, name) == ("memories", "author"):
         return value in get_args(Author)
     if (table, name) == ("scopes", "kind"):
-        return value in get_args(Kind)
+        return value != "observation" and value in KIND_NAMES
     return name != "private" or all(map(KNOWN_MARK_PATTERN.fullmatch, value.split()))
 
 

@@ -29,11 +29,14 @@ def browser() -> "Generator[Browser]":
 
 
 @pytest.fixture(scope="session")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
-    """Return a server with content, for tests that change little of it."""
+def seeded(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Generator[RunningServer]:
+    """Return a server with content, for tests that change little of it; `make test-full` has one of each engine."""
     import page_tools  # imports Playwright
 
-    with run_server(tmp_path_factory.mktemp("page")) as server:
+    url = ""
+    if getattr(request, "param", "sqlite") == "postgres":
+        url = request.getfixturevalue("server").create("page")  # other tests empty the shared database
+    with run_server(tmp_path_factory.mktemp("page"), ATHENA_DATABASE_URL=url) as server:
         page_tools.seed(server)
         yield server
 

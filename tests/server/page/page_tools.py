@@ -63,12 +63,6 @@ EVENTS = (
     ("decision", "round to whole cents before tax", None),
     ("action", "ran the tests again", "success"),
 )
-HOSTILE_TEXTS = (
-    "<script>window.broken = 1</script><img src=x onerror='window.broken = 1'>",
-    "</textarea></script><svg onload='window.broken=1'><style>*{display:none}</style>",
-    "\u202egnp.exe\u2066 \u200b hidden \x1b[31mred\x1b[0m \x07",
-    "{{ 7 * 7 }} {% raw %} ${7*7} &lt;b&gt; \"quotes\" 'and' `ticks` javascript:window.broken=1",
-)
 
 
 @contextmanager

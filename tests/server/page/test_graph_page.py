@@ -67,6 +67,19 @@ def test_graph_is_drawn_searched_and_edited(visit: Visit, fresh: RunningServer) 
     assert "Ann" in [entity["name"] for entity in fresh.call("read_graph")["entities"]]
     visitor.go("/graph/names")
     expect(page.locator("tbody tr")).to_have_count(3)
+    visitor.go("/graph")
+    page.get_by_text("Add a name").click()
+    page.get_by_label("Name", exact=True).fill("Checkout")
+    page.get_by_label("What is known, one a line").fill("written in Go")
+    page.get_by_role("button", name="Add", exact=True).last.click()
+    expect(page.locator("#entity")).to_contain_text("written in Go")
+    page.get_by_role("button", name="Delete: written in Go").click()
+    expect(page.locator("#entity")).not_to_contain_text("written in Go")
+    page.get_by_text("Relate it").click()
+    page.get_by_label("To whom or what").fill("Billing")
+    page.get_by_label("How", exact=True).fill("calls")
+    page.get_by_role("button", name="Relate", exact=True).click()
+    expect(page.locator("#entity")).to_contain_text("calls Billing")
 
 
 def test_use_and_settings(visit: Visit, seeded: RunningServer) -> None:

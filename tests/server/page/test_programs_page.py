@@ -105,6 +105,10 @@ def test_person_refuses_and_runs_programs(visit: Visit, fresh: RunningServer) ->
     page.get_by_role("link", name="sum.txt").click()
     expect(page.locator("pre")).to_have_text("42")
     visitor.check_accessible()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete for good").click()
+    expect(page.get_by_role("link", name="sum.txt")).to_have_count(0)
+    assert fresh.call("list_files") == []
 
 
 def test_skill_has_form(visit: Visit, fresh: RunningServer) -> None:

@@ -107,10 +107,10 @@ async def show_memory(page: PageRequest) -> Response:
     history = await page.call("memory_history", memory_id=ref)
     try:
         memory = await page.call("get_memory", memory_id=ref)
-    except AthenaError as error:
+    except AthenaError:
         if not history or history[-1].before is None:
             raise
-        return page.render("memory_forgotten.html", ref=ref, state=history[-1].before, history=[], error=error)
+        return page.render("forgotten.html", section="/memories", ref=ref, state=history[-1].before)
     related = await asyncio.gather(*(_find_memory(page, other.id) for other in memory.related[:20]))
     values = {name: getattr(memory, name) for name in EDITED_FIELDS}
     return page.render(

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from athena.core.home.paths import USER_PROJECT
 from athena.core.text import escape_invisible
+from athena.core.words import STOP_WORDS
 from athena.gateway.sanitize import format_line
 from athena.memory.values import format_preview
 
@@ -237,7 +238,7 @@ def _style_escapes(text: str, visible: str) -> Markup:
 
 def mark_words(text: str, question: str) -> Markup:
     """Return a text with the words of a question marked."""
-    words = {word.lower() for word in re.findall(r"\w+", question) if len(word) >= MIN_MARKED_CHARS}
+    words = {word.lower() for word in re.findall(r"\w+", question) if len(word) >= MIN_MARKED_CHARS} - STOP_WORDS
     if not words:
         return show_hidden(text)
     stems = sorted({re.escape(word[: max(MIN_MARKED_CHARS, len(word) - 2)]) for word in words}, key=len, reverse=True)

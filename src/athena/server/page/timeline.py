@@ -22,7 +22,7 @@ OTHERS_OFFERED = 30  # that a task may wait for
 PATTERN_WORDS = {
     "recurring": "Recurs",
     "sequence": "One leads to another",
-    "duplicate": "Says the same",
+    "near_duplicate": "Nearly the same",
     "topic": "A topic",
     "contradiction": "Contradicts",
 }
@@ -130,7 +130,7 @@ async def show_task(page: PageRequest) -> Response:
     task = next((task for tasks in lists for task in tasks if task.id == task_id), None)
     history = await page.call("memory_history", memory_id=task_id, kind="task")
     if task is None:
-        return page.render("task_forgotten.html", task_id=task_id)
+        return page.render("forgotten.html", section="/tasks", ref=task_id, state=history[-1].before or {})
     values = to_plain(task) | {"due": time.strftime("%Y-%m-%d %H:%M", time.localtime(task.due)) if task.due else ""}
     schema = page.find_operation("update_task").arguments_schema
     fields = create_fields(schema, values, (*TASK_FIELDS, "state"))

@@ -71,7 +71,10 @@ function draw(graph, view) {
   const holds = (edge) => view.year === null || ((edge.since === null || edge.since === undefined || edge.since < view.year.end)
     && (edge.until === null || edge.until === undefined || edge.until >= view.year.start));
   const nearChosen = (node) => view.chosen === null || node === view.chosen || graph.areNeighbors(node, view.chosen);
+  // one point and one line each: without a graphics card, drawing shapes takes twenty times as long
+  const plain = { nodeProgramClasses: { circle: Sigma.rendering.NodePointProgram }, edgeProgramClasses: { line: Sigma.rendering.EdgeLineProgram } };
   return new Sigma(graph, area, {
+    ...(graph.order >= LARGE_COUNT ? plain : {}),
     labelFont: "Inter Variable, system-ui, sans-serif", labelSize: 12, labelWeight: "500", labelDensity: graph.order > 60 ? 0.7 : 2, labelRenderedSizeThreshold: graph.order > 60 ? 7 : 0,
     labelColor: { color: colours.ink }, defaultEdgeColor: colours["line-strong"], edgeLabelColor: { color: colours.muted },
     renderEdgeLabels: graph.order < LARGE_COUNT, hideEdgesOnMove: graph.order >= LARGE_COUNT, edgeLabelSize: 11, edgeLabelFont: "Inter Variable, system-ui, sans-serif", zIndex: true, minCameraRatio: 0.02, maxCameraRatio: 4, stagePadding: graph.order > 60 ? 40 : 80,
