@@ -22,7 +22,7 @@ import node_packages
 from reference_server import Reference
 
 PAIRS = 50
-AHEAD_SMALL, AHEAD_LARGE, GROWTH = 5.0, 50.0, 1.5
+AHEAD_SMALL, AHEAD_LARGE, GROWTH = 3.0, 50.0, 1.5
 CONCURRENT_CALLERS = 8  # concurrent callers
 _serial = itertools.count()
 

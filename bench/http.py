@@ -24,6 +24,8 @@ from bench.timing import format_ms, percentile
 
 CLIENTS = 200
 CALLS_PER_REMEMBER = 5  # one of this many calls is a remember
+MAX_CPU_S = {"distinct": 0.0066, "repeated": 0.0033}  # of the server, for a request
+REPEATED_QUESTIONS, DISTINCT_QUESTIONS = 200, 40_000
 CONNECTIONS = 8
 TOKEN = "0" * 64
 BARE = """
@@ -47,6 +49,11 @@ class Load(NamedTuple):
     times: list[float]
     errors: list[str]
     seconds: float
+    server_cpu_s: float = float("nan")  # where the system tells it
+
+    @property
+    def cpu_per_call_s(self) -> float:
+        return self.server_cpu_s / max(1, len(self.times))
 
     @property
     def rate(self) -> float:
@@ -63,14 +70,24 @@ def run(run: Run) -> Result:
     route, empty = (median(load.rate for load in side) for side in zip(*pairs, strict=True))
     inside = max((run_in_process(run, threads, seconds / 4) for threads in (1, 2, 8)), key=lambda load: load.rate)
     with serve_athena(run, run.stores.copy(run.ordinary)) as ours:
-        measure_mixed(run, ours, 2.0)
-        load = measure_mixed(run, ours, seconds)
+        questions = {
+            "distinct": list(dict.fromkeys(corpus.make_queries(DISTINCT_QUESTIONS, run.ordinary))),
+            "repeated": corpus.make_queries(REPEATED_QUESTIONS, run.ordinary),
+        }
+        measure_mixed(questions["repeated"], ours, 2.0)
+        loads = {kind: measure_mixed(asked, ours, seconds / 2) for kind, asked in questions.items()}
+    load = Load(
+        [taken for one in loads.values() for taken in one.times],
+        [error for one in loads.values() for error in one.errors],
+        sum(one.seconds for one in loads.values()),
+    )
     middle, slow = median(load.times), percentile(load.times, 0.99)
     return Result(
         "Over HTTP",
         f"`athena serve` with {run.ordinary:,} memories. `GET /tools/recall` in turn with a bare Starlette route, both "
         f"on uvicorn, {CONNECTIONS} connections. Then {CLIENTS} clients at once for {seconds:.0f} s, four recalls to "
-        "one remember, each waiting for its answer before it asks again; against the same calls in one process by 1, 2 "
+        "one remember, each waiting for its answer before it asks again, half of the time with questions that were "
+        "never asked before, then with 200 that repeat; against the same calls in one process by 1, 2 "
         "and 8 threads, the fastest of them. The callers use a part of the same cores.",
         [
             Row(
@@ -92,13 +109,25 @@ def run(run: Run) -> Result:
                 f"{load.rate / inside.rate:.0%}: {load.rate:,.0f} against {inside.rate:,.0f}",
                 load.rate >= 0.6 * inside.rate,
             ),
+            *(
+                Row(
+                    f"The same: CPU of the server a request, {kind} questions",
+                    f"at most {format_ms(bar)}",
+                    format_ms(loads[kind].cpu_per_call_s),
+                    loads[kind].cpu_per_call_s <= bar,
+                )
+                for kind, bar in MAX_CPU_S.items()
+            ),
         ],
         [
             Table(
                 ("calls", "a second", "median", "p99"),
                 [
                     ("in-process, the fastest", f"{inside.rate:,.0f}", *_format_latencies(inside)),
-                    (f"{CLIENTS} clients over HTTP", f"{load.rate:,.0f}", *_format_latencies(load)),
+                    *(
+                        (f"{CLIENTS} clients over HTTP, {kind} questions", f"{one.rate:,.0f}", *_format_latencies(one))
+                        for kind, one in loads.items()
+                    ),
                 ],
             ),
             *(f"Error: {error}" for error in sorted(set(load.errors))[:5]),
@@ -110,8 +139,27 @@ def _format_latencies(load: Load) -> tuple[str, str]:
     return format_ms(median(load.times)), format_ms(percentile(load.times, 0.99))
 
 
+class ServerUrl(str):
+    """The address of a server, with the id of its process."""
+
+    process_id: int
+
+    def __new__(cls, url: str, process_id: int) -> "ServerUrl":
+        self = super().__new__(cls, url)
+        self.process_id = process_id
+        return self
+
+    def read_cpu_s(self) -> float:
+        """Return the CPU time that the server has used; not a number where the system does not tell."""
+        try:
+            fields = Path(f"/proc/{self.process_id}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return float("nan")
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def start_server(command: list[str], environment: dict[str, str]) -> Generator[str]:
+def start_server(command: list[str], environment: dict[str, str]) -> Generator["ServerUrl"]:
     """Start a server that prints its address first, and yield the address."""
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=environment["HOME"]
@@ -121,7 +169,7 @@ def start_server(command: list[str], environment: dict[str, str]) -> Generator[s
         words = process.stdout.readline().split()
         url = next(word for word in words if word.startswith("http")).rstrip(";")
         await_port(url)
-        yield url
+        yield ServerUrl(url, process.pid)
     finally:
         process.terminate()
         process.communicate(timeout=60)
@@ -137,14 +185,14 @@ def await_port(url: str) -> None:
 
 
 @contextmanager
-def serve_athena(run: Run, home: Path) -> Generator[str]:
+def serve_athena(run: Run, home: Path) -> Generator[ServerUrl]:
     environment = run.environment(home) | {"ATHENA_TOKEN": TOKEN}
     with start_server([sys.executable, "-m", "athena", "serve", "--port", "0"], environment) as url:
         yield url
 
 
 @contextmanager
-def serve_bare() -> Generator[str]:
+def serve_bare() -> Generator[ServerUrl]:
     with start_server([sys.executable, "-c", BARE], {"PATH": os.environ["PATH"], "HOME": "/"}) as url:
         yield url
 
@@ -161,18 +209,19 @@ async def measure_reads(url: str, seconds: float) -> Load:
     return await run_clients(url, CONNECTIONS, seconds, lambda _: asked)
 
 
-def measure_mixed(run: Run, url: str, seconds: float) -> Load:
-    calls = cycle(_generate_calls(run, int(time.time())))
+def measure_mixed(questions: list[str], url: ServerUrl, seconds: float) -> Load:
+    calls = cycle(_generate_calls(questions, int(time.time())))
 
     def next_one(_: int) -> bytes:
         name, arguments = next(calls)
         return request(url, f"/tools/{name}/execute", arguments)
 
-    return asyncio.run(run_clients(url, CLIENTS, seconds, next_one))
+    before = url.read_cpu_s()
+    load = asyncio.run(run_clients(url, CLIENTS, seconds, next_one))
+    return load._replace(server_cpu_s=url.read_cpu_s() - before)
 
 
-def _generate_calls(run: Run, seed: int) -> Generator[tuple[str, dict[str, object]]]:
-    questions = corpus.make_queries(200, run.ordinary)
+def _generate_calls(questions: list[str], seed: int) -> Generator[tuple[str, dict[str, object]]]:
     for i in range(100_000):
         if i % CALLS_PER_REMEMBER:
             yield "recall", {"query": questions[i % len(questions)], "k": 5}
@@ -207,7 +256,7 @@ async def run_clients(url: str, clients: int, seconds: float, next_one: Callable
 def run_in_process(run: Run, threads: int, seconds: float) -> Load:
     """Make the same calls in this process."""
     times: list[float] = []
-    calls = iter(_generate_calls(run, threads))
+    calls = iter(_generate_calls(corpus.make_queries(REPEATED_QUESTIONS, run.ordinary), threads))
     turn = threading.Lock()
     with run.open_store(run.stores.copy(run.ordinary)):
         connection = connect.AppConnection(connect.shared_app, PROJECT, "http")

@@ -23,6 +23,8 @@ QUIET_S = 0.02  # without a call, before patient work goes on
 POLL_INTERVAL_S = 0.01
 DIGEST_CHARS = 16  # of an adapter, in the name of a model
 MAX_CALLER_WAIT_S = 0.25  # that a slice waits for callers who never pause
+MAX_KEPT_QUESTIONS = 256  # whose encodings are kept, some 7 KB each
+MAX_KEPT_QUESTION_CHARS = 200
 MAX_UNUSED_ADAPTERS_S = 60.0  # that a server keeps adapters and their graph, which have 30 MB
 
 
@@ -40,6 +42,8 @@ class Encoder:
         self._last_call_at = 0.0
         self._calls_guard = threading.Lock()
         self.reembed_lock = threading.Lock()
+        self._questions_guard = threading.Lock()
+        self.kept_questions: dict[str, QuestionEncoding] = {}  # the last asked is the last
 
     @property
     def name(self) -> str:
@@ -142,7 +146,15 @@ class Encoder:
     async def encode_question(self, question: str) -> QuestionEncoding | None:
         """Return the encoding of a question, or None while the model fails."""
         if isinstance(self.embedder, MiniLM):
-            return await self._run_model(self.embedder.encode_question, question)
+            with self._questions_guard:
+                encoding = self.kept_questions.pop(question, None)
+            encoding = encoding or await self._run_model(self.embedder.encode_question, question)
+            if encoding is not None and len(question) <= MAX_KEPT_QUESTION_CHARS:
+                with self._questions_guard:
+                    self.kept_questions[question] = encoding
+                    if len(self.kept_questions) > MAX_KEPT_QUESTIONS:
+                        del self.kept_questions[next(iter(self.kept_questions))]
+            return encoding
         vectors = await self._run_model(self.embedder.embed, [question])
         return None if vectors is None or not vectors[0].any() else QuestionEncoding(vectors[0], vectors[:0], [])
 

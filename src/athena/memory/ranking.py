@@ -56,6 +56,7 @@ FEEDBACK_COUNT = 5  # first hits whose mean the feedback term uses
 CONTRADICTION_GAP = 0.001  # between the totals of a contradicted memory and the one that contradicts it
 NEIGHBOR_DISCOUNTS = (0.85, 0.85, 0.7, 0.7)  # for a token one passage before or after, and two before or after
 MIN_IDENTIFIER_CHARS = 5  # fewer have ordinals and times: 10th, 9am
+DIGIT_PATTERN = re.compile("[0-9]")
 LAST_LATIN_LETTER = "\u024f"
 HALF_LIFE_S = 30 * 86_400.0  # of recency and strength
 # Maps deviations from the mean to the meaning term. Nearly flat at both ends: a memory found by its exact words alone
@@ -195,6 +196,8 @@ def measure_unknown_share(question: str, weights: list[tuple[int, int, float]]) 
 
 
 def _is_known(text: str) -> bool:
+    if text.isascii():
+        return DIGIT_PATTERN.search(text) is None
     letters = unicodedata.normalize("NFKD", text)
     return not any(char.isdigit() or (char.isalpha() and char > LAST_LATIN_LETTER) for char in letters)
 

@@ -25,7 +25,17 @@ def sort_unique(values: "Ids") -> "Ids":
     import numpy as np  # slow to load
 
     ordered = np.sort(values)
-    return ordered[np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))]
+    unique: Ids = ordered[find_changes(ordered)]
+    return unique
+
+
+def find_changes(values: "NDArray[Any]") -> "NDArray[Any]":
+    """Return for each value whether it differs from the one before it; the first one does. Faster than `diff`."""
+    import numpy as np  # slow to load
+
+    changes = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=changes[1:])
+    return changes
 
 
 def merge_unique(left: "Ids", right: "Ids") -> "Ids":

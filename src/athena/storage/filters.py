@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from athena.core.text import normalize_text
@@ -78,8 +79,15 @@ def build_condition(memory_filter: Filter) -> tuple[str, dict[str, Any]]:
 
 def bind_list(name: str, values: Iterable[Any]) -> tuple[str, dict[str, Any]]:
     """Return placeholders for `IN (...)` and their values."""
-    bound = {f"{name}{i}": value for i, value in enumerate(values)}
-    return ", ".join(f":{key}" for key in bound) or "NULL", bound
+    items = list(values)
+    placeholders, keys = _name_placeholders(name, len(items))
+    return placeholders, dict(zip(keys, items, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _name_placeholders(name: str, count: int) -> tuple[str, list[str]]:
+    keys = [f"{name}{i}" for i in range(count)]
+    return ", ".join(f":{key}" for key in keys) or "NULL", keys
 
 
 def split_batches(values: list[T], size: int = 500) -> Iterable[list[T]]:

@@ -101,15 +101,20 @@ def _estimate_json(value: Any, chars_left: list[int]) -> int:
     if kind is str:
         chars_left[0] -= min(len(value), MAX_COUNTED_CHARS)
         return 2 + (count_tokens(value) if chars_left[0] > 0 else len(value) // CHARS_PER_TOKEN)
+    if value is None or kind is bool:
+        return 1
     if kind is dict:
         total = 1
         for key, item in value.items():
             total += 2 + _estimate_json(key, chars_left) + _estimate_json(item, chars_left)
         return total
-    if value is None or isinstance(value, bool | int | float):
-        return 1 if value is None or isinstance(value, bool) else 1 + len(str(value)) // 3
+    if isinstance(value, int | float):
+        return 1 + len(str(value)) // 3
     if fields := getattr(kind, "__dataclass_fields__", None):
-        return 1 + sum(3 + _estimate_json(getattr(value, name), chars_left) for name in fields)
+        total = 1 + 3 * len(fields)
+        for name in fields:
+            total += _estimate_json(getattr(value, name), chars_left)
+        return total
     if isinstance(value, str):
         return _estimate_json(str(value), chars_left)
     if isinstance(value, Mapping):
@@ -162,10 +167,10 @@ def _find_limit(text: str, limit: int) -> int | None:
 
 
 def _estimate(text: str) -> float:
-    total = 0.0
-    for part in PART_PATTERN.findall(text):
-        total += _estimate_part(part) if len(part) <= MAX_CACHED_CHARS else _estimate_part.__wrapped__(part)
-    return total
+    parts = PART_PATTERN.findall(text)
+    if max(map(len, parts), default=0) <= MAX_CACHED_CHARS:
+        return sum(map(_estimate_part, parts), 0.0)
+    return sum(_estimate_part(p) if len(p) <= MAX_CACHED_CHARS else _estimate_part.__wrapped__(p) for p in parts)
 
 
 @lru_cache(maxsize=4_096)

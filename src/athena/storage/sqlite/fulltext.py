@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from athena.storage.arrays import merge_unique, sort_unique
+from athena.storage.arrays import find_changes, merge_unique, sort_unique
 from athena.storage.database import IndexedPassage, TextMatches, Transaction
 from athena.storage.sqlite.vector_cache import VectorCache
 from athena.storage.terms import (
@@ -43,10 +43,12 @@ class TermPostings:
     def __init__(self, text_rows: "Ids", label_rows: "Ids") -> None:
         import numpy as np  # slow to load
 
-        first = np.flatnonzero(np.diff(text_rows, prepend=-1))  # the index lists a row once for each occurrence
+        first = np.flatnonzero(find_changes(text_rows))  # the index lists a row once for each occurrence
         self.rows = text_rows[first]
-        self.counts = np.diff(first, append=len(text_rows))
-        self.label = sort_unique(label_rows)
+        self.counts = np.empty(len(first), np.int64)
+        np.subtract(first[1:], first[:-1], out=self.counts[:-1])
+        self.counts[-1:] = len(text_rows) - first[-1:]
+        self.label = sort_unique(label_rows) if len(label_rows) else label_rows
 
     def weigh_rows(self, cache: VectorCache, mean_words: float) -> "tuple[Ids, Floats]":
         """Return rows and the term's frequency in each: less if it is long, more for a label, some from neighbours."""
@@ -65,7 +67,7 @@ class TermPostings:
                     rows.append(reached)
                     counts.append(weight * spread)
         totals = np.bincount(np.concatenate(rows), np.concatenate(counts), cache.rows)
-        touched = np.flatnonzero(totals)
+        touched = np.flatnonzero(totals != 0)
         return touched, totals[touched].astype(np.float32)
 
 
@@ -128,14 +130,15 @@ class SqliteFullText:
             for postings, weight in zip(all_postings, weights, strict=True):
                 rows, frequency = postings.weigh_rows(cache, mean_words)
                 scores[rows] += weight * saturate_frequency(frequency)
-                coverage[merge_unique(postings.rows, postings.label)] += weight / total_weight
+                holding = merge_unique(postings.rows, postings.label) if len(postings.label) else postings.rows
+                coverage[holding] += weight / total_weight
             if allowed is not None:
-                scores[~allowed] = 0
+                scores *= allowed
             best, covered = cache.max_per_group(scores), cache.max_per_group(coverage)
-            groups = np.flatnonzero(best)
+            groups = np.flatnonzero(best != 0)  # numpy finds flags ten times faster than numbers
             if len(groups) > limit:
                 groups = groups[np.argpartition(-best[groups], limit)[:limit]]
-            rows = np.flatnonzero(scores) if len(cache.starts) < cache.rows else np.zeros(0, np.int64)
+            rows = np.flatnonzero(scores != 0) if len(cache.starts) < cache.rows else np.zeros(0, np.int64)
             hits.append(
                 (cache.owners[groups], best[groups], covered[groups], groups, cache.passages[rows], scores[rows])
             )
@@ -189,14 +192,23 @@ async def _split_terms(tx: Transaction, question: str, rows: int) -> tuple[list[
 
 async def _read_postings(tx: Transaction, cache: VectorCache, term: Term) -> TermPostings:
     row = await tx.fetch_required(
-        """SELECT group_concat(CASE col WHEN 'text' THEN doc - :first END),
-                  group_concat(CASE col WHEN 'label' THEN doc - :first END)
-           FROM word_places WHERE term = :stem AND doc BETWEEN :first AND :last""",
+        """SELECT group_concat((doc - :first) * 2 + (col = 'label')) FROM word_places
+           WHERE term = :stem AND doc BETWEEN :first AND :last""",
         stem=term.stem,
         first=cache.first,
         last=cache.last,
     )
-    return TermPostings(cache.find_rows(row[0]), cache.find_rows(row[1]))
+    places = _parse_numbers(row[0])
+    is_label, offsets = (places & 1).astype(bool), places >> 1
+    if not is_label.any():
+        return TermPostings(cache.find_rows(offsets), offsets[:0])
+    return TermPostings(cache.find_rows(offsets[~is_label]), cache.find_rows(offsets[is_label]))
+
+
+def _parse_numbers(text: str | None) -> "Ids":
+    import numpy as np  # slow to load
+
+    return np.fromstring(text or "", np.int64, sep=",")
 
 
 async def _read_project_postings(tx: Transaction, cache: VectorCache, term: Term) -> TermPostings:
@@ -206,7 +218,7 @@ async def _read_project_postings(tx: Transaction, cache: VectorCache, term: Term
         row = await tx.fetch_required(
             PROJECT_MATCH_SQL, query=f'{column} : "{term.word}"', first=cache.first, last=cache.last
         )
-        postings.append(cache.find_rows(row[0]))
+        postings.append(cache.find_rows(_parse_numbers(row[0])))
     return TermPostings(*postings)
 
 
@@ -216,4 +228,5 @@ async def _read_shared_postings(tx: Transaction, cache: VectorCache, term: Term,
     row = await tx.fetch_required(
         PROJECT_MATCH_SQL, query=f'text : ("{term.word}" AND ({any_rare}))', first=cache.first, last=cache.last
     )
-    return TermPostings(cache.find_rows(row[0]), cache.find_rows(None))
+    rows = cache.find_rows(_parse_numbers(row[0]))
+    return TermPostings(rows, rows[:0])

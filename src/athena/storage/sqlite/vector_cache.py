@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.storage.arrays import are_members, multiply_on_one_thread, select_best, sort_unique
+from athena.storage.arrays import are_members, find_changes, multiply_on_one_thread, select_best, sort_unique
 from athena.storage.database import Transaction
 from athena.storage.filters import bind_list, split_batches
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
@@ -57,6 +57,7 @@ class _PassageArrays:
         self.voices: NDArray[numpy.uint8] = np.zeros(capacity, np.uint8)
         # The vectors that were read, one after the other, and where that of each row is; -1: not read yet.
         self._codes: NDArray[numpy.int8] = np.zeros((0, dimensions), np.int8)
+        self._lengths: Floats = np.zeros(0, np.float32)  # of the vectors in `_codes`
         self._code_count = 0
         self.slots: NDArray[numpy.int32] = np.full(capacity, -1, np.int32)
         # One row for each 64 signs: a scan then runs down long rows, which is four times faster.
@@ -104,14 +105,22 @@ class _PassageArrays:
         if self._code_count > len(self._codes):
             grown = np.empty((max(self._code_count, len(self._codes) * 3 // 2), codes.shape[1]), np.int8)
             grown[: len(self._codes)] = self._codes
+            self._lengths = np.concatenate([self._lengths, np.empty(len(grown) - len(self._codes), np.float32)])
             self._codes = grown
         self._codes[slots] = codes
+        floats = codes.astype(np.float32)
+        self._lengths[slots] = np.sqrt(np.einsum("ij,ij->i", floats, floats))
         self.slots[rows] = slots  # last: who reads it finds the vector
 
     def take_codes(self, rows: "Ids") -> "NDArray[numpy.int8]":
         """Return the vectors of rows, which were all read."""
         slots = self.slots[rows]
-        return self._codes[slots]
+        return self._codes.take(slots, axis=0)
+
+    def take_lengths(self, rows: "Ids") -> "Floats":
+        """Return the lengths of the vectors of rows, which were all read."""
+        slots = self.slots[rows]
+        return self._lengths[slots]
 
     def mark_changed(self, rows: "Ids", stamps: "Ids") -> None:
         import numpy as np  # slow to load
@@ -197,7 +206,7 @@ class VectorCache:
         self.live_rows = int(self.live.sum())
         self.live_words = float(self.word_counts[self.live].sum())
         # The passages of a memory are adjacent rows: a group.
-        self.starts = np.flatnonzero(np.diff(self.memories, prepend=-1))
+        self.starts = np.flatnonzero(find_changes(self.memories))
         self.owners = self.memories[self.starts]
         self.sizes = np.diff(self.starts, append=rows)
         self.live_memories = int(self.max_per_group(self.live).sum())
@@ -238,18 +247,23 @@ class VectorCache:
         """Return the rows of groups, and for each row the position of its group in `groups`."""
         import numpy as np  # slow to load
 
+        if len(self.starts) == self.rows:  # each memory has one passage
+            return groups, np.arange(len(groups))
         sizes = self.sizes[groups]
         ends = np.cumsum(sizes)
         rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(self.starts[groups] - (ends - sizes), sizes)
         return rows, np.repeat(np.arange(len(groups)), sizes)
 
-    def find_rows(self, offsets: str | None) -> "Ids":
-        """Return the rows of passage ids, written as offsets from `first` with commas between them."""
+    def find_rows(self, offsets: "Ids") -> "Ids":
+        """Return the rows of passage ids, given as offsets from `first`; ids that are not here have none."""
         import numpy as np  # slow to load
 
-        if not offsets or not self.rows:
+        if not len(offsets) or not self.rows:
             return np.zeros(0, np.int64)
-        ids = np.fromstring(offsets, np.int64, sep=",") + self.first
+        ids = offsets + self.first
+        if self.rows == self.passages[-1] - self.passages[0] + 1:  # no id is left out
+            rows: Ids = ids - self.passages[0]
+            return rows if rows[0] >= 0 and rows[-1] < self.rows else rows[(rows >= 0) & (rows < self.rows)]
         rows = np.searchsorted(self.passages, ids)
         rows[rows == self.rows] = 0
         known_rows: Ids = rows[self.passages[rows] == ids]
@@ -305,8 +319,9 @@ class VectorCache:
         """Return the vectors of rows; those that no search has needed yet are read now."""
         import numpy as np  # slow to load
 
-        missing = sort_unique(rows[self._arrays.slots[rows] < 0])
+        missing = rows[self._arrays.slots[rows] < 0]
         if len(missing):
+            missing = sort_unique(missing)
             codes: dict[int, bytes | None] = {}
             size = self.dimensions
             for batch in split_batches(self.passages[missing].tolist()):
@@ -321,9 +336,9 @@ class VectorCache:
         import numpy as np  # slow to load
 
         codes = (await self.load_codes(tx, rows)).astype(np.float32)
-        lengths = np.sqrt(np.einsum("ij,ij->i", codes, codes))
-        cosines: Floats = multiply_on_one_thread(codes, vector) / np.maximum(lengths, 1e-6)
-        return cosines
+        products: Floats = multiply_on_one_thread(codes, vector)
+        products /= np.maximum(self._arrays.take_lengths(rows), 1e-6)
+        return products
 
     def max_per_group(self, values: "NDArray[Any]") -> "NDArray[Any]":
         """Reduce values of rows to the largest of each group."""
@@ -338,13 +353,18 @@ class VectorCache:
         import numpy as np  # slow to load
 
         rows, positions = self.list_group_rows(groups)
-        rows, positions = rows[usable[rows]], positions[usable[rows]]
+        if not (is_usable := usable[rows]).all():
+            rows, positions = rows[is_usable], positions[is_usable]
         limit = max(MAX_RESCORED_PASSAGES, MIN_RESCORED_EACH * len(groups))
         if len(rows) > limit:
             nearest = select_best(positions, self.count_equal_signs(vector, rows), limit)
             rows, positions = rows[nearest], positions[nearest]
         best = np.full(len(groups), -1, np.float32)
-        np.maximum.at(best, positions, await self.compute_cosines(tx, rows, vector))
+        cosines = await self.compute_cosines(tx, rows, vector)
+        if len(self.starts) == self.rows:
+            best[positions] = np.maximum(cosines, -1)
+        else:
+            np.maximum.at(best, positions, cosines)
         return best
 
     def count_equal_signs(self, vector: "Floats", rows: "Ids | slice") -> "NDArray[numpy.int16]":
@@ -358,13 +378,15 @@ class VectorCache:
         return agreement
 
     def find_nearest_groups(self, usable: "NDArray[numpy.bool_]", vector: "Floats", count: int) -> "Ids":
-        """Return the groups whose signs agree best with the vector's; all usable ones if there are no more."""
+        """Return the groups whose signs agree best with the vector's, of equals the newest; all usable of few."""
         import numpy as np  # slow to load
 
         if len(self.starts) <= count:
             return np.flatnonzero(self.max_per_group(usable))
         agreement = self.count_equal_signs(vector, slice(None))
-        agreement[~usable] = 0
+        agreement *= usable
         best = self.max_per_group(agreement)
-        groups = np.argpartition(-best, count)[:count]
-        return groups[best[groups] > 0]
+        least = max(1, int(np.partition(best, -count)[-count]))
+        groups = np.flatnonzero(best >= least)
+        equal_places = np.flatnonzero(best[groups] == least)
+        return np.delete(groups, equal_places[: len(groups) - count]) if len(groups) > count else groups

@@ -15,7 +15,6 @@ from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
     MAX_TOKEN_PASSAGES,
-    are_members,
     build_token_sets,
     find_nearest_pairs,
     merge_unique,
@@ -239,7 +238,9 @@ class SqliteVectorIndex:
             best = await cache.best_cosines(tx, groups, usable, vector)
             chosen = best > -1
             if chosen.sum() > limit:
-                chosen &= (best >= np.partition(best, -limit)[-limit]) | are_members(groups, found_by_text)
+                is_found = np.zeros(len(cache.owners), bool)
+                is_found[found_by_text] = True
+                chosen &= (best >= np.partition(best, -limit)[-limit]) | is_found[groups]
             hits.append((cache.owners[groups[chosen]], best[chosen]))
         spread = np.concatenate(samples)
         mean, deviation = (float(spread.mean()), float(spread.std())) if len(spread) else (0.0, 1.0)
