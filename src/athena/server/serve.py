@@ -47,6 +47,7 @@ from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
 from athena.server.page.views import create_site
 from athena.server.protocol import MAX_CONNECTIONS, GuardedProtocol
+from athena.storage import usage
 from athena.storage.backups import Backup
 
 RESERVED_FILES_COUNT = 100  # file descriptors that are not for connections
