@@ -213,7 +213,7 @@ def list_columns() -> dict[str, set[str]]:
 def read_definitions(connection: apsw.Connection) -> dict[tuple[str, str], str]:
     """Return the SQL of each part of the schema, by its type and name."""
     rows = connection.execute(DEFINITIONS_SQL).fetchall()
-    texts = ([bytes(part or b"").decode("utf-8", "replace") for part in row] for row in rows)  # also of damaged files
+    texts = ([part.decode("utf-8", "replace") if isinstance(part, bytes) else "" for part in row] for row in rows)
     return {(kind, name): " ".join(sql.split()) for kind, name, sql in texts}
 
 
