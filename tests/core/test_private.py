@@ -12,6 +12,12 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
 
 # text, what is left of it
 PRIVATE = [
+    ("My back is killing me. Tabs, not spaces.", "Tabs, not spaces."),
+    ("Selkä on ihan paskana, lopetan. Seuraavaksi testit.", "Seuraavaksi testit."),
+    ("Moja żona jest chora. Testy są w CI.", "Testy są w CI."),
+    ("У меня болит голова. Порт 8091.", "Порт 8091."),
+    ("He goes to my school. The key is WASD.", "The key is WASD."),
+    ("My salary is 60,000. Money is stored in cents.", "Money is stored in cents."),
     ("The display is in German because my mother has dementia.", "The display is in German."),
     ("My mother, who is 82, has dementia, so the font must be large.", "The font must be large."),
     (
@@ -45,6 +51,9 @@ PRIVATE = [
 ]
 
 HARMLESS = [
+    "A cold start takes 3 s, a cold cache 9.",
+    "The rent is stored in cents, they live in config/vat.json.",
+    "Deploys are headache-free; the head of the list is slow.",
     "",
     "The display is in German.",
     "The child process dies when my parent process ends.",

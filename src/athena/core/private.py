@@ -58,6 +58,38 @@ _VAGUE_ILLNESS = r"""(?:doctors?|a\ stroke|physician|therapist|psychiatrist|psyc
     |(?<!color[\ -])(?<!colour[\ -])blind|mental\ health
     |health\ (?:issues?|problems?|condition|insurance)|died|passed\ away|death|funeral|divorc\w*|custody|wedding|arzt
     |ärztin|therapie|medikamente?|médecin|hôpital|médicaments?|médico|hospital|huisarts|gestorben|gravid\w*)"""
+_COMPLAINT = r"""(?:(?:my|his|her)\s(?:\w+\s)?(?:back|neck|wrists?|head|knees?|shoulders?|stomach|tooth|teeth
+    |hands?|feet|foot|arms?    |legs?|throat|eyes?)\b[^.!?\n]{0,16}?\b(?:hurts?|aches?|aching|sore|killing|shot
+    |stiff|swollen|numb|in\spain)
+    |headaches?(?!-)|toothache|backache|stomach\s?ache|sore\sthroat|the\sflu|hung\s?over|insomnia
+    |food\spoisoning|concussion
+    |(?:have|has|had|got|caught|with)\sa\s(?:bad\s|nasty\s)?(?:cold(?!\s(?:start|cache|boot|path|stor))|fever)
+    |(?:kopf|rücken|zahn|bauch|hals)schmerzen|erkältet|fieber|grippe|mal\s(?:à\sla\stête|de\stête|au\sdos
+    |de\sdos|au\sventre)
+    |fièvre|dolor\sde\s(?:cabeza|espalda|muelas)|me\sduele|fiebre|hoofdpijn|rugpijn|koorts|griep|verkouden
+    |doente|gripad[oa]|febre|dor\s(?:de|nas)\s(?:cabeça|costas|dente|barriga)|grávida|malat[oa]|febbre|incinta
+    |mal\sdi\s(?:testa|schiena|denti|gola)|(?:är|er|blev|var)\s(?:sjuk|syk|syg|förkyld|gravid)\w*|sjukskriven
+    |sykmeldt|sygemeldt
+    |ont\si\s(?:ryggen|huvudet|magen|halsen)|sairaana|sairasloma\w*|lääkäri\w*|kuume(?:tta)?|flunssa\w*
+    |raskaana|masentu\w+
+    |(?:selkä|pää|vatsa|polvi|niska|ranne|hammas)\w*\b[^.!?\n]{0,16}?\b(?:kipeä\w*|paskana|särkee|rikki|jumissa)
+    |chor[ya]|choruję|lekarz\w*|boli\smnie|gorączk\w+|w\sciąży|w\sszpitalu|mam\sraka|nemocn[ýá]|bolí\smě
+    |horečk\w+|těhotn\w+
+    |болит|болею|заболел\w*|болен|больна|в\sбольнице|беременн\w+|у\sврача|захворі\w+|hastayım|hamile
+    |başım\sağrıyor)"""
+_OTHER_RELATIVE = r"""(?:(?:min|mitt|mina|mine|vår)\s(?:fru|make|mamma|pappa|mor|far|son|sønn|dotter|datter|bror
+    |syster|søster|barn|kone)    |(?:vaimo|mieh(?=eni)|äiti|isä|tyttäre|poika|velje|sisko|lapse)(?:ni|mme|eni)
+    |mun\s(?:vaimo|äiti|isä|mies
+    |poika|tytär)
+    |(?:moja|mój|moje|mojej|mojego|moją)\s(?:żon\w+|mąż|męż\w+|matk\w+|mam[aey]|ojciec|ojca|tat[aey]|syn\w{0,2}
+    |córk\w+|brat\w{0,2}
+    |siostr\w+|dzieck\w+|dzieci|babci\w+)|(?:minha|meus?|minhas)\s(?:mãe|pais?|esposa|mulher|marido|filh[oa]s?
+    |irmãos?|irmãs?
+    |avó|avô|namorad[oa]|sogr[oa])|(?:mio|mia|miei|mie)\s(?:mamma|papà|moglie|figli[oae]?|fratello|sorella|nonn[oa])
+    |мо(?:я|й|и|ю|ей|его|их)\s(?:жен\w+|муж\w{0,2}|мам\w+|пап\w+|мать|отец|сын\w{0,2}|доч\w+|брат\w{0,2}
+    |сестр\w+|дет\w+)
+    |eşim|annem|babam|oğlum|kızım|kardeşim|karım|kocam|(?:moje|můj|mého|moji)\s(?:žen\w+|manžel\w*|mám\w+
+    |tát\w+|dcer\w+|bratr\w*))"""
 _MONTH = r"""(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|januar|februar|märz|mai|juni|juli|okt|dez)[a-z]*"""
 _STREET = r"""(?:street|st|avenue|ave|road|rd|lane|ln|drive|dr|boulevard|blvd|court|ct|terrace|crescent|parkway|square
     |close|gardens)"""
@@ -73,6 +105,15 @@ _DETAIL_TABLE: tuple[tuple[str, str], ...] = (
         |engaged\sto|widowed|verheiratet|geschieden)\b"""),
     ("health", rf"(?i)\b{_ILLNESS}\b"),
     ("health", rf"(?i)\b{_PERSON}\b[^.!?\n]{{0,60}}?\b{_VAGUE_ILLNESS}\b(?!\s(?:of\s|command))"),
+    ("health", rf"(?i)\b{_COMPLAINT}\b"),
+    ("family", rf"(?i)\b{_OTHER_RELATIVE}\b"),
+    ("money", r"""(?i)\b(?:my|his|her|their)\s(?:\w+\s)?(?:salary|pay\s?che(?:ck|que)|wages?|rent|mortgage|debts?
+        |credit\sscore)\b|\b(?:I|he|she)\s(?:only\s)?(?:makes?|earns?|made
+    |earned)\s(?:\w+\s)?[$€£]?\d[\d.,]*\s?k?
+        \s(?:a|per)\s(?:year|month|hour)"""),
+    ("identity", r"""(?i)\b(?:I['’]?\s?a?m|(?:s?he)['’]?\s?i?s)\s(?:gay|lesbian|bisexual|trans(?:gender)?|queer|non-?binary
+        |muslim|christian|jewish|hindu|buddhist|catholic)\b"""),
+    ("identity", r"(?i)\b(?:goes?|went)\sto\s(?:my|our|his|her|the\ssame)\sschool\b|\bmy\s(?:class|school)\s?mates?\b"),
     ("contact", r"""(?<![\w.+%-])(?!(?:git|hg|svn|no-?reply|donotreply|root|postgres|www-data|ubuntu
         |ec2-user)@)[A-Za-z0-9][\w.+%-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.){1,4}[A-Za-z]{2,24}\b(?!:[\w~/])"""),
     ("contact", r"(?<![\w.+-])\+\d{1,3}[\s./-]?(?:\(0?\d{1,4}\)|\d{1,4})(?:[\s./-]?\d{2,4}){2,5}(?![\w.]*\d)"),
@@ -87,10 +128,11 @@ _DETAIL_TABLE: tuple[tuple[str, str], ...] = (
         |de\sla\s|de\sl['’])?\w+"""),
     ("contact", r"""(?i)\b(?:calle|avenida|plaza|paseo|via|viale|piazza
         |rua)\s(?:de\s(?:la\s)?)?\w+(?:\s\w+)?,?\s\d{1,4}\b"""),
-    ("contact", r"""(?i)\b(?:I|we|she|he|they|ich|wir)\s(?:live|lives|lived|moved|wohnen?|wohnt)\s(?:at|in|on|near|to
+    ("contact", r"""(?i)\b(?:I|we|she|he|ich|wir)\s(?:live|lives|lived|moved|wohnen?|wohnt)\s(?:at|in|on|near|to
         |bei|nach)\b"""),
     ("contact", r"""(?i)\b(?:my|our|his|her|home|postal|mailing|meine|mon|mi|mijn)\s(?:home\s|postal\s
-        |private\s)?(?:address|adresse|dirección|adres|phone\snumber|(?:phone|mobile|cell)(?=\s\w+\b[^.!?\n]{0,20}\d)|telefonnummer
+        |private\s)?(?:address|adresse|dirección|adres|phone\snumber|(?:phone|mobile
+    |cell)(?=\s\w+\b[^.!?\n]{0,20}\d)|telefonnummer
         |email(?:\saddress)?|e-mail)\s(?:is|ist|est|es)\b"""),
     ("identity", r"""(?i)\b(?:my|his|her|our|\w+['’]s|mein\w*|mon|mi|mijn)\s(?:\d+\w*\s)?(?:birthday|birth\s?date
         |date\sof\sbirth|geburtstag|geburtsdatum|anniversaire|cumpleaños|verjaardag)\b"""),
