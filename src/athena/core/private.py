@@ -111,8 +111,8 @@ _DETAIL_TABLE: tuple[tuple[str, str], ...] = (
         |credit\sscore)\b|\b(?:I|he|she)\s(?:only\s)?(?:makes?|earns?|made
     |earned)\s(?:\w+\s)?[$€£]?\d[\d.,]*\s?k?
         \s(?:a|per)\s(?:year|month|hour)"""),
-    ("identity", r"""(?i)\b(?:I['’]?\s?a?m|(?:s?he)['’]?\s?i?s)\s(?:gay|lesbian|bisexual|trans(?:gender)?|queer|non-?binary
-        |muslim|christian|jewish|hindu|buddhist|catholic)\b"""),
+    ("identity", r"""(?i)\b(?:I['’]?\s?a?m|(?:s?he)['’]?\s?i?s)\s(?:gay|lesbian|bisexual|trans(?:gender)?|queer
+        |non-?binary|muslim|christian|jewish|hindu|buddhist|catholic)\b"""),
     ("identity", r"(?i)\b(?:goes?|went)\sto\s(?:my|our|his|her|the\ssame)\sschool\b|\bmy\s(?:class|school)\s?mates?\b"),
     ("contact", r"""(?<![\w.+%-])(?!(?:git|hg|svn|no-?reply|donotreply|root|postgres|www-data|ubuntu
         |ec2-user)@)[A-Za-z0-9][\w.+%-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.){1,4}[A-Za-z]{2,24}\b(?!:[\w~/])"""),
