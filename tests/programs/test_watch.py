@@ -1,13 +1,17 @@
 """What a person sees of a program that runs or ran lately."""
 
+import threading
 from typing import Any
 
 from athena import api
 from athena.app import connect
+from athena.app.compose import App
 from athena.core.catalog import invoke
 from athena.core.threads import run_sync
 from athena.programs.watch import MAX_WATCHED_RUNS
 from conftest import Engine
+
+PROGRAMS = 30
 
 
 def watch(**arguments: Any) -> Any:
@@ -48,3 +52,24 @@ def test_only_latest_runs_are_watched(engine: Engine) -> None:
         api.call("execute_code", code=f"{number}")
     assert [program.line for program in watch()][:2] == [str(MAX_WATCHED_RUNS + 2), str(MAX_WATCHED_RUNS + 1)]
     assert len(watch()) == MAX_WATCHED_RUNS
+
+
+def test_run_is_found_while_it_ends(app: App) -> None:
+    """Between the end of a program and its storing, a run is neither lost nor unknown."""
+
+    def call(name: str, /, **arguments: Any) -> Any:
+        return run_sync(invoke(app.catalog, name, arguments, app.create_context("test", "cli")))
+
+    def run_programs() -> None:
+        for number in range(PROGRAMS):
+            call("execute_code", code=f"kept = {number}")
+
+    runner = threading.Thread(target=run_programs)
+    runner.start()
+    seen: set[str] = set()
+    while runner.is_alive():
+        seen |= {run.run_id for run in call("list_runs", limit=1, status="running")}
+        assert {call("get_run", run_id=run_id).status for run_id in seen} <= {"running", "done"}
+    runner.join()
+    assert seen
+    assert call("list_runs", status="running") == []

@@ -180,6 +180,8 @@ class ProgramRun:
         except BaseException as error:
             active.cancel()
             await self._wait_for_end(active, store=host_calls.has_begun or not isinstance(error, AthenaError))
+            if not self.is_nested:  # else it is a part of the run that is watched
+                self.runner.watch.end(self.scope.project, self.run_id)
             raise
 
     async def _wait_for_end(self, active: ActiveRun, *, store: bool) -> None:
@@ -227,7 +229,11 @@ class ProgramRun:
         """Store the end of the run and its variables, and return the result for the caller."""
         if self.is_nested:
             return run_record.to_result(run, self.run_id, None)
-        result = await self._store_result(run)
+        try:
+            result = await self._store_result(run)
+        except BaseException:
+            self.runner.watch.end(self.scope.project, self.run_id)
+            raise
         self.runner.watch.set_result(self.scope.project, result)
         return result
 

@@ -220,8 +220,8 @@ class ProgramRunner:
         """List the latest runs, those included that are not stored yet."""
         database, now = context.store.database, context.store.clock()
         stored_status = "running" if status == "unknown" else status  # a lost run is stored as running
-        stored = await database.read(lambda tx: runs.list_runs(tx, context.scope, limit, stored_status))
         unwritten = [row for row in self._list_unwritten(context) if status in (None, row.status)]
+        stored = await database.read(lambda tx: runs.list_runs(tx, context.scope, limit, stored_status))
         by_id = {row.id: row for row in [*unwritten, *stored]}
         latest = sorted(by_id.values(), key=lambda row: -row.started)[:limit]
         past = [run_record.to_past(row, now) for row in latest]
@@ -232,8 +232,8 @@ class ProgramRunner:
         return lost + [run_record.to_past(row, now) for row in ended]
 
     async def get_run(self, context: ProgramCaller, run_id: str) -> Past:
-        row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
-        row = row or next((row for row in self._list_unwritten(context) if row.id == run_id), None)
+        unwritten = next((row for row in self._list_unwritten(context) if row.id == run_id), None)
+        row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id)) or unwritten
         if row is None:
             raise _create_not_found(run_id)
         return replace(run_record.to_past(row, context.store.clock()), answer=run_record.parse_answer(row))
@@ -254,11 +254,13 @@ class ProgramRunner:
             self._recent_rows.append((project, row))
 
     def _list_unwritten(self, context: ProgramCaller) -> list[runs.RunRow]:
+        """Return the runs that may not be stored yet; to be read before the store, where they go in this order."""
+        running = self.watch.list_running(context.scope.project)
         with self._lock:
             ended = [row for project, row in self._recent_rows if project == context.scope.project]
-        rows = [*self.watch.list_running(context.scope.project), *ended]
+        rows = {row.id: row for row in [*running, *ended]}.values()
         context.private_reads.marks.update(mark for row in rows for mark in row.private.split())
-        return rows
+        return list(rows)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 

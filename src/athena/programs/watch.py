@@ -28,6 +28,7 @@ class _Entry:
     output: str = ""
     calls: dict[str, int] = field(default_factory=dict)
     result: Result | None = None
+    has_ended: bool = False  # and is stored, so that it is found there
 
     def update(self) -> None:
         """Copy what the run has printed and called so far, and let go of it after its end."""
@@ -63,7 +64,14 @@ class RunWatch:
         with self._lock:
             if (entry := self._entries.get((project, result.run_id))) is not None:
                 entry.update()
-                entry.result = result
+                entry.result, entry.has_ended = result, True
+
+    def end(self, project: str, run_id: str) -> None:
+        """Note that a run has ended without a result."""
+        with self._lock:
+            if (entry := self._entries.get((project, run_id))) is not None:
+                entry.update()
+                entry.has_ended = True
 
     def forget(self, project: str, run_id: str) -> None:
         with self._lock:
@@ -76,7 +84,7 @@ class RunWatch:
                     del self._entries[name, run_id]
 
     def list_running(self, project: str) -> list[runs.RunRow]:
-        return [entry.row for entry in self._list_entries(project) if entry.active and not entry.active.is_done]
+        return [entry.row for entry in self._list_entries(project) if not entry.has_ended]
 
     def _list_entries(self, project: str) -> list[_Entry]:
         with self._lock:

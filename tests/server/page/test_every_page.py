@@ -92,6 +92,7 @@ def test_pages_are_accessible(visit: Visit, full: tuple[RunningServer, list[str]
         visitor.check_accessible()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
     if "phone" in mode:
+        visitor.go("/tasks")
         page.get_by_role("button", name="Menu").click()
         page.get_by_role("link", name="Home").click()
         page.wait_for_url(f"{visitor.origin}/")

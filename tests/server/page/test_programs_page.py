@@ -41,7 +41,8 @@ def test_person_approves_waiting_program(visit: Visit, fresh: RunningServer) -> 
     page.get_by_role("button", name="Approve this call").click()
     expect(page.get_by_text("the passphrase is wrong")).to_be_visible()
     assert fresh.count() == 1
-    visitor.go(f"/programs/{run_id}")
+    page.get_by_role("link", name="Go back").click()
+    page.wait_for_url(f"{visitor.origin}/programs/{run_id}")
     page.get_by_label("Passphrase for approvals").fill(PASSPHRASE)
     page.get_by_role("button", name="Approve this call").click()
     expect(page.locator(".head .badge")).to_have_text("Done")

@@ -61,6 +61,8 @@ def take_pictures(visit: Visit, fresh: RunningServer, folder: Path) -> None:
     }
     for name, path in pages.items():
         page = light.go(path)
+        if name == "home":
+            page.get_by_text("tokens saved").wait_for(timeout=20_000)
         if name == "search":
             page.get_by_text("Why this one?").first.click()
         page.screenshot(path=folder / f"page-{name}.png")

@@ -75,7 +75,7 @@ async def show_run(page: PageRequest) -> Response:
         format_value=format_value,
         arguments=to_plain(review.arguments) if review else {},
         named=await _find_named(page, review.arguments) if review else [],
-        summary=_describe_operation(page, review.operation) if review else "",
+        summary=page.describe_operation(review.operation) if review else "",
         format_whole=format_whole,
     )
 
@@ -95,13 +95,6 @@ async def _find_named(page: PageRequest, arguments: Any) -> list[Any]:
 
 def _to_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
-
-
-def _describe_operation(page: PageRequest, name: str) -> str:
-    try:
-        return page.find_operation(name).summary
-    except AthenaError:  # of a server that was removed since
-        return ""
 
 
 def describe_rest(review: Any) -> str:

@@ -89,6 +89,13 @@ class PageRequest:
     def find_operation(self, name: str) -> AnyOperation:
         return self.site.find_operation(name)
 
+    def describe_operation(self, name: str) -> str:
+        """Return what an operation does, in a line."""
+        try:
+            return self.find_operation(name).summary
+        except AthenaError:  # a tool of a server that is gone
+            return ""
+
     async def call(self, name: str, /, **arguments: Any) -> Any:
         """Call an operation as the person at the page; return its result as it is."""
         return await self.call_approved(name, arguments, None)

@@ -20,6 +20,9 @@ function countBy(items) {
   return [...counts].sort((a, b) => b[1] - a[1]);
 }
 
+// Let the page answer between two long steps.
+const pause = () => new Promise((resolve) => setTimeout(resolve));
+
 async function start() {
   note.textContent = "Loading";
   const reply = await fetch(area.dataset.source);
@@ -38,9 +41,11 @@ async function start() {
       size: Math.min(20, (data.nodes.length > 3_000 ? 1 : data.nodes.length > 300 ? 3 : 7) + 1.8 * Math.sqrt(degrees[index])), color: colourOf.get(type) ?? OTHER_COLOUR,
     });
   });
+  await pause();
   data.edges.forEach(([source, target, relation, since, until]) => {
     graph.addDirectedEdge(String(source), String(target), { label: relation, since, until, size: 1, color: colours["line-strong"] });
   });
+  await pause();
   const indexOf = new Map(data.nodes.map(([name], index) => [name, String(index)]));
   const view = { hiddenTypes: new Set(), chosen: indexOf.get(area.dataset.chosen ?? "") ?? null, path: [], year: null };
   view.path = JSON.parse(area.dataset.path ?? "[]").map((name) => indexOf.get(name)).filter(Boolean);
@@ -50,6 +55,7 @@ async function start() {
   } catch {
     return void (note.textContent = "This browser cannot draw the graph: it has no WebGL. The list has the same.");
   }
+  await pause();
   fillNames(data.nodes);
   fillLegend(types, colourOf, view, renderer);
   fillYears(data.edges, view, renderer);
@@ -109,14 +115,14 @@ function layOut(graph, data, renderer, view) {
       attributes.x = positions[2 * node];
       attributes.y = positions[2 * node + 1];
       return attributes;
-    }, { attributes: ["x", "y"] });
-    renderer.refresh();
+    }, { attributes: ["x", "y"] }); // the renderer hears of it, and draws soon
     note.textContent = isDone ? "" : "Arranging";
-    if (isDone) {
-      worker.terminate();
+    if (!isDone) return;
+    worker.terminate();
+    renderer.once("afterRender", () => {
       area.dataset.ready = "1";
       if (view.chosen !== null && graph.order > 60) lookAt(view.chosen, renderer);
-    }
+    });
   };
   worker.postMessage({ count: data.nodes.length, edges: data.edges.map(([source, target]) => [source, target]) });
 }
