@@ -6,6 +6,7 @@ import pytest
 
 from athena.embedding.embedder import TokenStates
 from athena.embedding.minilm import MiniLM
+from athena.memory.sessions.commands import is_unrecorded
 from athena.memory.sessions.statements import MAX_READ_CHARS, Findings, find_statements
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import clean_statement
@@ -86,10 +87,31 @@ def test_memory_words_alone_are_no_request(turn: str) -> None:
         "never log this, we decided to move to Rust 2.0",
         "From now on the beta is called Heron. tell nobody",
         "keep this to yourself: we decided to drop Firefox",
+        "We always round prices down, and please don't put that in any notes",
+        "The build host is called mars-7, forget it after this session.",
+        "The release moves to May 14. That is not to be written anywhere.",
+        "The build host is called mars-7. dont save",
+        "From now on the beta is called Heron. keep that out of the notes",
+        "The build host is called mars-7, pretend you never saw it",
+        "We decided to drop Firefox. I should not have written that.",
     ],
 )
 def test_turn_off_the_record_is_not_kept(turn: str) -> None:
     assert list_texts(turn) == []
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "Old volumes: keep 14 days, then delete them.",
+        "Never write the customer names to the log files.",
+        "The exporter must not save drafts of invoices.",
+        "We keep the keys out of the repository.",
+        "The password form must never appear in the English docs build.",
+    ],
+)
+def test_rule_about_storing_is_kept(turn: str) -> None:
+    assert not is_unrecorded(turn)
 
 
 RULES = "From now on money is integer cents. The tours page must load under 1 second. We use Leaflet for the map."

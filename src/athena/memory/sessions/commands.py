@@ -41,9 +41,37 @@ _NOT_KEPT = (
     rf"record|log|note|memori[sz]e|write)\b(?: down)? (?:{_THAT}|what (?:i|we)\b)|"
     r"\b(?:don'?t|do not) (?:write|note) (?:that|this|it) down\b"
 )
+# the same in other words: "don't put that in any notes", "not to be written anywhere", "forget it after", "dont save"
+_NOT = r"\b(?:don'?t|do not|shouldn'?t|should not|did not|does not|doesn'?t|not to|never) (?:ever |go )?"
+_SAID = (
+    r"(?:that|this|it|(?:the|this|that) (?:one|password|pass(?:phrase|code)|pin|key|token|number|reason|latter|"
+    r"(?:\w+ )?(?:thing|part|bit)))"
+)
+_NOWHERE = (
+    r"(?:anyw?here|(?:in|into|to|on) (?:(?:any|your|the|my) )?(?:\w+ )?(?:notes?|files?|records?|memory|docs?|"
+    r"protocols?|document|paper))\b"
+)
+_AT_END = r"(?=\s*(?:$|[.!?)\n]|,? (?:please|pls|abeg|aye|ok|by the way)\b))"
+_UNSAID = (
+    rf"{_NOT}(?:keep|store|save|record|note|write|retain|persist|put(?:ting)?) {_SAID}(?: down)? {_NOWHERE}|"
+    rf"\b(?:(?:it|that|this) (?:should|must|did|does) not|(?:don'?t|do not) let {_SAID}) "
+    rf"(?:appear|land|end up|stand) {_NOWHERE}|"
+    rf"\b(?:don'?t|do not|shouldn'?t|kindly not|not) (?:keep|store|save|retain|record|note|write)(?: {_SAID})?"
+    rf"(?: down)?{_AT_END}|\bnot to be (?:recorded|stored|written|kept|saved|noted)\b|"
+    r"\b(?:not|n'?t)\b[^.,;!?\n]{0,20}\b(?:written|preserved|kept|stand|recorded)(?: down)? anywhere\b|"
+    r"\bnowhere written\b|\b(?:not|nothing) for (?:any |your |my |the )?(?:notes?|records?)\b|"
+    rf"\bkeep {_SAID} out of (?:any|the|your|my) (?:notes?|records?|memory|docs?)\b|"
+    r"\bforget (?:it|that|this)(?: \w+)? (?:after|afterwards|as soon as|at once|immediately)\b|"
+    rf"\b(?:erase|delete|burn)(?: (?:it|that|this))? after(?:wards)?(?: reading)?{_AT_END}|"
+    rf"\bthen forget(?: it)?{_AT_END}|"
+    r"\b(?:you|u) (?:never (?:saw|heard|read)|have not (?:seen|heard))(?: (?:it|that|this))?\b(?! of)|"
+    r"\bshould(?:n'?t| not) have (?:typed|written|said|told|pasted) (?:that|this|it)\b|"
+    r"\bask(?:ed)? you not to (?:record|keep|note|store)\b|"
+    rf"\b(?:scrub|efface|erase) (?:that|this){_AT_END}|\bforget that i (?:said|typed|mentioned|told)\b"
+)
 UNRECORDED_PATTERN = re.compile(
-    rf"(?P<command>{_NOT_KEPT})|"
-    r"\boff the record\b|\bnot for (?:the|your) (?:record|notes|memory)\b|\bbetween (?:us|you and me)\b|"
+    rf"(?P<command>{_NOT_KEPT})|{_UNSAID}|"
+    r"\boff (?:the )?record\b|\bnot for (?:the|your) (?:record|notes|memory)\b|\bbetween (?:us|you and me)\b|"
     r"\bkeep (?:it|that|this) (?:private|secret|to yourself|between us)\b|\btell (?:nobody|no one)\b|\bnot a word\b",
     re.IGNORECASE,
 )
@@ -57,6 +85,8 @@ FORGET_TOPIC_PATTERN = re.compile(  # of earlier sessions too
     rf"{_FORGET} (?:{_TOLD}(?: \w+){{0,2}}?|(?:the|that|my|our|your|any|all) (?:\w+ )?(?:rule|note|memory|memorie|"
     rf"thing|part|bit)s?|"
     rf"everything|anything|all(?: of it)?){_ABOUT}|"
+    r"\b(?:what|the thing) (?:i|we) said (?:\w+ ){0,2}?(?:about|on|of|regarding) (?P<said>[^.,;:!?\n]{1,60}),? "
+    r"(?:please |pls |kindly )?(?:don'?t|do not|does not|doesn'?t|need not) |"
     r"\b(?<!don't )(?<!not )forget (?:the|that|my|our) (?P<name>[\w-]+(?: [\w-]+)?) (?:rule|thing|part|bit|note)\b",
     re.IGNORECASE,
 )
@@ -102,7 +132,7 @@ def find_retractions(text: str, quotes: Sequence[tuple[int, int]]) -> tuple[list
                 continue
             spans.append(match.span())
             names = match.groupdict()
-            topic = find_specific_words(names.get("topic") or names.get("name") or "")
+            topic = find_specific_words(names.get("topic") or names.get("said") or names.get("name") or "")
             if topic:
                 is_lasting = pattern is FORGET_TOPIC_PATTERN and match.end() <= typed_end
                 retractions.append(Retraction(frozenset(topic), is_lasting, False, match.start()))

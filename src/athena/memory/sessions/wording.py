@@ -46,7 +46,8 @@ PERSONAL_PATTERN = re.compile(  # what others can do with is for the person to t
     r"dollars?|a|per)?\b|"
     r"(?:doctor|hospital|therapy|vet)(?:'s)? (?:appointment|visit)|"
     r"(?:irs|tax (?:office|man)|finanzamt|hmrc) (?:wants|sent|is after)|i owe (?:the|my|\W?\d)|overdraft|laid off|"
-    r"(?:gets?|got|was|being) (?:fired|sacked)|performance plan|redundancy)\b",
+    r"(?:gets?|got|was|being) (?:fired|sacked)|performance plan|redundancy|(?:maternity|paternity|sick) leave|"
+    r"interviewing (?:elsewhere|at|with)|job interview)\b",
     re.IGNORECASE,
 )
 HYPOTHESIS_PATTERN = re.compile(
