@@ -9,10 +9,12 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.embedding.minilm import MiniLM
 from athena.memory.sessions.supersede import (
+    MIN_CHANGE,
     Comparison,
     add_replaced,
     is_elliptic,
     measure_replacement,
+    measure_texts,
     restates,
     to_chances,
 )
@@ -185,14 +187,38 @@ def test_forgetting_in_past_session_spares_later_memories(app: App, learn: Learn
 @pytest.mark.sqlite_only("no store is touched")
 def test_replacement_is_told_from_another_subject() -> None:
     old = "Staging listens on port 8081."
+    texts = {"Staging listens on port 9090 now.": 0.8, "Backups are kept for 30 days.": 0.1}
+    texts["Production listens on port 9090."] = 0.6
     pairs = [
-        Comparison(old, "Staging listens on port 9090 now.", 0.8, False, None),
-        Comparison(old, "Backups are kept for 30 days.", 0.1, False, None),
-        Comparison(old, "Production listens on port 9090.", 0.6, False, None),
+        Comparison(old, 0.9, Candidate(text, "fact", "user", 3, 0.9), [value] * 3, 2, 2)
+        for text, value in texts.items()
     ]
-    change, other, sibling = measure_replacement(pairs, MODEL_ALONE)
+    change, other, sibling = measure_texts(pairs, MODEL_ALONE)
     assert change > 0 > sibling
     assert sibling > other or other < 0
+    change, other, sibling = measure_replacement(pairs, MODEL_ALONE)
+    assert change > max(other, sibling)
+    assert to_chances([change])[0] > MIN_CHANGE
+
+
+def test_no_statement_replaces_one_of_its_own_turn_easily() -> None:
+    new = Candidate("Staging listens on port 9090 now.", "fact", "user", 3, 0.9)
+    same, later = (Comparison("Staging listens on port 8081.", 0.9, new, [0.8] * 3, 1, turns) for turns in (0, 2))
+    first, second = measure_replacement([same, later], MODEL_ALONE)
+    assert first < second
+
+
+def test_a_correction_names_what_it_takes_back(learn: Learn) -> None:
+    rule = "ok rule for lights, max 4 shadow casters per room"
+    learned = learn(rule, ">> I'll add a check in the room validator.", "wait no lets say 6. 4 kills the crypt level")
+    assert learned == ["Rule for lights, max 6 shadow casters per room"]
+
+
+def test_what_a_person_reported_and_adopts_is_kept(learn: Learn) -> None:
+    call = "I just got off the phone with the auditor, and she wants the gap threshold at 30 minutes instead of 45."
+    [learned] = learn(f"{call} So let's change that everywhere.")
+    assert "30 minutes" in learned
+    assert learned.endswith("(agreed)")
 
 
 def test_chances_are_of_one_choice() -> None:

@@ -123,21 +123,8 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
     """Return what users stated, causes and fixes that agents found, and the topics that users asked to forget."""
     model = _get_model(store)
     found = statements.find_statements(messages, model)
-    by_users = [
-        Candidate(
-            one.text,
-            one.memory_type,
-            one.role,
-            one.turn,
-            one.confidence,
-            one.is_change,
-            one.is_request,
-            one.is_weak,
-            one.context,
-            proposer=one.proposer,
-        )
-        for one in add_llm_proposals(store.chat, messages, found.statements, model)
-    ]
+    proposed = add_llm_proposals(store.chat, messages, found.statements, model)
+    by_users = [to_candidate(one) for one in proposed]
     by_users = supersede.settle_changes(_select_best(by_users), model)
     by_users = mark_everywhere(by_users, [message.text for message in messages if message.role == "user"])
     answers = [message.text for message in messages if message.role != "user"]
@@ -155,6 +142,23 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
         if all(measure_overlap(words, other) < KNOWN_OVERLAP for other in told)
     ]
     return by_users + fixes, found.forgotten
+
+
+def to_candidate(one: statements.Statement) -> Candidate:
+    candidate = Candidate(
+        one.text,
+        one.memory_type,
+        one.role,
+        one.turn,
+        one.confidence,
+        one.is_change,
+        one.is_request,
+        one.is_weak,
+        one.context,
+        one.answer,
+        proposer=one.proposer,
+    )
+    return supersede.add_replaced(candidate, one.taken_back) if one.taken_back else candidate
 
 
 def _select_best(candidates: list[Candidate]) -> list[Candidate]:

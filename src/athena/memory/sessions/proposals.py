@@ -49,7 +49,7 @@ ADOPTION_PATTERN = re.compile(
     r"\b(?:(?!(?:that|this|it|all|everything|you)\b)\w+(?:'s| is| are|'re) (?:so |absolutely |probably )?"
     r"(?:right|correct)|"
     r"(?:fair|good) point|good idea|makes sense|"
-    r"(?:let'?s|we|i'?ll|we'?ll) (?:adopt|take|keep|do|make) (?:that|it|this)(?: one)?|"
+    r"(?:let'?s|we|i'?ll|we'?ll) (?:adopt|take|keep|do|make|change|follow|apply) (?:that|it|this)(?: one)?|"
     r"make (?:it|that|this) (?:a|the|our) (?:rule|standard|default)|this one we keep|"
     r"i agree with (?:him|her|them|(?-i:[A-Z])\w+))\b",
     re.IGNORECASE,
@@ -96,7 +96,7 @@ def find_adoptions(
     "Priya suggested X, and she's right, that's the rule": with the probability that the sentence is worth keeping.
     """
     for i, fragment in enumerate(fragments):
-        own = text[fragment.start : fragment.end]
+        own = text[fragment.start : fragments[min(i + 1, len(fragments) - 1)].end]  # "let's change / that"
         if ADOPTION_PATTERN.search(own) is None or DENIAL_PATTERN.search(own):
             continue
         sentence = fragment.sentence

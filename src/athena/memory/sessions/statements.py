@@ -29,6 +29,7 @@ from athena.memory.sessions.extract import remove_echoes
 from athena.memory.sessions.fragments import Fragment, split_fragments
 from athena.memory.sessions.proposals import (
     ACCEPT_PATTERN,
+    ADOPTION_PATTERN,
     SENTENCE_PATTERN,
     add_question,
     find_accepted_proposal,
@@ -36,7 +37,7 @@ from athena.memory.sessions.proposals import (
     is_report,
 )
 from athena.memory.sessions.select import extract_words, find_specific_words
-from athena.memory.sessions.supersede import announces_change
+from athena.memory.sessions.supersede import announces_change, is_elliptic
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import (
     ASKED_PATTERN,
@@ -62,6 +63,7 @@ CODE_PATTERN = re.compile(r"\d{3}|[^\W\d_]-?\d")  # in a turn that gives the ans
 MIN_OWN_BEGIN = 0.5  # of a fragment that may stand without the one before it
 MIN_SPECIFIC_WORDS = 2
 MAX_CONFIDENCE = 0.99  # only what the person asks to remember is certain
+MAX_REPLY_START = 25  # characters of a turn before what may reply to the answer
 LAST_TURNS = 2  # in which a session is closed
 OTHERS_WORDS = frozenset({"quote", "question", "hypothesis", "private", "secret", "control"})
 MAX_TURN_CHARS = 8_000  # what is longer was pasted
@@ -97,7 +99,7 @@ DEPENDENT_PATTERN = re.compile(
 QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
 MIN_QUOTE_WORDS, MAX_ECHOED_TURNS = 4, 5
 QUOTE, MIN_QUOTE_CHANCE = KINDS.index("quote"), 0.4
-MAX_UNTELLABLE_CHANCES = ((KINDS.index("secret"), 0.2), (KINDS.index("private"), 0.25))
+MAX_UNTELLABLE_CHANCES = ((KINDS.index("secret"), 0.2), (KINDS.index("private"), 0.05))
 RUN_PATTERN = re.compile(r"\w+")
 
 
@@ -115,6 +117,8 @@ class Statement(NamedTuple):
     position: int = 0  # in its turn
     is_change: bool = False  # "changed my mind"
     proposer: str | None = None  # who but the classifier found it
+    answer: str = ""  # how the answer before it ends, if it may reply to that
+    taken_back: str = ""  # what the person said last and corrects with it: "scratch that, ..."
 
     @property
     def memory_type(self) -> str:
@@ -134,16 +138,23 @@ def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
     for turn, (own, predictions) in enumerate(_classify_turns(turns, model), 1):
         is_last = turn > len(turns) - LAST_TURNS
         new, retractions = _read_turn(*own, predictions, turn, is_last=is_last)
+        taken_back: list[Statement] = []
         for topic, is_lasting, is_whole, _ in retractions:
             if topic:
                 forgotten += [topic] if is_lasting else []
                 statements = [one for one in statements if not is_about(one.text, topic)]
-            elif is_whole:
-                statements = [one for one in statements if one.turn != turn - 1]
-            elif statements and statements[-1].turn == turn - 1:
-                statements = statements[:-1]
-        statements += new
+            elif is_whole or (statements and statements[-1].turn == turn - 1):
+                taken_back = [one for one in statements if one.turn == turn - 1][0 if is_whole else -1 :]
+                statements = [one for one in statements if one not in taken_back]
+        statements += _add_taken_back(new, [one for one in taken_back if not one.is_weak])
     return Findings(statements, forgotten)
+
+
+def _add_taken_back(new: list[Statement], taken_back: Sequence[Statement]) -> list[Statement]:
+    """Return the statements of a turn; the first, if it says little alone, with what the turn took back for it."""
+    if not new or len(taken_back) != 1 or not is_elliptic(new[0].text) or new[0].role != "user":
+        return new
+    return [new[0]._replace(is_weak=False, taken_back=taken_back[0].text, kind=taken_back[0].kind), *new[1:]]
 
 
 def _classify_turns(turns: Sequence[tuple[str, str]], model: "MiniLM") -> Iterator[tuple[Turn, list[Prediction]]]:
@@ -217,17 +228,20 @@ def _read_turn(
     quotes = find_quotations(text)
     spans = _group_fragments(text, fragments, predictions, quotes) if predictions else []
     retractions, valid_from = find_retractions(text, quotes)
-    statements = [
-        statement
+    made = [
+        (span, statement)
         for span in spans
         if fragments[span[-1]].end > valid_from
         and (statement := _create_statement(text, fragments, predictions, span, answer, turn))
     ]
+    statements = [statement for _, statement in made]
     statements += _read_requests(text, fragments, turn, predictions, quotes)
     told = "\n".join(one.text for one in statements)
-    adoptions = _read_adoptions(text, fragments, predictions, quotes, turn) if predictions else ()
+    adoptions = list(_read_adoptions(text, fragments, predictions, quotes, turn)) if predictions else []
+    if adoptions:  # "so let's change that everywhere" says nothing else
+        statements = [one for one in statements if one.is_request or not ADOPTION_PATTERN.search(one.text)]
     statements += [one for one in adoptions if one.text.removesuffix(AGREED) not in told]
-    used = {fragments[i].sentence for span in spans for i in span}
+    used = {fragments[i].sentence for span, _ in made for i in span}
     if predictions:
         weak = list(_find_weak(text, fragments, predictions, used, quotes, turn, is_last=is_last))
         taken_back = min((one.position for one in retractions if one.is_lasting), default=len(text))
@@ -239,6 +253,8 @@ def _read_turn(
     ]
     if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
+    last = next(filter(None, map(str.strip, reversed(SENTENCE_PATTERN.findall(answer)))), "")[-MAX_ANSWER_CHARS:]
+    statements = [one._replace(answer=last) if one.position < MAX_REPLY_START else one for one in statements]
     return _drop_repeated(drop_unsafe(statements, text, answer)), retractions
 
 

@@ -1,7 +1,9 @@
 """Tell whether a statement replaces an earlier one: "back to 72 hours" after "we hold them 96 hours".
 
 The bundled model reads both with an adapter of its layers; how close they are, the words and numbers that they share
-or not, and words that announce a change are added. `scripts/train_adapters.py` trained it on `data/changes`.
+or not, and words that announce a change are added. `scripts/train_adapters.py` trained it on `data/changes`. A second
+stage adds what only talk has: how many turns lie between the two, the answer and the sentences around the new one, and
+how surely each is worth keeping. `scripts/fit_changes.py` fitted it to sessions of `data/sessions`.
 """
 
 import math
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
 CHANGES_FILE = Path(__file__).with_name("changes.npz")
-MIN_REPLACEMENT = 0.4  # probability from which on the older statement does not hold any more
-MIN_WEAK_REPLACEMENT = 0.6  # of a statement that is worth keeping only if it changes something
-MAX_SIMILAR, MAX_LATEST = 6, 2  # older statements that a new one is compared with
+# Probabilities from which on the older statement does not hold any more; weak: if the new one is worth keeping only if
+# it changes something. Of one session (`MIN_CHANGE`) both stages count, of an earlier one the first.
+MIN_CHANGE, MIN_WEAK_CHANGE = 0.3, 0.5
+MIN_REPLACEMENT, MIN_WEAK_REPLACEMENT = 0.4, 0.6
+MAX_SIMILAR, MAX_LIKE_CONTEXT, MAX_LATEST = 6, 3, 3  # older statements that a new one is compared with
 MAX_LIKE_FORMS = 2  # statements that differ in numbers alone; more are a list: "door 3 opens with the brass key"
 MAX_CHANGE_TURNS = 3
 MAX_DISTANCE = 20  # statements of a session between the two
@@ -41,7 +45,7 @@ STRONG_CHANGE_PATTERN = re.compile(
 )  # fmt: skip
 NUMBER_PATTERN = re.compile(r"(?<![\w.])\d[\w:/-]*(?:[.,]\d[\w:/-]*)*")
 SHORT_CHANGE_PATTERN = re.compile(
-    r"(?:(?:actually|ok|okay|so|nah|yeah|um|no|sigh|hm+|then|sorry)[ ,]+)*(?:make (?:it|that)|back to|go back|"
+    r"(?:(?:actually|ok|okay|so|nah|yeah|um|no|wait|sigh|hm+|then|sorry)[ ,]+)*(?:make (?:it|that)|back to|go back|"
     r"go (?:for )?(?=\d)|take (?=\w* ?\d)|put (?=\d)|swap to|let'?s (?:say|make it|do) |revert|change (?:it|that) to|"
     r"say (?=\d)|it'?s (?=\d))",
     re.IGNORECASE,
@@ -49,6 +53,16 @@ SHORT_CHANGE_PATTERN = re.compile(
 REPEATED_PATTERN = re.compile(r"\b(?:i|we) (?:already )?(?:said|told you|wrote)\b", re.IGNORECASE)
 PRONOUN_PATTERN = re.compile(r"(?:it|they|this|that|these|those|we move)\b", re.IGNORECASE)
 NEGATED_PATTERN = re.compile(r"\bnot (?:the |a |in |at |on )?([\w./-]+)")
+NUMBER_WORD_PATTERN = re.compile(
+    r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|fifteen|twenty|thirty|forty|fifty|sixty|hundred|"
+    r"thousand)\b", re.IGNORECASE,
+)  # fmt: skip
+UNIT_PATTERN = re.compile(
+    r"\b(second|sec|minute|min|hour|day|week|wk|month|year|yr|percent|px|ms|mb|kb|gb|amp|volt|meter|time|run|char|cpu|"
+    r"degree)s?\b"
+)
+OPENING_PATTERN = re.compile(r"(?:so|then|ok|no|nah|fine|yes|yeah|well)\b", re.IGNORECASE)
+MAX_COUNTED_WORDS, MAX_COUNTED_LENGTH, MAX_NEAR_TURNS = 6, 15, 8
 _UNITS = "seconds minutes hours days weeks months years percent degrees bytes items lines times"
 UNIT_WORDS = frozenset(stem_word(word) for word in _UNITS.split())
 
@@ -57,24 +71,91 @@ class Comparison(NamedTuple):
     """A statement and an older one that it may replace."""
 
     old: str
-    new: str
-    similarity: float
-    is_correction: bool
+    old_confidence: float
+    new: Candidate
+    similarities: Sequence[float]  # of the older one to the new one alone, with its context, with the answer before it
     distance: int | None  # in statements, if both are of one session
+    turns: int  # between them, if both are of one session
 
 
 def measure_replacement(comparisons: Sequence[Comparison], model: "MiniLM") -> list[float]:
-    """Return for each pair how much speaks for a replacement: a logit, against 0 for none."""
+    """Return for each pair of one session how much speaks for a replacement: a logit, against 0 for none."""
+    if not comparisons:
+        return []
+    import numpy as np  # slow to load; only learning needs it
+
+    head = load_adapter(CHANGES_FILE).head
+    first = np.array(measure_texts(comparisons, model), np.float32)
+    talk = np.array([compute_talk_features(pair) for pair in comparisons], np.float32)
+    logits: Any = np.c_[first, talk] @ head["talk"] + head["talk_bias"]
+    return [float(logit) for logit in logits]
+
+
+def measure_texts(comparisons: Sequence[Comparison], model: "MiniLM") -> list[float]:
+    """Return what the first stage says of each pair, which reads nothing but the two texts."""
     if not comparisons:
         return []
     import numpy as np  # slow to load; only learning needs it
 
     adapter = load_adapter(CHANGES_FILE)
-    tokens = model.embed_adapted([(pair.old, pair.new) for pair in comparisons], adapter.layers)
+    tokens = model.embed_adapted([(pair.old, pair.new.text) for pair in comparisons], adapter.layers)
     pooled = np.stack([np.r_[one.states[0], one.states.mean(axis=0)] for one in tokens])
-    features = np.array([compute_features(*pair) for pair in comparisons], np.float32)
+    features = np.array(
+        [
+            compute_features(pair.old, pair.new.text, pair.similarities[0], pair.new.is_correction, pair.distance)
+            for pair in comparisons
+        ],
+        np.float32,
+    )
     logits: Any = pooled @ adapter.head["dense"] + features @ adapter.head["features"] + adapter.head["bias"]
     return [float(logit) for logit in logits]
+
+
+def compute_talk_features(pair: Comparison) -> tuple[float, ...]:
+    """Return what the talk says of a pair, in the order of the weights."""
+    new, turns = pair.new, pair.turns
+    words, old_words = find_specific_words(new.text), find_specific_words(pair.old)
+    answer_words = find_specific_words(new.answer)
+    around = answer_words | (find_specific_words(new.context) if is_elliptic(new.text) else words)
+    numbers, old_numbers = _find_numbers(new.text), _find_numbers(pair.old)
+    has_other_number = bool(numbers and old_numbers and not numbers & old_numbers)
+    names_little = len([word for word in words if not word.isdigit()]) <= MAX_ELLIPTIC_WORDS
+    nearness = 1 / (turns + 1)
+    confidence = new.confidence or 0.0
+    most_words = max(1, min(len(old_words), MAX_COUNTED_WORDS))
+    return (
+        nearness,
+        turns == 0,
+        turns == 1,
+        turns > MAX_NEAR_TURNS,
+        has_other_number,
+        names_little * has_other_number,
+        bool(numbers) != bool(old_numbers),
+        len(answer_words & old_words) / most_words,
+        len(around & old_words) / most_words,
+        bool(_find_units(new.text) & _find_units(pair.old)),
+        names_little,
+        names_little * nearness,
+        *pair.similarities[1:],
+        STRONG_CHANGE_PATTERN.search(new.text) is not None,
+        CHANGE_PATTERN.search(new.text) is not None,
+        OPENING_PATTERN.match(new.text) is not None,
+        SHORT_CHANGE_PATTERN.match(new.text) is not None,
+        new.is_weak,
+        new.is_weak * confidence,
+        (not new.is_weak) * confidence,
+        min(len(new.text.split()), MAX_COUNTED_LENGTH) / MAX_COUNTED_LENGTH,
+        new.is_correction,
+        pair.old_confidence,
+    )
+
+
+def _find_numbers(text: str) -> set[str]:
+    return {*NUMBER_PATTERN.findall(text), *(word.lower() for word in NUMBER_WORD_PATTERN.findall(text))}
+
+
+def _find_units(text: str) -> set[str]:
+    return set(UNIT_PATTERN.findall(text.lower()))
 
 
 def to_chances(logits: Sequence[float]) -> list[float]:
@@ -159,13 +240,20 @@ def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") ->
     vectors: Any = model.embed([*forms, *older])
     similarities = vectors[len(forms) :] @ vectors[: len(forms)].T
     pairs = [
-        Comparison(old, form, float(similarities[j, i]), new.is_correction, None)
+        Comparison(old, 0.0, new._replace(text=form), [float(similarities[j, i])], None, 0)
         for i, form in enumerate(forms)
         for j, old in enumerate(older)
     ]
-    logits = measure_replacement(pairs, model)
+    logits = measure_texts(pairs, model)
     chances = [to_chances(logits[i * len(older) : (i + 1) * len(older)]) for i in range(len(forms))]
     return [max(column) for column in zip(*chances, strict=True)]
+
+
+def _list_forms(new: Candidate) -> list[str]:
+    """Return a statement alone, with its context, and with the answer before it, where it says little alone."""
+    if not is_elliptic(new.text):
+        return [new.text] * 3
+    return [new.text, new.context or new.text, f"{new.answer} {new.text}" if new.answer else new.text]
 
 
 def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Candidate]:
@@ -182,7 +270,7 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
         logits = {j: logit for j, logit in compared.get(i, {}).items() if settled[j] is not None}
         chances = dict(zip(logits, to_chances(list(logits.values())), strict=True))
         best = max(chances, key=chances.__getitem__, default=None)
-        if best is None or chances[best] < get_threshold(new):
+        if best is None or chances[best] < (MIN_WEAK_CHANGE if new.is_weak else MIN_CHANGE):
             near = [j for j in older if i - j <= MAX_DISTANCE and not candidates[j].is_weak]
             best = _find_short_change(candidates, near, i) if new.role == "user" else None
         if best is not None:
@@ -193,34 +281,42 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
 
 def _compare_all(candidates: Sequence[Candidate], model: "MiniLM") -> dict[int, dict[int, float]]:
     """Return by the number of each new statement the logits of the older ones that it may replace."""
-    vectors: Any = model.embed([candidate.text for candidate in candidates])
-    forms = [NUMBER_PATTERN.sub("0", candidate.text) for candidate in candidates]
-    counts = Counter(forms)
-    places: list[tuple[int, int]] = []
-    pairs: list[Comparison] = []
-    for i, new in enumerate(candidates):
-        if new.role != "user":
-            continue
-        older = [
-            j
-            for j in range(max(0, i - MAX_DISTANCE), i)
-            if not candidates[j].is_weak
-            and are_comparable(new.kind, candidates[j].kind)
-            and not (forms[i] == forms[j] and counts[forms[i]] > MAX_LIKE_FORMS)
-        ]
-        similar = sorted(older, key=lambda j: float(vectors[i] @ vectors[j]))[-MAX_SIMILAR:]
-        for j in sorted({*similar, *older[-MAX_LATEST:]}):
-            similarity = float(vectors[i] @ vectors[j])
-            pairs.append(Comparison(candidates[j].text, new.text, similarity, new.is_correction, i - j))
-            places.append((i, j))
+    pairs = list_comparisons(candidates, model)
     compared: dict[int, dict[int, float]] = {}
-    for (i, j), logit in zip(places, measure_replacement(pairs, model), strict=True):
+    for (i, j), logit in zip(pairs, measure_replacement(list(pairs.values()), model), strict=True):
         compared.setdefault(i, {})[j] = logit
     return compared
 
 
+def list_comparisons(candidates: Sequence[Candidate], model: "MiniLM") -> dict[tuple[int, int], Comparison]:
+    """Return the pairs of one session to compare, by the numbers of the new statement and the older one."""
+    forms = [NUMBER_PATTERN.sub("0", candidate.text) for candidate in candidates]
+    counts = Counter(forms)
+    texts = list(dict.fromkeys(form for candidate in candidates for form in _list_forms(candidate)))
+    vectors: Any = dict(zip(texts, model.embed(texts), strict=True))
+    pairs: dict[tuple[int, int], Comparison] = {}
+    for i, new in enumerate(candidates):
+        if new.role != "user":
+            continue
+        similarities = {
+            j: [float(vectors[form] @ vectors[candidates[j].text]) for form in _list_forms(new)]
+            for j in range(max(0, i - MAX_DISTANCE), i)
+            if not candidates[j].is_weak
+            and are_comparable(new.kind, candidates[j].kind)
+            and not (forms[i] == forms[j] and counts[forms[i]] > MAX_LIKE_FORMS)
+        }
+        chosen = set(list(similarities)[-MAX_LATEST:])
+        for form, most in enumerate((MAX_SIMILAR, MAX_LIKE_CONTEXT, MAX_LIKE_CONTEXT)):
+            chosen.update(sorted(similarities, key=lambda j: similarities[j][form])[-most:])
+        for j in sorted(chosen):
+            old = candidates[j]
+            turns = max(0, (new.turn or 0) - (old.turn or 0))
+            pairs[i, j] = Comparison(old.text, old.confidence or 0.0, new, similarities[j], i - j, turns)
+    return pairs
+
+
 def get_threshold(new: Candidate) -> float:
-    """Return the probability from which on a statement replaces an older one."""
+    """Return the probability from which on a statement replaces one of an earlier session."""
     return MIN_WEAK_REPLACEMENT if new.is_weak else MIN_REPLACEMENT
 
 
@@ -231,7 +327,8 @@ def are_comparable(kind: str, old_kind: str) -> bool:
 
 def is_elliptic(text: str) -> bool:
     """Return whether a statement says too little without what it replaces."""
-    names = [word for word in find_specific_words(text) if not word.isdigit()]
+    rest = SHORT_CHANGE_PATTERN.sub("", text, count=1)
+    names = [word for word in find_specific_words(rest) if not word.isdigit()]
     return len(names) <= MAX_ELLIPTIC_WORDS or PRONOUN_PATTERN.match(text) is not None
 
 
@@ -245,6 +342,7 @@ def add_replaced(candidate: Candidate, replaced: str) -> Candidate:
 
 def _change_value(old: str, new: str) -> str:
     """Return the older statement with the new value: "Every day 8:15" of "Every day 7:00" and "change to 8:15"."""
+    new = SHORT_CHANGE_PATTERN.sub("", new, count=1)
     values, old_values = NUMBER_PATTERN.findall(new), NUMBER_PATTERN.findall(old)
     names = [word for word in find_specific_words(new) if not word.isdigit()]
     if names or len(values) != 1 or len(old_values) != 1 or values == old_values:
