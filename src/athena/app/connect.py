@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
     from athena.app.compose import App
+    from athena.app.settings import Settings
     from athena.core.approval import Approval
     from athena.embedding.minilm import MiniLM
 
@@ -199,10 +200,8 @@ def _load_model_early(operation: str) -> None:
     """Load the model on another thread, while this one imports the rest and opens the store."""
     if operation not in MODEL_CALLS or _apps or _test_apps:
         return
-    from athena.app.settings import load_settings  # loaded with the app
-
     with _apps_lock, suppress(AthenaError):  # the app is opened next, and raises it
-        if not _apps and not _early_models and load_settings().embedding_url is None:
+        if not _apps and not _early_models and _load_settings().embedding_url is None:
             from athena.embedding.minilm import MiniLM  # loaded with the app
 
             model = MiniLM()
@@ -210,6 +209,12 @@ def _load_model_early(operation: str) -> None:
             thread = threading.Thread(target=_load_quietly, args=(model,), daemon=True)
             _model_threads[:] = [*filter(threading.Thread.is_alive, _model_threads), thread]
             thread.start()
+
+
+def _load_settings() -> Settings:
+    from athena.app.settings import load_settings  # loaded with the app
+
+    return load_settings()
 
 
 def _load_quietly(model: MiniLM) -> None:
@@ -250,13 +255,12 @@ def _start_daemon_once() -> None:
     if (home := home_folder()) in _started_homes:
         return
     _started_homes.add(home)
-    from athena.app.settings import load_settings  # loaded with the app
     from athena.core.home import daemon  # only where no daemon runs
 
     # variables of this process alone are no settings for the server of all
     has_own_settings = any(os.environ.get(name) for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL"))
     has_own_settings |= any(os.environ.get(name) for name in _TUNING_VARIABLES if name.startswith("ATHENA_"))
-    if has_own_settings or not load_settings().daemon_auto or not daemon.may_start(home):
+    if has_own_settings or not _load_settings().daemon_auto or not daemon.may_start(home):
         return
     try:
         child = daemon.spawn_daemon(home)
