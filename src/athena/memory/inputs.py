@@ -13,7 +13,7 @@ from athena.storage.filters import Filter
 
 Tags = str | Sequence[str] | None
 MAX_BATCH_CHARS = 20_000_000
-LONG_TEXT_CHARS = 20_000  # longer texts are searched for secrets on another thread, so that no other call waits
+LONG_TEXT_CHARS = 8_000  # longer texts are searched for secrets on another thread, so that no other call waits
 P = ParamSpec("P")
 R = TypeVar("R")
 
