@@ -203,8 +203,8 @@ class PrivacyCheck:
         return self._is_current
 
 
-def open_app(settings: Settings | None = None) -> App:
-    """Open the store that the settings name; None means the settings in force."""
+def open_app(settings: Settings | None = None, model: MiniLM | None = None) -> App:
+    """Open the store that the settings name; None means the settings in force. `model` is one to use, if it fits."""
     settings = settings or load_settings()
     weights = Weights(role=settings.ranking_role)
     if not settings.ranking_recency:
@@ -212,7 +212,7 @@ def open_app(settings: Settings | None = None) -> App:
     key = partial(ensure_sandbox_key, settings.home)
     return App(
         open_configured_database(settings),
-        _create_embedder(settings),
+        _create_embedder(settings, model),
         weights=weights,
         chat=_create_chat(settings),
         key=key,
@@ -303,12 +303,12 @@ def open_database_at(address: str | None, copying: CopyRole) -> Database:
     return Sqlite(path, copying=copying)
 
 
-def _create_embedder(settings: Settings) -> Embedder:
+def _create_embedder(settings: Settings, model: MiniLM | None) -> Embedder:
     if settings.embedding_url and settings.embedding_model:
         from athena.embedding.remote import RemoteEmbedder  # most people use the bundled model
 
         return RemoteEmbedder(settings.embedding_url, settings.embedding_model, settings.embedding_key)
-    return MiniLM()
+    return model or MiniLM()
 
 
 def _create_chat(settings: Settings) -> "Chat | None":

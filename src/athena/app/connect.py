@@ -7,6 +7,7 @@ child opens its own: the database connections that it inherited belong to the pa
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import threading
 from collections import namedtuple
@@ -15,7 +16,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from athena.app.engine import AnswerLost, Engine, EngineUnusable, encode_call
 from athena.core.home.paths import current_project, home_folder
 from athena.core.threads import SharedLock, run_in_thread, sleep
-from athena.errors import Conflict
+from athena.errors import AthenaError, Conflict
 
 TYPE_CHECKING = False  # importing typing takes longer than all else here
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
     from athena.app.compose import App
+    from athena.app.settings import Settings
     from athena.core.approval import Approval
+    from athena.embedding.minilm import MiniLM
 
     SettingsKey = tuple[str | None, ...]  # the values of all those variables
 
@@ -47,6 +50,7 @@ _TUNING_VARIABLES = (
     "XDG_CONFIG_HOME",
     "TZ",  # "yesterday" depends on it
 )
+MODEL_CALLS = {"recall", "remember"}  # that run the model: it is loaded while the store is opened
 EXIT_TIMEOUT_S = 10.0
 SETTLE_TIMEOUT_S = 30.0  # how long to wait for a program that a lost server may still run
 SETTLE_INTERVAL_S = 0.2
@@ -56,6 +60,8 @@ _apps_lock = threading.Lock()
 _inherited_apps: list[App] = []  # never freed: that would close files that the parent uses
 _test_apps: list[App] = []  # set by tests; the last one counts
 _engines: dict[SettingsKey, Engine] = {}
+_early_models: list[MiniLM] = []  # which a thread loads for the first app, until that is opened
+_model_threads: list[threading.Thread] = []
 _started_homes: set[str] = set()  # where this process has tried to start a daemon
 _call_lock = SharedLock()  # held by calls, and exclusively by the exit of the process
 _has_exited = False
@@ -121,6 +127,7 @@ class HomeConnection(AppConnection):
     ) -> OperationResult:
         # what a person approves stays in the process that has asked the person
         if approval is not None or (engine := self._get_engine()) is None:
+            _load_model_early(name)
             return await super()._make_call(name, arguments, project, approval)
         call_key = f"client-{os.urandom(12).hex()}"
         request = encode_call(name, arguments, project, self.surface, call_key)
@@ -133,6 +140,7 @@ class HomeConnection(AppConnection):
                 is_absent = error.is_absent
             except AnswerLost:
                 return await self._settle_call(name, arguments, project, call_key)
+        _load_model_early(name)
         result = await super()._make_call(name, arguments, project, None)
         if is_absent:
             _start_daemon_once()
@@ -184,8 +192,34 @@ def shared_app() -> App:
         if key not in _apps:
             from athena.app.compose import open_app  # imports everything heavy
 
-            _apps[key] = open_app()
+            _apps[key] = open_app(model=_early_models.pop() if _early_models else None)
         return _apps[key]
+
+
+def _load_model_early(operation: str) -> None:
+    """Load the model on another thread, while this one imports the rest and opens the store."""
+    if operation not in MODEL_CALLS or _apps or _test_apps:
+        return
+    with _apps_lock, suppress(AthenaError):  # the app is opened next, and raises it
+        if not _apps and not _early_models and _load_settings().embedding_url is None:
+            from athena.embedding.minilm import MiniLM  # loaded with the app
+
+            model = MiniLM()
+            _early_models.append(model)
+            thread = threading.Thread(target=_load_quietly, args=(model,), daemon=True)
+            _model_threads[:] = [*filter(threading.Thread.is_alive, _model_threads), thread]
+            thread.start()
+
+
+def _load_settings() -> Settings:
+    from athena.app.settings import load_settings  # loaded with the app
+
+    return load_settings()
+
+
+def _load_quietly(model: MiniLM) -> None:
+    with suppress(AthenaError):  # the first use tries again, and raises it
+        model.load()
 
 
 def find_engine() -> Engine | None:
@@ -221,13 +255,12 @@ def _start_daemon_once() -> None:
     if (home := home_folder()) in _started_homes:
         return
     _started_homes.add(home)
-    from athena.app.settings import load_settings  # loaded with the app
     from athena.core.home import daemon  # only where no daemon runs
 
     # variables of this process alone are no settings for the server of all
     has_own_settings = any(os.environ.get(name) for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL"))
     has_own_settings |= any(os.environ.get(name) for name in _TUNING_VARIABLES if name.startswith("ATHENA_"))
-    if has_own_settings or not load_settings().daemon_auto or not daemon.may_start(home):
+    if has_own_settings or not _load_settings().daemon_auto or not daemon.may_start(home):
         return
     try:
         child = daemon.spawn_daemon(home)
@@ -257,6 +290,8 @@ def _reset_after_fork() -> None:
     """In a forked child: leave the parent's apps alone, and replace locks that its threads may have held."""
     global _call_lock, _apps_lock
     _call_lock, _apps_lock = SharedLock(), threading.Lock()
+    _early_models.clear()
+    _model_threads.clear()
     _inherited_apps.extend(_apps.values())
     _apps.clear()
     for engine in _engines.values():
@@ -274,8 +309,11 @@ def _close_at_exit() -> None:
     """
     global _has_exited
     _call_lock.acquire_exclusive(EXIT_TIMEOUT_S)
+    for thread in _model_threads:
+        thread.join(EXIT_TIMEOUT_S)
     close()
     _has_exited = True
+    gc.freeze()  # all ends now: the interpreter need not look for cycles among our modules (35 ms)
 
 
 atexit.register(_close_at_exit)
