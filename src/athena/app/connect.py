@@ -7,7 +7,6 @@ child opens its own: the database connections that it inherited belong to the pa
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import threading
 from collections import namedtuple
@@ -313,7 +312,6 @@ def _close_at_exit() -> None:
         thread.join(EXIT_TIMEOUT_S)
     close()
     _has_exited = True
-    gc.freeze()  # all ends now: the interpreter need not look for cycles among our modules (35 ms)
 
 
 atexit.register(_close_at_exit)

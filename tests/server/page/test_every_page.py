@@ -69,6 +69,7 @@ def test_no_page_is_heavy(full: tuple[RunningServer, list[str]]) -> None:
     server, paths = full
     cookie = open_session(server)
     files = load_static_files()
+    assert paths
     for path in paths:
         reply = ask(server, "GET", path, Cookie=cookie)
         assert reply.status == 200, path
@@ -114,6 +115,7 @@ def test_links_lead_somewhere(full: tuple[RunningServer, list[str]]) -> None:
 def test_read_only_page_has_no_forms_that_change(full: tuple[RunningServer, list[str]]) -> None:
     server, paths = full
     cookie = open_session(server, read_only=True)
+    assert paths
     for path in paths:
         body = ask(server, "GET", path, Cookie=cookie).body.decode()
         assert re.findall(r'method="post" action="([^"]+)"', body) == ["/leave"], path
