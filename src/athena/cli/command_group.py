@@ -1,7 +1,6 @@
 """Groups of commands and their help: no line is cut, and a mistyped command gets the one that was meant."""
 
 import re
-import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -104,29 +103,31 @@ def explain_usage(error: click.ClickException) -> click.ClickException:
     """Return the error; that of a mistake that people often make says what to write."""
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return error
-    advice = ""
     if isinstance(error, click.NoSuchOption):
-        advice = _suggest_option(error, error.ctx.command)
-    elif match := EXTRA_ARGUMENTS_PATTERN.search(error.message):
-        advice = _explain_extra_words(error.ctx, match[1].split())
+        return _explain_option(error, error.ctx)
+    match = EXTRA_ARGUMENTS_PATTERN.search(error.message)
+    advice = _explain_extra_words(error.ctx, match[1].split()) if match else ""
     return click.UsageError(f"{error.format_message().rstrip('.')}. {advice}", error.ctx) if advice else error
 
 
-def _suggest_option(error: click.NoSuchOption, command: click.Command) -> str:
-    """Advise on an unknown option; leave those that click found only if they are alike without their dashes, too."""
-    if any(parameter.type is click.UNPROCESSED for parameter in command.params):
-        return "Put -- before the command and its options, as in: -- npx -y some-server."
-    names = {name.lstrip("-"): name for name in error.possibilities or ()}
-    error.possibilities = [names[name] for name in find_similar_names(error.option_name.lstrip("-"), names, 3)]
+def _explain_option(error: click.NoSuchOption, context: click.Context) -> click.UsageError:
+    """Return the error with the option that may be meant: a synonym, else those alike without their dashes, too."""
+    message = f"No such option {error.option_name!r}."
+    if any(parameter.type is click.UNPROCESSED for parameter in context.command.params):
+        advice = "Put -- before the command and its options, as in: -- npx -y some-server."
+        return click.UsageError(f"{message} {advice}", context)
     meant = OPTION_SYNONYMS.get(error.option_name, "")
-    if any(meant in parameter.opts for parameter in command.params):
-        error.possibilities = []
-        return f"Did you mean {meant!r}?"
-    return ""
+    if any(meant in parameter.opts for parameter in context.command.params):
+        return click.UsageError(f"{message} Did you mean {meant!r}?", context)
+    names = {name.lstrip("-"): name for name in error.possibilities or ()}
+    close = find_similar_names(error.option_name.lstrip("-"), names, 3)
+    return click.NoSuchOption(error.option_name, possibilities=[names[name] for name in close], ctx=context)
 
 
 def _explain_extra_words(context: click.Context, words: list[str]) -> str:
     """Say how tags, or a text of several words, are written."""
+    import shlex  # only after a mistake
+
     if tags := context.params.get("tags"):
         return f"Tags go between commas: --tags {shlex.quote(','.join([tags, *words]))}."
     for parameter in context.command.params:
