@@ -89,7 +89,9 @@ def test_nothing_but_terminal_approves_run() -> None:
         assert f"athena approve {run_id}" in done.err or "athena approve ID" in done.err
     assert get_status(run_id) == "needs_approval"
     # what was typed before the question is no answer
-    assert run_on_terminal("approve", run_id, typed="y\ny\n", answers=["n"]).code == 130
+    done = run_on_terminal("approve", run_id, typed="y\ny\n", answers=["n"])
+    assert done.code == 130
+    assert f"the program still waits; to refuse it: athena approve {run_id} --refuse" in done.err
     assert get_status(run_id) == "needs_approval"
     done = run_on_terminal("approve", run_id, answers=["y"])
     assert (done.code, done.out) == (0, "0\n"), done

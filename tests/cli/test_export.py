@@ -285,6 +285,38 @@ def test_replace_keeps_earlier_store(run: Terminal, filled: list[str], tmp_path:
         del os.environ["ATHENA_DB_PATH"]
 
 
+@pytest.mark.parametrize("name", ["all.json", "all.md", "all.csv", "all.txt"])
+def test_export_is_recognised_by_its_first_line(
+    run: Terminal, wipe: Callable[[], None], tmp_path: Path, name: str
+) -> None:
+    api.store("from the file")
+    connect.close()
+    run("export", file := str(tmp_path / name))
+    wipe()
+    result = run("import", file)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "took in the whole store: 1 memory\n"
+
+
+def test_undo_does_not_reach_behind_an_import_of_a_whole_store(
+    run: Terminal, wipe: Callable[[], None], tmp_path: Path
+) -> None:
+    run("remember", "first")
+    run("remember", "second")
+    connect.close()
+    run("export", file := str(tmp_path / "all.jsonl"))
+    wipe()
+    run("import", file)
+    result = run("undo")
+    assert result.code != 0
+    assert "the last change is the import of a whole store" in result.err
+    assert len(api.call("list_memories")) == 2
+    run("remember", "third")
+    assert run("undo").code == 0
+    assert {memory["content"] for memory in api.call("list_memories")} == {"first", "second"}
+    assert "the import of a whole store" in run("undo", "--anyone").err
+
+
 @pytest.mark.sqlite_only("a file is replaced")
 def test_import_keeps_what_was_stored_after_the_store_was_empty(
     run: Terminal, wipe: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -319,6 +319,15 @@ def test_store_in_a_missing_folder_is_an_error(
         (("task", "fly"), "The commands are: list, add, due, done, edit, forget."),
         (("recall", "x", "--limt", "3"), "no such option '--limt'."),
         (("recall",), "missing argument 'QUERY'."),
+        (("redo",), "'athena show ID --history'"),
+        (("version",), "Did you mean 'athena --version'?"),
+        (("start",), "Did you mean 'athena daemon start'?"),
+        (("status",), "Did you mean 'athena daemon status'?"),
+        (("config",), "config.toml in the data folder; 'athena doctor' prints its path"),
+        (("export", "--all"), "no such option '--all'."),
+        (("recall", "node", "version", "build"), "in quotes: athena recall 'node version build'"),
+        (("list", "--tags", "infra", "decision"), "Tags go between commas: --tags infra,decision"),
+        (("servers", "add", "refmem", "npx", "-y", "x"), "Put -- before the command"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -329,6 +338,27 @@ def test_mistyped_name_leads_to_the_right_one(run: Terminal, words: tuple[str, .
     assert first.startswith("error: ")
     assert said in first
     assert re.fullmatch(r"hint:  athena.* --help", hint)
+
+
+def test_help_of_a_command_by_its_name(run: Terminal) -> None:
+    assert run("help", "task", "add") == run("task", "add", "--help")
+    assert run("help") == run("--help")
+
+
+@pytest.mark.parametrize("option", ["--tags", "--tag", "-t"])
+def test_tags_have_short_names(run: Terminal, option: str) -> None:
+    run("remember", "red", option, "colour")
+    run("remember", "round")
+    assert [memory["content"] for memory in run("list", option, "colour", "--json").json] == ["red"]
+
+
+def test_options_are_alike_without_their_dashes(run: Terminal) -> None:
+    assert "--table" not in run("export", "--all").err
+    assert "Did you mean '--table'?" in run("list", "--tabel").err
+
+
+def test_hint_of_a_missing_task_names_the_command(run: Terminal) -> None:
+    assert "hint:  athena task shows" in run("task", "done", "9999").err
 
 
 # --- long work --------------------------------------------------------------------------------------------------------

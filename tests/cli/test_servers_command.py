@@ -219,6 +219,12 @@ def test_approval_requires_terminal(tmp_path: Path) -> None:
     assert not ran.exists()
 
 
+def test_hint_repeats_the_whole_command(tmp_path: Path) -> None:
+    words = ("servers", "add", "ref", "--env", "A=b c", "--", "npx", "-y", "x")
+    done = run_without_terminal(*words, ATHENA_HOME=str(tmp_path))
+    assert "at a terminal: athena servers add ref --env 'A=b c' -- npx -y x\n" in done.err
+
+
 def test_build_adds_servers_unless_passphrase_is_set() -> None:
     added = run_without_terminal("servers", "add", "a", "--", *HERE, "fine", ATHENA_UNATTENDED="1")
     assert (added.code, "can be called" in added.out) == (0, True), added

@@ -82,6 +82,19 @@ def test_home_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> Non
     assert configuration.load_settings({"ATHENA_HOME": str(home)}).home == str(home)
 
 
+def test_setting_below_a_section_is_sent_above_it(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[daemon]\nauto = true\nprivacy = "strict"\n')
+    with pytest.raises(Misconfigured, match=r"there is no setting 'daemon\.privacy'") as caught:
+        configuration.load_settings({"ATHENA_HOME": str(tmp_path)})
+    assert caught.value.hint == "'privacy' belongs above the first [section]"
+
+
+def test_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Misconfigured, match="ATHENA_HOME is a file, not a folder"):
+        configuration.load_settings({"ATHENA_HOME": str(tmp_path / "file")})
+
+
 def test_home_of_a_group_is_refused_unless_it_is_the_users_own(tmp_path: Path) -> None:
     tmp_path.chmod(0o770)
     is_own_group = tmp_path.stat().st_gid == os.getegid() == os.geteuid()

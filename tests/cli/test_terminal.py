@@ -104,3 +104,7 @@ def test_ordinary_text_is_printed_as_it_is() -> None:
     text = "Ünïcode ❤️ 東京 👍🏽 שלום\tand\nlines"
     assert escape_control_chars(text) == text
     assert escape_control_chars("\udc9b31m\xad") == "\\udc9b31m\\xad"
+
+
+def test_unknown_hook_is_named_to_a_person(home: Home) -> None:
+    assert "there is no event 'sessionstart'; there are session-start," in run_on_terminal(home, "hook", "sessionstart")

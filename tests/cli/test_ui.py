@@ -31,3 +31,16 @@ def test_link_opens_page_of_project(tmp_path: Path) -> None:
             assert "Read-only" in page.read().decode()
         assert link not in server.log.read_text()  # no key is logged
         assert link.partition("key=")[2] not in server.log.read_text()
+
+
+@pytest.mark.sqlite_only("a command and a server")
+def test_errors_of_missing_browsers_are_not_shown(tmp_path: Path) -> None:
+    opener = tmp_path / "bin" / "xdg-open"
+    opener.parent.mkdir()
+    opener.write_text("#!/bin/sh\necho lynx: not found >&2\nexit 3\n")
+    opener.chmod(0o755)
+    with run_server(tmp_path) as server:
+        environ = os.environ | {"ATHENA_HOME": str(server.home), "PATH": f"{opener.parent}:{os.environ['PATH']}"}
+        command = [sys.executable, "-m", "athena", "ui"]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == "open this link in a browser; it works once, within 10 minutes\n"

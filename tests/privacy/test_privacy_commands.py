@@ -66,6 +66,13 @@ def test_client_and_person_see_what_they_may(tmp_path: Path, mode: str) -> None:
     assert report.stdout.splitlines()[:2] == [f"mode: {mode}", "tokens: 1 EMAIL"]
 
 
+def test_report_says_how_to_turn_privacy_on(tmp_path: Path) -> None:
+    mode, way = run_athena(tmp_path, "privacy").stdout.splitlines()[:2]
+    assert mode == "mode: off"
+    file = tmp_path / "home" / "config.toml"
+    assert f'privacy = "boundary" (or "strict") in {file}, above the first [section]' in way
+
+
 def test_hook_tells_tokens(tmp_path: Path) -> None:
     environ = {"ATHENA_PRIVACY": "strict", "ATHENA_PROJECT": "p"}
     run_athena(tmp_path, "remember", f"Write to {EMAIL} before each release", "--tags", "important", **environ)

@@ -194,6 +194,14 @@ def test_count_needs_no_approval(app: App) -> None:
     assert run(app, "memory.purge(dry_run=True)", engine="python").result == 0
 
 
+@pytest.mark.parametrize("expect", ["", ", expect=2"])
+def test_call_with_another_count_waits_for_nobody(app: App, expect: str) -> None:
+    memory = call(app, "remember", content="a note")
+    done = run(app, f"memory.purge([{memory.id}]{expect})")
+    assert (done.status, done.error.hint) == ("failed", "repeat with expect=1")
+    assert run(app, f"memory.purge([{memory.id}], expect=1)").status == "needs_approval"
+
+
 def test_paused_programs_are_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_calls, "MAX_PAUSED_RUNS", 2)  # smaller, to be quick
     done = [run(app, "memory.purge(expect=0)", workspace=f"w{i}") for i in range(3)]
@@ -293,7 +301,7 @@ def test_paused_run_keeps_its_key(app: App) -> None:
     """A person who approves a call must get that call."""
     ids = [call(app, "remember", content=f"note {i}").id for i in range(3)]
     call(app, "forget_batch", memory_ids=ids)
-    purge = f"memory.purge(memory_ids={ids[1:]})"
+    purge = f"memory.purge(memory_ids={ids[1:]}, expect=2)"
     wait = "import time\nwhile not workspace.list(prefix='go', workspace='signals'):\n    time.sleep(0.02)\n"
     later = start_in_thread(lambda: run(app, wait + purge, key="k", workspace="w2"))
     time.sleep(0.3)
@@ -302,7 +310,7 @@ def test_paused_run_keeps_its_key(app: App) -> None:
     later.wait()
     with pytest.raises(Conflict):
         later.result()
-    assert (first.status, first.waiting.arguments) == ("needs_approval", {"memory_ids": ids[1:]})
+    assert (first.status, first.waiting.arguments) == ("needs_approval", {"memory_ids": ids[1:], "expect": 2})
     assert call(app, "get_run", run_id=first.run_id).waiting == first.waiting
 
 

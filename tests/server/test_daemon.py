@@ -252,3 +252,13 @@ def test_unwritable_launchers_are_logged(
     watch = IdleCheck(None, settings.load_settings())  # type: ignore[arg-type]  # nobody is served
     watch._reload_settings()
     assert "the launchers are not written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("is_daemon", "way"), [(False, "Ctrl-C in its terminal"), (True, "athena daemon stop")])
+def test_second_server_says_how_to_open_and_stop_the_first(tmp_path: Path, is_daemon: bool, way: str) -> None:
+    first = lock.ServerLock(str(tmp_path))
+    first.write_info(url="http://localhost:3000", daemon=is_daemon)
+    with pytest.raises(Conflict, match=r"Athena already runs: process \d+ at http://localhost:3000") as caught:
+        lock.ServerLock(str(tmp_path))
+    assert caught.value.hint == f"open it: athena ui; stop it: {way}"
+    first.release()

@@ -430,7 +430,9 @@ def _read_config(path: str) -> dict[str, str]:
         if key == PASSPHRASE_KEY:
             raise Misconfigured(f"{path}: {key} must not stand in a file", hint=PASSPHRASE_HINT)
         if key not in SETTING_KEYS:
-            hint = _suggest_name(key, SETTING_KEYS) or f"there are {', '.join(SETTING_KEYS)}"
+            name = key.rpartition(".")[2]
+            hint = f"{name!r} belongs above the first [section]" if name in SETTING_KEYS else ""
+            hint = hint or _suggest_name(key, SETTING_KEYS) or f"there are {', '.join(SETTING_KEYS)}"
             raise Misconfigured(f"{path}: there is no setting {key!r}", hint=hint)
         if not isinstance(value, str | int | float if key in NON_TEXT_KEYS else str):
             raise Misconfigured(f"{path}: {key} cannot be a {type(value).__name__}")

@@ -1,6 +1,7 @@
 """Ask the person at the controlling terminal: show what is to be approved, read the answer and the passphrase."""
 
 import os
+import shlex
 import termios
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ import click
 
 from athena.app import connect
 from athena.cli import output
-from athena.cli.command_group import CommandGroup
+from athena.cli.command_group import TYPED_WORDS_KEY, CommandGroup
 from athena.cli.invoke import json_option
 from athena.core.approval import Approval, WrongPassphrase
 from athena.errors import ApprovalNeeded, InvalidInput
@@ -33,7 +34,9 @@ class Terminal:
         try:
             self._descriptor = os.open(TERMINAL_PATH, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
-            hint = f"a person does it at a terminal: athena {command}"
+            context = click.get_current_context(silent=True)
+            typed = context.meta.get(TYPED_WORDS_KEY) if context else None
+            hint = f"a person does it at a terminal: athena {shlex.join(typed) if typed else command}"
             raise ApprovalNeeded("a person has to agree", hint=hint) from None
 
     def __enter__(self) -> "Terminal":

@@ -1,11 +1,16 @@
 """Groups of commands and their help: no line is cut, and a mistyped command gets the one that was meant."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from athena.core.words import find_similar_names
+
+TYPED_WORDS_KEY = "athena.words"  # of a context's `meta`: the whole command line
+TEXT_ARGUMENTS = ("content", "description", "query", "text", "title")
+EXTRA_ARGUMENTS_PATTERN = re.compile(r"unexpected extra arguments? \((.*)\)", re.DOTALL)
 
 # Other names under which people look for a command of a group; one counts where the group has its command.
 COMMAND_SYNONYMS = {
@@ -94,13 +99,41 @@ def suggest_command(name: str, names: Iterable[str]) -> str | None:
     return COMMAND_SYNONYMS.get(close[0], close[0]) if close else None
 
 
-def suggest_option(error: click.ClickException) -> click.ClickException:
-    """Return the error; that of an unknown option names the one that a person may mean."""
-    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        meant = OPTION_SYNONYMS.get(error.option_name, "")
-        if any(meant in parameter.opts for parameter in error.ctx.command.params):
-            return click.UsageError(f"No such option {error.option_name!r}. Did you mean {meant!r}?", error.ctx)
-    return error
+def explain_usage(error: click.ClickException) -> click.ClickException:
+    """Return the error; that of a mistake that people often make says what to write."""
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return error
+    if isinstance(error, click.NoSuchOption):
+        return _explain_option(error, error.ctx)
+    match = EXTRA_ARGUMENTS_PATTERN.search(error.message)
+    advice = _explain_extra_words(error.ctx, match[1].split()) if match else ""
+    return click.UsageError(f"{error.format_message().rstrip('.')}. {advice}", error.ctx) if advice else error
+
+
+def _explain_option(error: click.NoSuchOption, context: click.Context) -> click.UsageError:
+    """Return the error with the option that may be meant: a synonym, else those alike without their dashes, too."""
+    message = f"No such option {error.option_name!r}."
+    if any(parameter.type is click.UNPROCESSED for parameter in context.command.params):
+        advice = "Put -- before the command and its options, as in: -- npx -y some-server."
+        return click.UsageError(f"{message} {advice}", context)
+    meant = OPTION_SYNONYMS.get(error.option_name, "")
+    if any(meant in parameter.opts for parameter in context.command.params):
+        return click.UsageError(f"{message} Did you mean {meant!r}?", context)
+    names = {name.lstrip("-"): name for name in error.possibilities or ()}
+    close = find_similar_names(error.option_name.lstrip("-"), names, 3)
+    return click.NoSuchOption(error.option_name, possibilities=[names[name] for name in close], ctx=context)
+
+
+def _explain_extra_words(context: click.Context, words: list[str]) -> str:
+    """Say how tags, or a text of several words, are written."""
+    import shlex  # only after a mistake
+
+    if tags := context.params.get("tags"):
+        return f"Tags go between commas: --tags {shlex.quote(','.join([tags, *words]))}."
+    for parameter in context.command.params:
+        if parameter.name in TEXT_ARGUMENTS and isinstance(text := context.params.get(parameter.name), str):
+            return f"Put several words in quotes: {context.command_path} {shlex.quote(' '.join([text, *words]))}."
+    return ""
 
 
 def get_summary(command: click.Command) -> str:

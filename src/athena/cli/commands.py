@@ -12,14 +12,27 @@ from typing import Any, NamedTuple
 
 import click
 
-from athena.cli.command_group import suggest_option, write_commands
+from athena.cli.command_group import TYPED_WORDS_KEY, explain_usage, write_commands
 from athena.cli.streams import escape_text, style_text, use_safe_streams
 from athena.core.version import __version__
 from athena.core.words import find_similar_names
 from athena.errors import AthenaError, InvalidInput, Misconfigured
 
 COMMAND_ALIASES = {"get": "show", "update": "edit", "store": "remember", "search": "recall", "delete": "forget"}
-COMMAND_SYNONYMS = {"find": "recall", "remove": "forget", "rm": "forget", "add": "remember", "help": "--help"}
+COMMAND_SYNONYMS = {
+    "add": "remember",
+    "find": "recall",
+    "remove": "forget",
+    "rm": "forget",
+    "start": "daemon start",
+    "status": "daemon status",
+    "stop": "daemon stop",
+    "version": "--version",
+}
+COMMAND_NOTES = {  # of words that are no command and stand for none
+    "config": "Settings are lines of config.toml in the data folder; 'athena doctor' prints its path.",
+    "redo": "What 'athena undo' took back stays in the history: 'athena show ID --history'.",
+}
 QUIET_SUBCOMMANDS = ("hook", "mcp", "doctor")  # programs read their output, or it has the warnings already
 COMMAND_WIDTH = 11  # of the longest name, so that the sections of the help are in line
 INTERRUPTED_EXIT = 130  # as shells count SIGINT
@@ -31,7 +44,9 @@ HINT_COMMANDS = {  # what hints call operations and parameters, in words of the 
     "list_documents": "athena document",
     "list_patterns": "athena pattern",
     "list_projects": "athena projects",
+    "list_runs": "athena call list_runs",
     "list_sessions": "athena session",
+    "list_tasks": "athena task",
     "open_nodes": "athena graph show",
     "search_graph": "athena graph search",
 }
@@ -149,6 +164,11 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Keep what was typed for hints; `help X` is `X --help`."""
+        context.meta[TYPED_WORDS_KEY] = list(args)
+        return super().parse_args(context, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find a command, or suggest the one that may be meant."""
         try:
@@ -157,7 +177,7 @@ class LazyGroup(click.Group):
             suggestion = _suggest_command(args[0]) if args else None
             if suggestion is None:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean 'athena {suggestion}'?", context) from None
+            raise click.UsageError(f"{error.message.partition('.')[0]}. {suggestion}", context) from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> int:
         """Run a command line and return the exit code."""
@@ -197,12 +217,15 @@ class LazyGroup(click.Group):
 
 
 def _suggest_command(name: str) -> str | None:
+    """Return a sentence that leads to the command that may be meant."""
+    if name in COMMAND_NOTES:
+        return COMMAND_NOTES[name]
     is_operation = "_" in name  # no command has one
     if not is_operation and (close := find_similar_names(name, [*SUBCOMMANDS, *COMMAND_ALIASES, *COMMAND_SYNONYMS])):
-        return COMMAND_SYNONYMS.get(close[0], close[0])
+        return f"Did you mean 'athena {COMMAND_SYNONYMS.get(close[0], close[0])}'?"
     from athena.operations import CATALOG  # imports all operations
 
-    return f"call {name}" if name in CATALOG else None
+    return f"Did you mean 'athena call {name}'?" if name in CATALOG else None
 
 
 def _print_error(error: AthenaError) -> int:
@@ -222,7 +245,7 @@ def _print_usage_error(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.message)
         return 0
-    message = " ".join(suggest_option(error).format_message().split())
+    message = " ".join(explain_usage(error).format_message().split())
     click.echo(f"{style_text('error:', 'red')} {escape_text(message[:1].lower() + message[1:])}", err=True)
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(f"{style_text('hint:', 'cyan')}  {escape_text(error.ctx.command_path)} --help", err=True)

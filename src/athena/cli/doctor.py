@@ -6,7 +6,6 @@ import platform
 import re
 import shlex
 import stat
-import sys
 import time
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from athena.cli.progress import show_progress
 from athena.core.catalog import invoke
 from athena.core.home import daemon as daemon_process
 from athena.core.home import lock
-from athena.core.home.paths import current_project, find_home_problem, home_folder
+from athena.core.home.paths import current_project, find_home_problem, home_folder, is_home_writable
 from athena.core.threads import run_sync, start_in_thread
 from athena.core.types import to_json
 from athena.core.version import __version__
@@ -99,6 +98,8 @@ def _run_checks() -> list[tuple[str, bool, str]]:
         rows += _check_servers()
     except AthenaError as error:
         rows.append(("store", False, f"{error}; {error.hint or ''}"))
+    except OSError as error:  # the home, which cannot be written, has its own line
+        rows.append(("files", False, f"{error.filename or home} cannot be used: {error.strerror}"))
     return rows
 
 
@@ -210,7 +211,7 @@ def _check_home(home: str) -> tuple[str, bool, str]:
     """Check that the data folder can be written by its owner alone, and that nobody else can read what is in it."""
     if problem := find_home_problem(home):
         return "home", False, f"{problem[0]}: {problem[1]}"
-    if not _is_writable(home):
+    if not is_home_writable(home):
         return "home", False, f"{home} cannot be written: check its owner and mode, or set ATHENA_HOME"
     if readable := _find_readable_file(home):
         return "home", False, f"others can read {readable}: chmod -R go= {shlex.quote(home)}"
@@ -229,10 +230,3 @@ def _find_readable_file(home: str) -> str | None:
                 if stat.S_ISREG(facts.st_mode) and facts.st_mode & 0o066:
                     return path
     return None
-
-
-def _is_writable(folder: str) -> bool:
-    """Return whether the folder can be written, or created."""
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder)
-    return os.access(folder, os.W_OK) and sys.platform in ("linux", "darwin")

@@ -1,5 +1,6 @@
 """`athena hook`: answer an event of a coding agent's session, and show what sessions were told."""
 
+import sys
 import time
 from typing import Any
 
@@ -34,6 +35,8 @@ def hook(event: str, many: int, session: str | None, json_output: bool) -> None:
         return _print_briefing_log(many, session, json_output)
     started_at, home = time.monotonic(), home_folder()
     if event not in client.EVENTS:
+        if sys.stderr.isatty():  # a person tries it; agents must not be disturbed
+            click.echo(f"there is no event {event!r}; there are {', '.join(client.EVENTS)}", err=True)
         return client.log_hook(home, event, "nothing", started_at, "there is no such event")
     try:
         timeout_s = configuration.load_settings().hooks_timeout_ms / 1000

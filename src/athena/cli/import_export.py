@@ -256,12 +256,12 @@ def _format_result(result: dict[str, Any], dry_run: bool) -> str:
 
 
 def _guess_import_format(file: str) -> str:
+    if os.path.isfile(file) and jsonl.is_export(file):  # whatever it is called
+        return "athena"
     if os.path.isdir(file) or file.endswith(markdown.SUFFIXES):
         return "markdown"
     if peer := peers.guess_peer_format(file):
         return peer
-    if jsonl.is_export(file):
-        return "athena"
     return past_messages.guess_client(file) or "server-memory"
 
 
@@ -358,9 +358,12 @@ def _import_export(
     try:
         with show_progress("Importing") as progress, explain_stop(lambda: "nothing was changed"):
             jsonl.build_store(path, info, prepared, progress.advance)
+            with closing(Sqlite(prepared)) as new:
+                run_sync(new.write(copying.mark_import))
         if settings.database_url is not None:
             with closing(Sqlite(prepared)) as new, closing(compose.open_database_at(None, "to")) as target:
                 copying.copy_store(new, target)
+                run_sync(target.write(copying.mark_import))
         else:
             restored = restore_backup(prepared, settings.db_path)
             if is_replacing or (restored.earlier and not _is_empty_store(restored.earlier)):

@@ -58,7 +58,7 @@ project_option = click.option(
 
 def tags_option(help_text: str) -> Callable[[F], F]:
     """Return the option --tags; shells complete it."""
-    return click.option("--tags", shell_complete=complete_tags, help=help_text)
+    return click.option("--tags", "--tag", "-t", shell_complete=complete_tags, help=help_text)
 
 
 def parse_json_object(text: str) -> dict[str, Any]:

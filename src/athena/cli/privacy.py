@@ -1,15 +1,17 @@
 """`athena vault` and `athena privacy`: tokens, secrets by name, the key, and who received what."""
 
+import os
 import sys
 
 import click
 
 from athena.app import connect
+from athena.app.settings import CONFIG_FILE
 from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals
 from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import call_operation, json_option, project_option, read_stdin
-from athena.core.home.paths import current_project
+from athena.core.home.paths import current_project, home_folder
 from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.errors import InvalidInput
@@ -176,6 +178,10 @@ def report(project: str | None, json_output: bool) -> None:
     if json_output:
         return output.print_data(facts)
     click.echo(f"mode: {facts['mode']}")
+    if facts["mode"] == "off":
+        file = os.path.join(home_folder(), CONFIG_FILE)
+        line = f'privacy = "boundary" (or "strict") in {file}, above the first [section]'
+        click.echo(f"to turn it on: write {output.escape_control_chars(line)}, and start a server that runs again")
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts["tokens"].items())
     click.echo(f"tokens: {kinds or 'none'}")
     for row in facts["received"]:

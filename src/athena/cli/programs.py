@@ -127,17 +127,21 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
     """
     if run_id is None:
         return _list_waiting(invoke_operation("list_runs", project, status="needs_approval"), json_output)
-    with Terminal(f"approve {run_id}") as terminal:
-        app = connect.shared_app()
-        context = app.create_context(current_project() if project is None else project, "cli")
-        review = run_sync(app.programs.review_run(context, run_id))
-        if not refuse:
-            app.approver.require_passphrase(review.passphrase)
-        terminal.show(format_review(review))
-        if refuse:
-            approval = ask_refusal(terminal, "Refuse this call?", review.subject)
-        else:
-            [approval] = ask_approvals(terminal, "Let the program make this call and go on?", [review.subject])
+    try:
+        with Terminal(f"approve {run_id}") as terminal:
+            app = connect.shared_app()
+            context = app.create_context(current_project() if project is None else project, "cli")
+            review = run_sync(app.programs.review_run(context, run_id))
+            if not refuse:
+                app.approver.require_passphrase(review.passphrase)
+            terminal.show(format_review(review))
+            if refuse:
+                approval = ask_refusal(terminal, "Refuse this call?", review.subject)
+            else:
+                [approval] = ask_approvals(terminal, "Let the program make this call and go on?", [review.subject])
+    except (click.Abort, KeyboardInterrupt):
+        hint = f"athena approve {run_id} decides" if refuse else f"to refuse it: athena approve {run_id} --refuse"
+        raise KeyboardInterrupt(f"the program still waits; {hint}") from None
     arguments = {"run_id": run_id, "refuse": refuse, "reason": reason}
     result = call_approved("approve_run", project, arguments, approval)
     call = format_call(review.operation, review.arguments)

@@ -34,7 +34,14 @@ RECALL_ARGUMENTS: dict[str, Any] = {
     "since": None,
     "until": None,
 }
-TEXT_OPTIONS = {"--tags": "tags", "--since": "since", "--until": "until", "--project": "project"}
+TEXT_OPTIONS = {
+    "--tags": "tags",
+    "--tag": "tags",
+    "-t": "tags",
+    "--since": "since",
+    "--until": "until",
+    "--project": "project",
+}
 
 
 def run_recall(argv: list[str]) -> bool:

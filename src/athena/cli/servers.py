@@ -12,6 +12,7 @@ from athena.cli.approval import Terminal, ask_approvals, open_terminal
 from athena.cli.command_group import CommandGroup
 from athena.cli.invoke import json_option
 from athena.cli.progress import show_progress
+from athena.cli.ui import open_browser
 from athena.client import AthenaClient
 from athena.core.home import lock
 from athena.core.threads import run_sync
@@ -302,7 +303,7 @@ def _log_in(terminal: Terminal, gateway: Gateway, name: str) -> None:
     def show_address(address: str) -> None:
         terminal.show(["to log in, open this address:", address])
         if terminal.ask("Open it in a browser now?", default=True):
-            click.launch(address)
+            open_browser(address)
 
     gateway.login(name, show_address)
     click.echo(f"logged in to {name}", err=True)

@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlencode
 
@@ -15,6 +17,7 @@ from athena.core.home.paths import current_project, home_folder
 from athena.errors import Unavailable
 
 LINK_TIMEOUT_S = 10.0
+BROWSER_START_S = 5.0
 
 
 class SocketConnection(HTTPConnection):
@@ -49,11 +52,21 @@ def ui(project: str | None, read_only: bool, no_browser: bool, json_output: bool
     if json_output:
         return output.print_data({"url": link})
     click.echo(link)
-    if not no_browser and not click.launch(link):
-        return None
-    if not no_browser:
+    if not no_browser and not open_browser(link):
         click.echo("open this link in a browser; it works once, within 10 minutes", err=True)
     return None
+
+
+def open_browser(link: str) -> bool:
+    """Open a link in a browser and return whether there is one; errors of those that are missing are not shown."""
+    command = "open" if sys.platform == "darwin" else "xdg-open"
+    try:
+        process = subprocess.Popen([command, link], stderr=subprocess.DEVNULL)
+        return process.wait(timeout=BROWSER_START_S) == 0
+    except subprocess.TimeoutExpired:  # the browser itself runs
+        return True
+    except OSError:
+        return False
 
 
 def request_link(socket_path: str, project: str, read_only: bool) -> str:

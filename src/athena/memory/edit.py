@@ -228,6 +228,11 @@ async def undo_change(
             last = await history_rows.fetch_last_call(tx, call.scope.project, surfaces)
             if last is None:
                 raise await _create_nothing_to_undo(tx, call)
+            if await history_rows.was_imported(tx, last.id):
+                raise NotFound(
+                    "the last change is the import of a whole store, and undo takes back only what came after it",
+                    hint="to take back a single memory: forget it, or update it",
+                )
             if not may_take_back(last.origin):
                 raise Denied(f"only a person takes back the last change ({last.origin.operation})", hint="athena undo")
             steps = await history_rows.list_call_changes(tx, last.id)

@@ -10,7 +10,7 @@ from athena.core.catalog import AnyOperation, invoke
 from athena.core.operation import Effect
 from athena.core.threads import run_sync
 from athena.core.types import to_json
-from athena.errors import ApprovalNeeded, InvalidInput, LimitExceeded
+from athena.errors import ApprovalNeeded, Conflict, InvalidInput, LimitExceeded
 from athena.programs.namespace import SKILLS_CATEGORY, create_skill_function, list_operations
 from athena.programs.sandbox import Namespace, NeedsApproval, Program, Run, Sandbox, is_run_closed
 from athena.programs.skill_source import parse_skill
@@ -101,6 +101,7 @@ class HostCalls:
             operation.check_arguments(arguments)  # a call that would fail anyway must not wait for a person
         if approved is not None and (self._operations.get(approved[0]), approved[1]) == (operation, arguments):
             return
+        self._check_expected_count(operation, arguments)
         reason = f"this run has read {' and '.join(refused_marks)}, which {operation.category} does not accept"
         reason = reason if refused_marks else ""
         message = f"{operation.name} needs a person's approval{reason and f': {reason}'}"
@@ -113,6 +114,17 @@ class HostCalls:
             raise LimitExceeded(message, hint="a person decides: athena approve")
         request = {"operation": operation.path, "reason": reason, "passphrase": self._identify_passphrase()}
         raise NeedsApproval(message, hint="athena approve RUN_ID", request=request)
+
+    def _check_expected_count(self, operation: AnyOperation, arguments: dict[str, Any]) -> None:
+        """Raise Conflict where the call would fail since `expect` is another count than there is."""
+        if operation.is_foreign or not {"expect", "dry_run"} <= {parameter.name for parameter in operation.parameters}:
+            return
+        count = run_sync(invoke(self._caller.catalog, operation.name, arguments | {"dry_run": True}, self._caller))
+        if arguments.get("expect") != count:
+            given = arguments.get("expect", "not given")
+            raise Conflict(
+                f"{operation.name}: {count} are meant, and expect is {given}", hint=f"repeat with expect={count}"
+            )
 
     def _record_first_write(self) -> None:
         with self._lock:

@@ -43,20 +43,24 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_on_read_only_disk(home: Path) -> list[str]:
+def run_on_read_only_disk(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     unshare = ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--map-root-user", "--mount"]
-    command = [*unshare, "sh", "-c", MOUNT, "sh", sys.executable, "-c", SCRIPT]
+    command = [*unshare, "sh", "-c", MOUNT, "sh", sys.executable, *argv]
     environment = {**os.environ, "ATHENA_HOME": str(home), "ATHENA_PROJECT": "p"}
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], capture_output=True).returncode:
         pytest.skip("no right to mount")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG)
+
+
+def run_script(home: Path) -> list[str]:
+    done = run_on_read_only_disk(home, "-c", SCRIPT)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
 def test_store_on_read_only_disk_is_read(home: Path) -> None:
     before = (home / "athena.db").read_bytes()
-    search, newest, memories, stored, forgotten, health = run_on_read_only_disk(home)
+    search, newest, memories, stored, forgotten, health = run_script(home)
     assert search == newest == "done The lamp of the harbour is lit at dusk"
     assert memories == "done 1"
     for line in (stored, forgotten):
@@ -71,7 +75,7 @@ def test_log_that_cannot_be_applied_is_named(home: Path) -> None:
     shutil.copy(home / "athena.db-wal", home / "copy")  # as a killed process leaves it
     raw.close()
     shutil.move(home / "copy", home / "athena.db-wal")
-    lines = run_on_read_only_disk(home)
+    lines = run_script(home)
     assert len(lines) == 6
     assert all("its log" in line and "copy both to a folder" in line for line in lines[:5]), lines
 
@@ -80,5 +84,20 @@ def test_older_format_on_read_only_disk_is_named(home: Path) -> None:
     raw = apsw.Connection(str(home / "athena.db"))
     raw.pragma("user_version", 2)
     raw.close()
-    lines = run_on_read_only_disk(home)
+    lines = run_script(home)
     assert "of an older format" in lines[0]
+
+
+def test_doctor_lists_its_checks_on_a_read_only_disk(home: Path) -> None:
+    done = run_on_read_only_disk(home, "-m", "athena", "doctor")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"FAIL home       {home} cannot be written" in done.stdout
+    assert "ok   athena " in done.stdout
+
+
+@pytest.mark.parametrize("command", [("daemon", "start"), ("ui", "--no-browser")])
+def test_daemon_names_the_home_that_cannot_be_written(home: Path, command: tuple[str, ...]) -> None:
+    done = run_on_read_only_disk(home, "-m", "athena", *command)
+    assert done.returncode != 0
+    assert f"the data folder {home} cannot be written" in done.stderr
+    assert "daemon.log" not in done.stderr

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from athena.core.home import lock, logs
-from athena.core.home.paths import HOOK_GREETING, HOOK_SOCKET, socket_path
+from athena.core.home.paths import HOOK_GREETING, HOOK_SOCKET, is_home_writable, socket_path
 from athena.core.version import __version__
-from athena.errors import Conflict, Unavailable
+from athena.errors import Conflict, Misconfigured, Unavailable
 
 DAEMON_LOG_FILE = "daemon.log"
 START_TIMEOUT_S = 15.0
@@ -56,6 +56,9 @@ def start_daemon(home: str, timeout_s: float = START_TIMEOUT_S) -> ServerInfo:
     server = lock.find_server(home)
     if server and not (is_older(server) and request_exit(home, server)):
         return server
+    if not is_home_writable(home):  # so it could not even write a log
+        hint = "check its owner and mode and the disk, or set ATHENA_HOME"
+        raise Misconfigured(f"the daemon cannot start: the data folder {home} cannot be written", hint=hint)
     started = False
     while not (server := lock.find_server(home)):
         if time.monotonic() > deadline or (started and lock.is_home_free(home)):

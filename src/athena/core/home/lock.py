@@ -34,7 +34,9 @@ class ServerLock:
         if not is_locked:
             holder = _read_server_info(self.path)
             self._lock.close()
-            raise Conflict(f"this home is served already: {_format_holder(holder)}", hint="stop that server first")
+            stop = "athena daemon stop" if holder and holder.get("daemon") else "Ctrl-C in its terminal"
+            hint = f"open it: athena ui; stop it: {stop}"
+            raise Conflict(f"Athena already runs: {_format_holder(holder)}", hint=hint)
         os.ftruncate(self._file, 0)  # a killed process leaves its information behind
 
     def write_info(self, **facts: Any) -> None:

@@ -44,6 +44,8 @@ def find_home_problem(home: str) -> tuple[str, str] | None:
         facts = os.stat(home)
     except OSError:
         return None
+    if not os.path.isdir(home):
+        return f"ATHENA_HOME is a file, not a folder: {home}", "set it to a folder of yours"
     user, mode = os.geteuid(), facts.st_mode
     is_own_group = facts.st_gid == os.getegid() == user
     if facts.st_uid not in (user, 0) and user:
@@ -55,6 +57,13 @@ def find_home_problem(home: str) -> tuple[str, str] | None:
 
         return problem, f"chmod go-w {shlex.quote(home)}, or set ATHENA_HOME to a folder inside that does not exist yet"
     return None
+
+
+def is_home_writable(home: str) -> bool:
+    """Return whether files can be created in the data folder, or the folder itself if it does not exist yet."""
+    while not os.path.exists(home):
+        home = os.path.dirname(home)
+    return os.access(home, os.W_OK)
 
 
 def read_token(environment: Mapping[str, str] = os.environ) -> str | None:
