@@ -113,6 +113,41 @@ def test_guessed_numbers_get_tokens_of_their_own(strict: PrivateApp, monkeypatch
     assert strict.run('privacy.detect_pii(text="on 1985" + "-07-23")').result == []
 
 
+ECHOES = (
+    "{}",
+    "print({})",
+    "raise ValueError({})",
+    "memory.get_memory({})",
+    "memory.remember({})",
+    "workspace.write_file('a.txt', {})\nworkspace.read_file('a.txt')",
+    "workspace.write_file('b.json', [{}])\nworkspace.read_file('b.json')",
+    "mail.add_contact(email='x', secret={})",
+)
+
+
+@pytest.mark.parametrize("guesses", ['"1984-07-22 1984-07-23"', '" ".join(["14155552671", "14155552672"])'])
+def test_bare_guesses_in_strict_tell_nothing(strict: PrivateApp, guesses: str) -> None:
+    strict.call("cli", "remember", content="Customer Ada was born 1984-07-23, phone +1 415 555 2671")
+    strict.add_server("mail", receives=[])
+    for ask in ECHOES:
+        done = strict.run(ask.format(guesses))
+        assert not any(kind in repr(done) for kind in ("BIRTH", "PHONE")) or "mail" in ask, ask
+        assert "may not receive" not in repr(done)
+    assert strict.call("mcp", "remember", content=eval(guesses)).content == eval(guesses)
+
+
+def test_guesses_put_together_in_the_store_tell_nothing(strict: PrivateApp) -> None:
+    strict.call("cli", "remember", content="Ada was born 1984-07-23, write to ada@example.com")
+    seen = strict.call("mcp", "list_memories")[0].content
+    for text, start in (("xborn 1984-07-23", 1), ("https://ada@example.com", 8)):
+        code = f"workspace.write_file('a.txt', {text!r})\nworkspace.read_file('a.txt', offset={start})"
+        done = strict.run(code)
+        assert done.error is None
+        token = done.result[done.result.index("[") :]
+        assert token not in seen
+        assert strict.run(code).result == done.result
+
+
 def test_strict_programs_try_few_values_an_hour(strict: PrivateApp) -> None:
     days = (
         '"\\n".join(f"born {y}-{m:02d}-{d:02d}" for y in range(1980, 1990) for m in range(1, 9) for d in range(1, 9))'

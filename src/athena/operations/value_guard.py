@@ -69,7 +69,7 @@ class CallValues:
             error.args = self._guard.hide_known(error.args, self._secrets)
             error.hint = self._guard.hide_known(error.hint, self._secrets)
         if self._sees_tokens:
-            await self._guard.hide_error(self._ctx.scope, error)
+            await self._guard.hide_error(self._ctx.scope, error, from_store=self._answers_from_store)
 
     async def release(self, result: Any) -> Any:
         """Return a result as the caller may see it."""
@@ -78,7 +78,8 @@ class CallValues:
         if not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
             return result
         if self._sees_tokens:
-            return await self._guard.hide(self._ctx.scope, result, private=self._operation.private_mark)
+            mark = self._operation.private_mark
+            return await self._guard.hide(self._ctx.scope, result, from_store=self._answers_from_store, private=mark)
         if self._operation.values is Values.STORED:
             return (await self._guard.reveal(self._ctx.scope, result))[0]
         await self._guard.note_values(self._ctx.scope, result)
@@ -88,6 +89,11 @@ class CallValues:
     def _is_by_program(self) -> bool:
         """Return whether a program or a model says the arguments."""
         return self._ctx.caller in SPEAKING_PROGRAMS
+
+    @property
+    def _answers_from_store(self) -> bool:
+        """Return whether all that the operation answers comes from the store or a program, none of it from a server."""
+        return self._operation.values is not Values.REAL
 
     @property
     def _sees_tokens(self) -> bool:
@@ -127,7 +133,7 @@ class CallValues:
             if guard.mode == "strict" and self._is_by_program:  # what a tool gives back may tell: each value is a try
                 self.arguments = await guard.hide(ctx.scope, self.arguments, secrets=False, by_program=True)
             self.arguments, revealed = await guard.reveal(ctx.scope, self.arguments)
-            kinds = revealed | await guard.count_kinds(ctx.scope, self.arguments)
+            kinds = revealed | await guard.count_kinds(ctx.scope, self.arguments, by_program=self._is_by_program)
             allowed = self._operation.received_kinds
             if allowed is not None and (refused := sorted(kinds.keys() - allowed)):
                 raise Denied(

@@ -40,7 +40,7 @@ from athena.errors import Misconfigured
 #   vault.value            the value, encrypted; `key` is the id of the key, `name` that of a secret a person put there,
 #                          `allowed` the servers and tools that may receive it
 #   vault.private, said    marks of what the run had read that brought the value; 1: a program or a model said it,
-#                          2: and in the mode strict, so that its token is nobody else's
+#                          2: and in the mode strict, so that its token is nobody else's; 3: it read it there
 #   disclosures            how many values of a kind a tool has received on a day
 #   counters               `stamp` grows with every write, `purges` with every purge; `announced N`: the last memory
 #                          of scope N that learning stored and a session start has announced; `token KIND`: the last

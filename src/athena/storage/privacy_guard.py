@@ -25,7 +25,7 @@ from athena.core.values import Scope
 from athena.errors import AthenaError, Unavailable
 from athena.storage.database import Database
 from athena.storage.privacy import join_marks
-from athena.storage.vault import CUED_KINDS, SAID, SAID_APART, Vault
+from athena.storage.vault import CUED_KINDS, SAID, SAID_APART, SHOWN_APART, Vault
 
 PrivacyMode = Literal["off", "boundary", "strict"]
 MAX_FIELD_CHARS = 100  # a longer text says itself what it is about
@@ -76,8 +76,10 @@ class PrivacyGuard:
         guard.vault = self.vault.with_database(database)
         return guard
 
-    def _grade(self, by_program: bool) -> int:
-        return (SAID_APART if self.mode == "strict" else SAID) if by_program else 0
+    def _grade(self, by_program: bool, from_store: bool = False) -> int:
+        if self.mode == "strict":
+            return SAID_APART if by_program else SHOWN_APART if from_store else 0
+        return SAID if by_program else 0
 
     def require_current(self) -> None:
         """Refuse calls where the settings say something else by now: people rely on what they have written there."""
@@ -106,18 +108,21 @@ class PrivacyGuard:
         secrets: bool = True,
         every_spelling: frozenset[str] = frozenset(),
         by_program: bool = False,
+        from_store: bool = False,
         private: str = "",
     ) -> Any:
         """Return a value with tokens for personal values and, unless `secrets` is False, placeholders for secrets.
 
         In fields named in `every_spelling`, which hold questions, a value becomes all tokens that its spellings have.
-        `by_program`: a program or a model says it. `private` are the marks of where it comes from.
+        `by_program`: a program or a model says it. `from_store`: it reads it there, where it may have put it in a form
+        that was not recognized. `private` are the marks of where it comes from.
         """
-        hidden = await self._search(scope, value, secrets=secrets, by_program=by_program)
+        hidden = await self._search(scope, value, secrets=secrets, by_program=by_program or from_store)
         values = [pair for text in hidden.values() for pair in text.iter_values()]
         if not values:
             return self._replace_secrets(value, hidden)
-        tokens = await self.vault.assign_tokens(scope, values, said=self._grade(by_program), private=private)
+        grade = self._grade(by_program, from_store)
+        tokens = await self.vault.assign_tokens(scope, values, said=grade, private=private)
         questions = [
             pair for (name, _), text in hidden.items() if name in every_spelling for pair in text.iter_values()
         ]
@@ -134,9 +139,10 @@ class PrivacyGuard:
         }
         return replace_texts(value, {key: text for key, text in texts.items() if text != key[1]})
 
-    async def hide_error(self, scope: Scope, error: AthenaError) -> None:
+    async def hide_error(self, scope: Scope, error: AthenaError, *, from_store: bool) -> None:
         """Hide personal values and secrets in the words of an error."""
-        message, hint, notes = await self.hide(scope, [str(error), error.hint, list(getattr(error, "__notes__", []))])
+        words = [str(error), error.hint, list(getattr(error, "__notes__", []))]
+        message, hint, notes = await self.hide(scope, words, from_store=from_store)
         error.args, error.hint = (message, *error.args[1:]), hint
         if notes:
             error.__notes__ = notes

@@ -29,7 +29,7 @@ MAX_PEOPLE = 2_000  # names of people that are looked for, of each source
 HOUR_S = 3_600
 # New values that programs and models may say in an hour, in one project: each is a row, and a try in the mode strict.
 MAX_SAID_PER_HOUR, MAX_SAID_PER_HOUR_STRICT = 50_000, 200
-SAID, SAID_APART = 1, 2
+SAID, SAID_APART, SHOWN_APART = 1, 2, 3
 LOOKUP_BATCH = 20_000
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 Token = tuple[str, int]  # kind and number
@@ -58,8 +58,12 @@ def _hash_spelling(cipher: Cipher, scope: int, kind: str, value: str) -> bytes:
 
 
 def _name_lookup(kind: str, said: int) -> str:
-    """Return under which name a value is hashed: a guessed number does not get the token of somebody else's."""
-    return "said" if said == SAID_APART and kind not in (EMAIL, NAME) else "lookup"
+    """Return under which name a value is hashed: a guessed one does not get the token of somebody else's.
+
+    An address that a program says does, at the price of a try; one that it puts together in the store does not.
+    """
+    shared = {SAID_APART: (EMAIL, NAME), SHOWN_APART: (NAME,)}.get(said)
+    return "lookup" if shared is None or kind in shared else "said"
 
 
 def _hash_numbers(cipher: Cipher, scope_ids: Sequence[int], numbers: Sequence[str]) -> dict[bytes, str]:
@@ -144,7 +148,7 @@ class Vault:
                 partial(vault_rows.find_by_spelling, scope_ids=scope_ids, spellings=hashes)
             )
             for row in rows:
-                if row.spelling is not None and (row.said or not said):
+                if row.spelling is not None and (row.said in (SAID, SAID_APART) or not said):
                     known[hashes[row.spelling]] = row.kind
         return known
 
@@ -222,9 +226,10 @@ class Vault:
 
     async def _check_said(self, tx: Transaction, scope_id: int, count: int, said: int) -> None:
         most = MAX_SAID_PER_HOUR_STRICT if said == SAID_APART else MAX_SAID_PER_HOUR
-        if count + await vault_rows.count_said(tx, scope_id, self._clock() - HOUR_S) > most:
+        if count + await vault_rows.count_said(tx, scope_id, said, self._clock() - HOUR_S) > most:
+            verb = "read" if said == SHOWN_APART else "say"
             raise LimitExceeded(
-                f"programs and models may say {most:,} new personal values in an hour in this project",
+                f"programs and models may {verb} {most:,} new personal values in an hour in this project",
                 hint="pass tokens, which tools turn into values; or let a person do it",
             )
 

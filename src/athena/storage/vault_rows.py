@@ -27,7 +27,7 @@ class VaultRow(NamedTuple):
     value: bytes | None
     created: float
     private: str = ""  # marks of what the run had read that brought the value
-    said: int = 0  # 1: a program or a model said it; 2: and so it has a token that nobody else's values have
+    said: int = 0  # 1: a program or a model said it; 2: in `strict`, with a token of its own; 3: it read it there
 
 
 class PersonName(NamedTuple):
@@ -139,10 +139,13 @@ async def list_rows(tx: Transaction, scope_ids: Sequence[int], kinds: Sequence[s
     return [_to_row(row) for row in rows]
 
 
-async def count_said(tx: Transaction, scope: int, since: float) -> int:
-    """Return how many values programs and models have added since a time."""
+async def count_said(tx: Transaction, scope: int, said: int, since: float) -> int:
+    """Return how many values programs and models have added in one of these ways since a time."""
     row = await tx.fetch_required(
-        "SELECT count(*) FROM vault WHERE scope = :scope AND said > 0 AND created > :since", scope=scope, since=since
+        "SELECT count(*) FROM vault WHERE scope = :scope AND said = :said AND created > :since",
+        scope=scope,
+        said=said,
+        since=since,
     )
     return int(row[0])
 

@@ -66,6 +66,23 @@ def test_oversized_index_key_is_reported(url: str, which: str) -> None:
         assert call(app, "verify").problems == ()
 
 
+FOREIGN_PARTS = (  # each fits the types of a call of ours better than the server's own
+    "CREATE FUNCTION public.steal(smallint, numeric) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN RAISE 'ran'; END $$",
+    "CREATE OPERATOR public.* (LEFTARG = smallint, RIGHTARG = numeric, FUNCTION = public.steal)",
+    """CREATE FUNCTION public.pg_advisory_xact_lock(integer) RETURNS void LANGUAGE plpgsql
+       AS $$ BEGIN RAISE 'ran'; END $$""",
+)
+
+
+def test_operators_in_the_schema_of_pgvector_do_not_run_with_our_rights(url: str) -> None:
+    for statement in FOREIGN_PARTS:
+        query(url, statement)
+    with open_app(url) as app:
+        call(app, "remember", content="the quick brown fox")
+        assert [hit.content for hit in call(app, "recall", query="a brown animal")] == ["the quick brown fox"]
+        assert call(app, "verify").problems == ()
+
+
 ODD = {
     "client_encoding": "LATIN1",
     "bytea_output": "escape",

@@ -280,7 +280,7 @@ class McpHandlers:
             problem = f"Unknown prompt: {mask_private(params.name[:80])}"
             raise MCPError(types.INVALID_PARAMS, problem, {"hint": f"there is {PROMPT_NAME}"})
         task = (params.arguments or {}).get("task", "").strip() or "what I ask for next"
-        task = await self._create_context(self._get_peer(ctx).project, None).hide_values(task)
+        task = await self._create_context(self._get_peer(ctx).project, None).hide_values(task, by_program=True)
         text = (
             f"{mcp_tools.INSTRUCTIONS}\n\nDo this now: {task}\n\nFirst `recall` what is known about it. {PROMPT_STEPS}"
         )

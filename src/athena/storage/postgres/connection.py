@@ -63,41 +63,63 @@ DIALECT = {
     "count_key": "name, id",
     "row_checksums": "",
 }
+SEARCH_PATH_SQL = f"SET search_path TO {SCHEMA}".encode()
+VECTOR_NAMES_PATTERN = re.compile(r"\b(halfvec(?:_send|_cosine_ops)?|vector_dims)\b|<=>", re.IGNORECASE)
 NAMED_PARAMETER_PATTERN = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
 
 
 class PostgresTransaction:
     add_up_sql = ""  # writers would wait for each other where they add to one row
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
+    def __init__(self, connection: psycopg.Connection[Any], vector_schema: str) -> None:
+        self.connection, self.vector_schema = connection, vector_schema
         self._cursor = connection.cursor(binary=True)
 
     async def execute(self, sql: str, **values: Any) -> int:
-        return self._cursor.execute(_to_psycopg_sql(sql), values).rowcount
+        return self._cursor.execute(self._translate(sql), values).rowcount
 
     async def execute_many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Run a statement once for each row, in a pipeline: without waiting for each result before the next."""
         rows = list(rows)
         if len(rows) == 1:
-            self._cursor.execute(_to_psycopg_sql(sql), rows[0])
+            self._cursor.execute(self._translate(sql), rows[0])
         elif rows:
-            self._cursor.executemany(_to_psycopg_sql(sql), rows)
+            self._cursor.executemany(self._translate(sql), rows)
 
     async def fetch(self, sql: str, **values: Any) -> list[Row]:
-        return self._cursor.execute(_to_psycopg_sql(sql), values).fetchall()
+        return self._cursor.execute(self._translate(sql), values).fetchall()
 
     async def fetch_one(self, sql: str, **values: Any) -> Row | None:
-        return self._cursor.execute(_to_psycopg_sql(sql), values).fetchone()
+        return self._cursor.execute(self._translate(sql), values).fetchone()
 
     async def fetch_required(self, sql: str, **values: Any) -> Row:
-        return require_row(self._cursor.execute(_to_psycopg_sql(sql), values).fetchone(), sql)
+        return require_row(self._cursor.execute(self._translate(sql), values).fetchone(), sql)
+
+    def _translate(self, sql: str) -> bytes:
+        return _to_psycopg_sql(sql, self.vector_schema)
 
 
 @lru_cache(maxsize=2_000)
-def _to_psycopg_sql(sql: str) -> bytes:
-    """Rewrite `:name` as psycopg's `%(name)s`."""
-    return NAMED_PARAMETER_PATTERN.sub(lambda match: f"%({match[1]})s" if match[1] else "%%", sql).encode()
+def _to_psycopg_sql(sql: str, vector_schema: str) -> bytes:
+    """Rewrite `:name` as psycopg's `%(name)s`, and name the schema of pgvector."""
+    sql = NAMED_PARAMETER_PATTERN.sub(lambda match: f"%({match[1]})s" if match[1] else "%%", sql)
+    return qualify_vectors(sql, vector_schema.replace("%", "%%")).encode()
+
+
+def qualify_vectors(sql: str, schema: str) -> str:
+    """Name the schema of what pgvector brings.
+
+    It is not in the search path: whoever may create there, and before PostgreSQL 15 that is everybody, could add an
+    operator that fits better than the server's own, and would have it run with our rights.
+    """
+    return VECTOR_NAMES_PATTERN.sub(lambda name: f"{schema}.{name[1]}" if name[1] else f"OPERATOR({schema}.<=>)", sql)
+
+
+def _find_vector_schema(connection: psycopg.Connection[Any]) -> str:
+    row = connection.execute(
+        "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+    ).fetchone()
+    return '"{}"'.format(row[0].replace('"', '""') if row else "public")
 
 
 def parse_connection_url(url: str) -> dict[str, Any]:
@@ -136,12 +158,8 @@ def check_reachable(url: str) -> None:
 
 def configure_connection(connection: psycopg.Connection[Any]) -> None:
     """Set the search path, the timeouts and the planner options of a new connection."""
-    row = connection.execute(
-        "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
-    ).fetchone()
-    vector = row[0].replace('"', '""') if row else "public"
     settings = (
-        f'SET search_path TO {SCHEMA}, "{vector}"',
+        f"SET search_path TO {SCHEMA}",
         "SET lock_timeout = '15s'",
         "SET statement_timeout = '60s'",  # work that is known to take long sets it to 0
         "SET idle_in_transaction_session_timeout = '10min'",
@@ -152,15 +170,17 @@ def configure_connection(connection: psycopg.Connection[Any]) -> None:
     connection.execute("; ".join(settings).encode())
 
 
-def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = "") -> None:
-    """Check the server and run the missing migration steps, one process at a time."""
+def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = "") -> str:
+    """Check the server and run the missing migration steps, one process at a time; return the schema of pgvector."""
     with translate_errors(url), psycopg.connect(**parse_connection_url(url), autocommit=True) as connection:
+        connection.execute(SEARCH_PATH_SQL)
         _check_server(connection)
         version, complete, stored = _read_state(connection)
         check_usable(copying, format_location(url), exists=version > 0, complete=complete)
         fingerprint = migrations.compute_fingerprint(DIALECT, indexes)
         if version == len(migrations.STEPS):
-            return _check_fingerprint(connection, format_location(url), stored, fingerprint)
+            _check_fingerprint(connection, format_location(url), stored, fingerprint)
+            return _find_vector_schema(connection)
         connection.execute("SET lock_timeout = '60s'")
         connection.isolation_level = (
             psycopg.IsolationLevel.READ_COMMITTED
@@ -168,6 +188,7 @@ def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = 
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK_ID])
             _install_vector(connection)
+            vector_schema = _find_vector_schema(connection)
             if connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone() == (None,):
                 connection.execute(
                     f"CREATE SCHEMA {SCHEMA}"
@@ -178,7 +199,8 @@ def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = 
             for step in range(version, len(migrations.STEPS)):
                 for statement in migrations.iter_statements(step, DIALECT, indexes):
                     # Sort by bytes as SQLite does, not by the database's language.
-                    connection.execute(statement.replace(" TEXT", ' TEXT COLLATE "C"').encode())
+                    sorted_by_bytes = statement.replace(" TEXT", ' TEXT COLLATE "C"')
+                    connection.execute(qualify_vectors(sorted_by_bytes, vector_schema).encode())
             if version < len(migrations.STEPS):
                 connection.execute(
                     """INSERT INTO counters VALUES ('version', %s)
@@ -188,7 +210,7 @@ def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = 
                 if differences := _find_schema_differences(connection):  # of a step that was edited since
                     raise migrations.create_schema_error(format_location(url), differences)
                 _store_fingerprint(connection, fingerprint)
-    return None
+    return vector_schema
 
 
 def _check_fingerprint(
@@ -255,7 +277,9 @@ def _read_state(connection: psycopg.Connection[Any]) -> tuple[int, bool, int | N
 def _install_vector(connection: psycopg.Connection[Any]) -> None:
     try:
         with connection.transaction():
+            connection.execute("RESET search_path")  # it goes to where this role creates things
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            connection.execute(SEARCH_PATH_SQL)
     except (errors.FeatureNotSupported, errors.UndefinedFile):
         major = connection.info.server_version // 10_000
         raise Misconfigured(

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from athena.storage.database import Row, Transaction
+from athena.storage.postgres.connection import qualify_vectors
 
 MAX_INDEX_DIMENSIONS = 4_000  # pgvector's own limit
 TRY_LOCK_SQL = "SELECT pg_try_advisory_lock(1098147941, %s)"  # "Athe", and the model's id
@@ -37,7 +38,7 @@ class HnswIndex(NamedTuple):
         row = connection.execute(TRY_LOCK_SQL, [self.model]).fetchone()
         return bool(row and row[0])
 
-    def build_index(self, connection: psycopg.Connection[Any]) -> None:
+    def build_index(self, connection: psycopg.Connection[Any], vector_schema: str) -> None:
         """Build it concurrently with other transactions, after dropping the rest of a failed build."""
         row = connection.execute(
             "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", [self.name]
@@ -48,11 +49,10 @@ class HnswIndex(NamedTuple):
         connection.execute("SET lock_timeout = 0; SET statement_timeout = 0")
         if row is not None:
             connection.execute(f"DROP INDEX CONCURRENTLY {self.name}".encode())
-        connection.execute(
-            f"""CREATE INDEX CONCURRENTLY {self.name} ON passages
+        statement = f"""CREATE INDEX CONCURRENTLY {self.name} ON passages
                 USING hnsw ((code::halfvec({self.dimensions})) halfvec_cosine_ops)
-                WHERE live = 1 AND model = {self.model} AND vector_dims(code) = {self.dimensions}""".encode()
-        )
+                WHERE live = 1 AND model = {self.model} AND vector_dims(code) = {self.dimensions}"""
+        connection.execute(qualify_vectors(statement, vector_schema).encode())
 
 
 class PostgresSelection(NamedTuple):

@@ -113,7 +113,7 @@ class Postgres:
         self._index_retry_at = 0.0  # when to try again an index that could not be built
         self.slowdown_reason = ""
         self.last_conflict_at = float("-inf")
-        postgres_connection.migrate_database(
+        self._vector_schema = postgres_connection.migrate_database(
             url, (*self.fulltext.schema, *self.vectors.schema, *UNIQUENESS_DDL), copying=copying
         )
         self._pool = ConnectionPool(
@@ -282,7 +282,7 @@ class Postgres:
                 and (commit_mark := cursor.fetchone()) is None
             ):
                 raise Misconfigured("a copy into this store is not finished", hint=UNFINISHED_COPY_HINT)
-            result = run_sync(work(PostgresTransaction(connection)), closed_to=NO_WAIT_REASON)
+            result = run_sync(work(PostgresTransaction(connection, self._vector_schema)), closed_to=NO_WAIT_REASON)
             try:
                 connection.execute("COMMIT")
             except psycopg.OperationalError:
@@ -342,7 +342,7 @@ class Postgres:
             with psycopg.connect(**postgres_connection.parse_connection_url(self.url), autocommit=True) as connection:
                 postgres_connection.configure_connection(connection)
                 if index.try_lock(connection):
-                    index.build_index(connection)
+                    index.build_index(connection, self._vector_schema)
             self.slowdown_reason, self._index_retry_at = "", time.monotonic() + DEFERRED_WRITE_DELAY_S
         except psycopg.Error as error:  # until the next try searches scan
             message = str(error).strip().partition("\n")[0]

@@ -10,7 +10,7 @@ from psycopg import errors
 from athena.storage import counts
 from athena.storage.database import TABLES_WITH_IDS, CopiedTable, IndexedPassage, Row, Transaction, create_copy_conflict
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
-from athena.storage.postgres.connection import PostgresTransaction
+from athena.storage.postgres.connection import PostgresTransaction, qualify_vectors
 from athena.storage.postgres.formats import format_code, parse_vector
 from athena.storage.postgres.fulltext import PostgresFullText
 
@@ -89,16 +89,20 @@ class PostgresTableCopy:
             yield scope, passage, memory, None if alone else session, word_count, lexemes
 
 
-def _get_connection(tx: Transaction) -> psycopg.Connection[Any]:
+def _get_own(tx: Transaction) -> PostgresTransaction:
     assert isinstance(tx, PostgresTransaction)
-    return tx.connection
+    return tx
+
+
+def _get_connection(tx: Transaction) -> psycopg.Connection[Any]:
+    return _get_own(tx).connection
 
 
 def _stream_rows(tx: Transaction, sql: str) -> Iterator[Row]:
     """Yield the rows of a query from a cursor on the server, without holding all of them."""
     with _get_connection(tx).cursor(name="stream", binary=True) as cursor:
         cursor.itersize = CURSOR_BATCH_ROWS
-        cursor.execute(sql.encode())
+        cursor.execute(qualify_vectors(sql, _get_own(tx).vector_schema).encode())
         yield from cursor
 
 
