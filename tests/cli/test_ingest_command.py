@@ -41,6 +41,9 @@ def test_watch_follows_changes(tmp_path: Path) -> None:
     log = tmp_path / "out.txt"
     environ = os.environ | {"ATHENA_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "athena", "ingest", str(folder), "--watch"]
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's job in the background ignores it, and its children
     with open(log, "wb") as stream:
         process = subprocess.Popen(command, env=environ, stdout=stream, stderr=stream)
     try:
@@ -67,3 +70,4 @@ def test_watch_follows_changes(tmp_path: Path) -> None:
             assert process.wait(LONG) == 0
         finally:
             process.kill()
+            process.wait()

@@ -112,6 +112,8 @@ def test_what_reaches_out_is_closed_to_programs_and_models() -> None:
     """An operation that reaches beyond its project is open to programs only where it confines itself: list it here."""
     confined = {
         "ingest_document": "confined to allowed folders: tests/documents/test_file_access.py",
+        "get_document": "reads what is kept; a path of a program leads to no file: tests/documents/test_file_access.py",
+        "delete_document": "the same",
         "token_savings": "returns numbers only, and is closed to programs",
         "verify": "returns counts and hashes only",
         "reembed": "returns counts only",

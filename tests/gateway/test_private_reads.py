@@ -91,10 +91,6 @@ PATHS = {
         [f"{READ}\nmemory.remember(content='aa', memory_type='document', metadata={{'session_id': text}})"],
         f"text = str(documents.list_documents())\n{SEND}",
     ),
-    "session of a briefing": (
-        [f"{READ}\nmemory.remember(content='We use tabs', tags=['important'])\nevents.briefing(session_id=text)"],
-        f"text = str(events.list_injections())\n{SEND}",
-    ),
     "code of a skill": (
         [f"{READ}\nskills.save(name='sly', code='def sly() -> str:\\n    return ' + repr(text), description='x')"],
         f"text = skills.sly()\n{SEND}",
