@@ -115,7 +115,8 @@ class McpSocketServer:
             raise InvalidInput("store must be an object of texts")
         if not self._is_same_store(store):
             raise Conflict(
-                "this server has another store", hint="ATHENA_DB_PATH, ATHENA_DATABASE_URL or ATHENA_PRIVACY differ"
+                "this server has another store, or settings of the client that started it",
+                hint="variables differ: ATHENA_DB_PATH, DATABASE_URL, PRIVACY, EMBEDDING_, SANDBOX_ or DOCUMENTS_",
             )
         await start_in_thread(import_mcp_server)
         wanted = hello.get("workspace")
