@@ -17,7 +17,7 @@ from athena.app.settings import HookRules
 from athena.cli.commands import athena
 from athena.core.threads import run_sync
 from athena.core.values import Scope
-from athena.hooks import past_sessions
+from athena.hooks import past_sessions, transcript
 from athena.hooks.past_sessions import find_past_sessions
 from athena.memory.sessions.questions import record_questions
 from athena.results import LearnedItem
@@ -276,6 +276,24 @@ def test_transcripts_are_read_at_both_ends(transcripts: Transcripts, isolated: A
     assert (session.session_id, session.folder, session.ended) == ("long", shop, NOON + 401)
     rules = HookRules()
     assert run_sync(past_sessions.learn_past_session(isolated, session, rules)).outcome == "learned"
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_odd_time_stops_no_other_session_and_is_not_believed(run: Shell, transcripts: Transcripts, at: str) -> None:
+    shop = transcripts.create_repository("shop")
+    path = transcripts.write_claude("11111111-a", shop, CHARGES, timestamp=at)
+    transcripts.write_claude("22222222-b", shop, QUEUE)
+    assert "kept 2 things of 2 sessions" in run("learn", "--from-transcripts")
+    created = {item["content"]: item["created"] for item in list_learned(shop)}
+    assert created == {CHARGES: path.stat().st_mtime, QUEUE: NOON}
+
+
+def test_long_line_is_cut(transcripts: Transcripts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcript, "MAX_LINE_CHARS", 1_000)
+    path = transcripts.write_claude("11111111-a", transcripts.create_repository("shop"), CHARGES)
+    with path.open("a") as file:
+        file.write("x" * 1_000 + '{"role": "user", "content": "forged"}\nlast\n' + "\0" * 5_000)
+    assert [*transcript.iter_lines(str(path))][2:] == ["x" * 1_000, "last\n", "\0" * 1_000]
 
 
 def test_open_question_is_listed(run: Shell) -> None:

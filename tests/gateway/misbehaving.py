@@ -304,6 +304,18 @@ def misbehave(message: dict[str, Any]) -> bool:
         write(b'"}]}}\n')
     elif KIND == "many-values":
         say({"jsonrpc": "2.0", "id": number, "result": {"content": [], "structuredContent": {"x": [[]] * 1_500_000}}})
+    elif KIND == "many-parts":
+        say({"jsonrpc": "2.0", "id": number, "result": {"content": [{}] * 60_000}})
+    elif KIND == "many-mistakes":
+        say({"jsonrpc": "2.0", "id": number, "result": {"content": [{}] * 2_000}})
+    elif KIND == "parts-of-requests":
+        wanted = {"_meta": {"method": "sampling/createMessage", "params": {"messages": [{}] * 60_000}}}
+        say({"jsonrpc": "2.0", "id": number, "result": {"resultType": "input_required", "inputRequests": wanted}})
+    elif KIND == "asks-much":
+        asked = {"messages": [{}] * 60_000, "maxTokens": 1}
+        say({"jsonrpc": "2.0", "id": "ask", "method": "sampling/createMessage", "params": asked})
+    elif KIND == "much-data":
+        say({"jsonrpc": "2.0", "id": number, "result": {"content": [], "structuredContent": {"x": [[1]] * 30_000}}})
     elif KIND == "invalid-json":
         write(b'{"jsonrpc": "2.0", "id": %d, "result": {\n' % number)
         hang()
@@ -492,6 +504,9 @@ class Handler(BaseHTTPRequestHandler):
             values = b"[" + b",".join([b"{}"] * 1_500_000) + b"]"
             result = b'{"content": [], "structuredContent": {"x": %s}}' % values
             self.give(b'{"jsonrpc": "2.0", "id": %d, "result": %s}' % (message["id"], result))
+        elif KIND == "http-many-parts":
+            parts = b"[" + b",".join([b"{}"] * 60_000) + b"]"
+            self.give(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": %s}}' % (message["id"], parts))
         elif KIND == "http-asks":
             asked = (json.dumps({"jsonrpc": "2.0", "id": f"r{n}", "method": "ping"}) for n in range(1_500))
             self.send_response(200)

@@ -20,7 +20,7 @@ from athena.core.home.paths import HOOK_SOCKET, socket_path
 from athena.errors import Conflict, Unavailable
 from athena.server.daemon_main import IdleCheck
 from daemon_tools import Home, assert_gone
-from wait_tools import wait_until
+from wait_tools import LONG, wait_until
 
 ROOT = Path(__file__).parents[2] / "src"
 
@@ -57,6 +57,35 @@ def test_session_environment_is_not_shared(home: Home, monkeypatch: pytest.Monke
     if sys.platform == "linux":
         assert b"ATHENA_LLM_URL" not in Path(f"/proc/{pid}/environ").read_bytes()
     assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"ATHENA_DOCUMENTS_ROOTS": "/"},
+        {"ATHENA_SANDBOX_BARE": "on"},
+        {"ATHENA_EMBEDDING_URL": "http://127.0.0.1:9/v1", "ATHENA_EMBEDDING_MODEL": "x"},
+    ],
+    ids=lambda variables: next(iter(variables)),
+)
+def test_daemon_opens_nothing_for_other_clients(
+    home: Home, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    """What one client sets lets no other send questions to its address, read files anywhere or leave out the jail."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    home.start()
+    for store, is_served in (({}, False), (variables, True)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(LONG)
+            client.connect(socket_path(str(home.path), "mcp.sock"))
+            client.sendall(json.dumps({"store": store}).encode() + b"\n")
+            answer = json.loads(client.makefile().readline())
+        assert ("workspace" in answer, answer.get("code")) == (is_served, None if is_served else "conflict")
+    home.hook("stop", b"{}", **variables)
+    assert home.lines == []
+    home.hook("stop")
+    assert "of the client that started it" in home.lines[0]["why"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at /proc")

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from athena.programs.runner import ProgramRunner
 
 SHARED_STORE_VARIABLES = ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "ATHENA_PRIVACY")
+# what the environment of a client opens for itself; a daemon has that of the client that started it
+OPENING_SETTINGS = ("embedding_url", "embedding_model", "sandbox_bare", "documents_roots")
 PRIVACY_SETTINGS = ("privacy", "personal_names", "personal_patterns", "vault_key_folder")
 TOOL_VECTORS_FILE = "tool-vectors.npy"  # a cache in the data folder
 
@@ -245,18 +247,28 @@ def _list_own_paths(settings: Settings) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def is_same_store(settings: Settings, environ: Mapping[str, str]) -> bool:
-    """Return whether a caller with this environment and the same data folder would open the same database."""
-    relevant = {name: environ[name] for name in SHARED_STORE_VARIABLES if environ.get(name)}
+def is_same_store(settings: Settings, environ: Mapping[str, str], *, is_daemon: bool = False) -> bool:
+    """Return whether a caller with this environment and the same data folder would open the same database.
+
+    A caller of a daemon must also have the same OPENING_SETTINGS; `athena serve` has those that a person gave it.
+    """
+    names = (*SHARED_STORE_VARIABLES, *(f"ATHENA_{name.upper()}" for name in OPENING_SETTINGS))
+    relevant = {name: environ[name] for name in names if environ.get(name)}
     try:
         other = load_settings(relevant | {"ATHENA_HOME": settings.home})
     except Misconfigured:
         return False
     if environ.get("ATHENA_PRIVACY") and settings.privacy != other.privacy:  # it would see what its settings hide
         return False
+    if is_daemon and get_opening_settings(settings) != get_opening_settings(other):
+        return False
     if settings.database_url or other.database_url:
         return settings.database_url == other.database_url
     return settings.db_path == other.db_path
+
+
+def get_opening_settings(settings: Settings) -> list[Any]:
+    return [getattr(settings, name) for name in OPENING_SETTINGS]
 
 
 def open_configured_database(settings: Settings, copying: CopyRole = "") -> Database:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SO_PEERCRED = getattr(_socket, "SO_PEERCRED", None)
+STORE_VARIABLES = (
+    "ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "ATHENA_PRIVACY", "ATHENA_EMBEDDING_URL", "ATHENA_EMBEDDING_MODEL",
+    "ATHENA_SANDBOX_BARE", "ATHENA_DOCUMENTS_ROOTS",
+)  # fmt: skip
 TOOL_SURFACES = ("default", "code", "graph", "all")
 MAX_MESSAGE_BYTES = 16 << 20
 READ_CHUNK_BYTES = 64 << 10
@@ -360,8 +364,8 @@ def _is_own_peer(peer: socket, path: str) -> bool:
 
 
 def _store_environ() -> dict[str, str]:
-    """Return the environment variables that name the store, with an absolute path."""
-    variables = {name: os.environ.get(name, "") for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "ATHENA_PRIVACY")}
+    """Return the environment variables that the server compares with its own, with an absolute path of the store."""
+    variables = {name: os.environ.get(name, "") for name in STORE_VARIABLES}
     if path := variables["ATHENA_DB_PATH"]:
         variables["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))
     return {name: value for name, value in variables.items() if value}

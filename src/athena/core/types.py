@@ -7,7 +7,7 @@ would cost more at start than everything else that a command loads.
 import math
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import (
     Annotated,
@@ -29,6 +29,7 @@ from athena.errors import InvalidInput
 ValueCheck = Callable[[Any, str], Any]
 MAX_JSON_DEPTH = 64
 MAX_JSON_VALUES = 500_000
+MAX_FIELDS = 20_000  # of a message of a protocol
 VALUE_MARKS = (b",", b"[", b"{")  # one of them is before every value but the first
 LONG_VALUE_CHARS = 8_000
 CHARS_PER_VALUE = 10  # a number or a list takes about as long as so many characters
@@ -308,6 +309,21 @@ def is_long(value: Any) -> bool:
         elif fields := getattr(type(value), "__dataclass_fields__", None):
             pending += [getattr(value, name) for name in fields]
     return size > LONG_VALUE_CHARS
+
+
+def has_too_many_fields(message: Any, free_keys: Collection[str] = ()) -> bool:
+    """Return whether a message has more than MAX_FIELDS values, without those below `free_keys`, which hold any data.
+
+    Each value that a protocol declares is compared with all that it may be. For 250,000 wrong ones that takes seconds,
+    and gigabytes for the errors.
+    """
+    count, rest = 0, [message] if isinstance(message, dict | list) else []
+    while rest and count <= MAX_FIELDS:
+        item = rest.pop()
+        values = [v for k, v in item.items() if k not in free_keys] if isinstance(item, dict) else item
+        count += len(values)
+        rest += [value for value in values[:MAX_FIELDS] if isinstance(value, dict | list)]
+    return count > MAX_FIELDS
 
 
 def has_too_many_values(raw: bytes) -> bool:

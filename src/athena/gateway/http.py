@@ -85,12 +85,39 @@ async def open_http_streams(
         client,
         streamable_http_client(
             url, http_client=client, terminate_on_close=False, max_sse_event_size=MAX_MESSAGE_BYTES
-        ) as streams,
+        ) as (read_stream, write_stream),
     ):
         try:
-            yield streams
+            yield CheckedStream(read_stream, monitor), write_stream
         finally:
             monitor.ended.set()
+
+
+class CheckedStream:
+    """The messages of a server; the first that breaks a limit ends them."""
+
+    def __init__(self, inner: Any, monitor: ConnectionMonitor) -> None:
+        self._inner, self._monitor = inner, monitor
+
+    @property
+    def last_context(self) -> Any:
+        return self._inner.last_context
+
+    async def __aenter__(self) -> "CheckedStream":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> "CheckedStream":
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._inner.__anext__()
+        if self._monitor.accept_fields(getattr(item, "message", None)):
+            return item
+        self._monitor.ended.set()
+        raise StopAsyncIteration
 
 
 def _is_allowed_url(url: Any, origin: Any) -> bool:

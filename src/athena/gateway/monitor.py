@@ -3,14 +3,17 @@
 import asyncio
 import time
 from contextvars import ContextVar
+from typing import Any
 
 from athena.core import redaction
+from athena.core.types import MAX_FIELDS, has_too_many_fields
 from athena.gateway import sanitize
 
 LIST_CHANGED = "notifications/tools/list_changed"
 MAX_MESSAGE_BYTES = 8 << 20
 MAX_MESSAGE_VALUES = 500_000  # parsed, a value takes far more memory than its text
 VALUE_MARKERS = (b",", b"[", b"{")  # each begins a value
+DATA_KEYS = frozenset(("structuredContent", "inputSchema", "outputSchema", "_meta"))  # the SDK takes any value there
 MAX_MESSAGES = 20_000  # between two calls
 MAX_TOTAL_BYTES = 256 << 20  # between two calls, enough for sixteen concurrent answers
 MAX_STDERR_BYTES = 32 << 20  # a leaky bucket, which drains at STDERR_BYTES_PER_S
@@ -66,6 +69,15 @@ class ConnectionMonitor:
             self.violation = f"it sent more than {MAX_MESSAGES:,} messages that nobody had asked for"
         elif self._byte_count > MAX_TOTAL_BYTES:
             self.violation = f"it sent more than {MAX_TOTAL_BYTES >> 20} MB between two calls"
+        return not self.violation
+
+    def accept_fields(self, message: Any) -> bool:
+        """Look at a parsed message before the SDK checks it; return False if it has too many parts for that."""
+        result = getattr(message, "result", None)
+        is_answer = isinstance(result, dict) and "inputRequests" not in result  # there any key may have a typed value
+        fields, free_keys = (result, DATA_KEYS) if is_answer else (result or getattr(message, "params", None), ())
+        if has_too_many_fields(fields, free_keys):
+            self.violation = f"it answered with more than {MAX_FIELDS:,} parts at once"
         return not self.violation
 
     def accept_request(self) -> bool:

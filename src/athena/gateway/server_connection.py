@@ -25,6 +25,7 @@ RETRY_DELAYS_S = (1.0, 2.0, 5.0, 15.0, 60.0)  # after one failure, two, ...
 MAX_UNANSWERED_CALLS = 3  # in a row, before the connection is closed
 MAX_TOOL_PAGES = 100
 MAX_ERROR_CHARS = 300
+MAX_NAMED_MISTAKES = 100  # of an answer
 TOOL_RECHECK_INTERVAL_S = 300.0
 UNHEARD_RECHECK_INTERVAL_S = 5.0  # for a server that announces changes on a stream that we do not open
 LAST_OUTPUT_WAIT_S = 0.3  # output of a server that has ended may still be in its pipes
@@ -187,7 +188,7 @@ class ServerConnection:
         self, tool: str, error: Exception, monitor: ConnectionMonitor, stderr_before: int
     ) -> Exception:
         """Return the error to raise for a call that the SDK could not finish."""
-        code, message = getattr(error, "code", None), sanitize.sanitize_line(str(error), MAX_ERROR_CHARS)
+        code, message = getattr(error, "code", None), _format_error(error)
         if monitor.violation:
             if self._is_current(monitor):
                 await self._disconnect()
@@ -361,7 +362,7 @@ class ServerConnection:
         if isinstance(error, TimeoutError):
             message = f"it {missed_step} within {self.config.startup_timeout_s:g} s"
         else:
-            message = sanitize.sanitize_line(str(_unwrap_error(error)), MAX_ERROR_CHARS) or type(error).__name__
+            message = _format_error(_unwrap_error(error)) or type(error).__name__
         if self._connection_task is not None:
             await asyncio.wait({self._connection_task}, timeout=LAST_OUTPUT_WAIT_S)
         reason = _format_reason(message, self._monitor)
@@ -437,6 +438,13 @@ def _find_program(command: str, folder: str, environ: Mapping[str, str]) -> str 
 
 async def _skip_validation(name: str, result: Any) -> None:
     """Accept any result."""
+
+
+def _format_error(error: BaseException) -> str:
+    """Return what an error says; of an answer with hundreds of thousands of mistakes only how many there are."""
+    count = error.error_count() if hasattr(error, "error_count") else 0
+    text = str(error) if count <= MAX_NAMED_MISTAKES else f"{count:,} validation errors"
+    return sanitize.sanitize_line(text, MAX_ERROR_CHARS)
 
 
 def _unwrap_error(error: BaseException) -> BaseException:

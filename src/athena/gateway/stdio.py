@@ -177,6 +177,8 @@ async def _receive_messages(pipe: Any, received: Any, monitor: ConnectionMonitor
                 continue
             if isinstance(message, JSONRPCRequest) and not monitor.accept_request():
                 return
+            if not monitor.accept_fields(message):
+                return
             with suppress(Exception):  # the SDK closed the stream
                 await received.send(SessionMessage(message))
     finally:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ MAX_FOLDER_DEPTH = 6
 MAX_HEAD_BYTES = 512 << 10  # of a file, in which its session and folder are looked for
 MAX_TAIL_BYTES = 256 << 10  # in which the time of its last entry is
 MAX_SESSION_ID_CHARS = 200
+MAX_CLOCK_DIFFERENCE_S = 86_400
 SUFFIX = ".jsonl"
 CODEX_CWD_PATTERN = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: (\S+)")
 CODEX_NAME_PATTERN = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f-]{27})$")
@@ -128,10 +130,12 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def parse_time(value: object) -> float | None:
+    """Return the moment of an entry; None for what is no time, or one before 1970 or to come."""
     try:
-        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+        moment = datetime.fromisoformat(value).timestamp() if isinstance(value, str) else -1.0
     except (ValueError, OverflowError):
         return None
+    return moment if 0 <= moment <= time.time() + MAX_CLOCK_DIFFERENCE_S else None
 
 
 async def learn_past_session(app: App, session: PastSession, rules: HookRules, *, dry_run: bool = False) -> PastLesson:

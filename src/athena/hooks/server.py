@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from athena.app import settings as configuration
-from athena.app.compose import App
+from athena.app.compose import App, get_opening_settings
 from athena.app.settings import create_hook_rules
 from athena.core.home import sockets
 from athena.core.home.paths import DEFAULT_PROJECT, HOOK_SOCKET
@@ -37,7 +37,17 @@ class HookRefused(Exception):
 class HookServer:
     """Answer the events of this user's sessions on a Unix socket."""
 
-    def __init__(self, app: App, home: str, metrics: Metrics, log: WriteLog, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        app: App,
+        home: str,
+        metrics: Metrics,
+        log: WriteLog,
+        stopping: Callable[[], bool],
+        *,
+        is_daemon: bool = False,
+    ) -> None:
+        self._is_daemon = is_daemon  # whose environment is that of the client that started it
         self._app, self._home, self._metrics, self._log, self._stopping = app, home, metrics, log, stopping
         self._settings_cache = SettingsCache(home)
         self._socket = sockets.bind_socket(home, HOOK_SOCKET)
@@ -111,6 +121,8 @@ class HookServer:
         settings = self._settings_cache.load_settings(environ)
         if (settings.db_path, settings.database_url) != self._settings_cache.served_database:
             raise HookRefused("the daemon serves another database")
+        if self._is_daemon and get_opening_settings(settings) != self._settings_cache.opening_settings:
+            raise HookRefused("the daemon has settings of the client that started it")
         if environ.get("ATHENA_PRIVACY") and settings.privacy != self._app.guard.mode:
             raise HookRefused("the daemon has another privacy mode")
         if not self._app.guard.is_current():
@@ -160,6 +172,7 @@ class SettingsCache:
         self._stamp = configuration.read_config_stamp(home)
         own = configuration.load_settings()
         self.served_database = own.db_path, own.database_url
+        self.opening_settings = get_opening_settings(own)
 
     def load_settings(self, environ: Mapping[str, str]) -> configuration.Settings:
         stamp = configuration.read_config_stamp(self._home)

@@ -14,6 +14,7 @@ CLIENT_FOLDERS: dict[ClientName, tuple[str, str, str]] = {  # the client's own v
 }
 MAX_READ_BYTES = 4_000_000  # from the end
 READ_CHUNK_BYTES = 1 << 20
+MAX_LINE_CHARS = 32 << 20  # a picture may be in it
 MAX_MESSAGE_CHARS = 20_000
 MAX_MESSAGES = 2_000
 TEXT_TYPES = ("text", "input_text", "output_text")
@@ -74,9 +75,13 @@ def read_head(path: str, max_bytes: int) -> str:
 
 
 def iter_lines(path: str) -> Iterator[str]:
-    """Yield the lines of a regular file that belongs to this user."""
+    """Yield the lines of a regular file that belongs to this user; of one that is too long the beginning."""
     with open_own_file(path) as file, open(file, encoding="utf-8", errors="replace", closefd=False) as stream:
-        yield from stream
+        is_rest = False
+        while line := stream.readline(MAX_LINE_CHARS):
+            if not is_rest:
+                yield line
+            is_rest = not line.endswith("\n")  # a text inside of a line must not pass for a line of its own
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from athena.core.types import to_json
 from athena.core.values import HOOK_SURFACE, MCP_SURFACE, Author, BackupFile, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
 from athena.documents.access import FileAccess, find_project_roots
-from athena.errors import AthenaError
+from athena.errors import AthenaError, Denied
 from athena.gateway.gateway import Gateway
 from athena.memory.history_rows import CallOrigin
 from athena.memory.sessions.values import Briefing
@@ -28,6 +28,7 @@ from athena.storage.call_log import CallLog
 from athena.storage.database import Database
 from athena.storage.privacy import FILES_MARK, PrivateReads, WatchedDatabase
 from athena.storage.privacy_guard import PrivacyGuard
+from athena.storage.workspaces import is_connection_name
 
 if TYPE_CHECKING:
     from athena.programs.runner import ProgramRunner
@@ -152,8 +153,15 @@ class Context:
         return self.get_programs()
 
     def resolve_workspace(self, name: str | None) -> str | None:
-        """Return the named workspace, else that of the calling program."""
-        return self.workspace if name is None else name
+        """Return the named workspace, else that of the calling program; no model or program uses another connection's.
+
+        They learn its name from the list of runs.
+        """
+        if name is None:
+            return self.workspace
+        if self.caller not in PEOPLE and is_connection_name(clean_name(name)) and clean_name(name) != self.workspace:
+            raise Denied(f"{name!r:.60} is the workspace of another connection", hint="name one of your own")
+        return name
 
     @property
     def database(self) -> Database:

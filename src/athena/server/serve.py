@@ -120,7 +120,7 @@ def open_server(
             hosts=hosts,
             consolidate_strategy=settings.consolidate,
             back_up=partial(back_up_if_due, app.store.database, settings) if settings.backup_every_hours else None,
-            is_same_store=partial(is_same_store, settings),
+            is_same_store=partial(is_same_store, settings, is_daemon=lock is not None),
             find_difference=CallerCheck(settings).find_difference,
             lock=lock,
         )
@@ -193,7 +193,9 @@ class AthenaServer:
         router = Router(routes, redirect_slashes=False, lifespan=self._run_lifespan)
         self._write_log = partial(write_log_line, rules=app.guard.fixed_rules)
         self.guard = Guard(router, policy, self._write_log)
-        self._hook_server = HookServer(app, home, self._http_api.metrics, self._write_log, self._is_draining)
+        self._hook_server = HookServer(
+            app, home, self._http_api.metrics, self._write_log, self._is_draining, is_daemon=lock is not None
+        )
         self._call_server = CallServer(app, home, self._http_api.dispatcher, find_difference, self._write_log)
         self._socket_paths += [self._hook_server.path, self._call_server.path]
         app.finder.stays_open = True

@@ -1,5 +1,6 @@
 """SQL of workspaces: the variables and files that programs keep between runs."""
 
+import secrets
 from typing import NamedTuple
 
 from athena.core.attachments import HANDLES_PREFIX
@@ -8,6 +9,7 @@ from athena.storage import privacy
 from athena.storage.database import Transaction
 
 CONNECTION_PREFIX = "mcp-"  # of the names of connections' workspaces, which no later connection gets
+CONNECTION_NAME_BYTES = 8
 
 
 class WorkspaceRow(NamedTuple):
@@ -43,6 +45,16 @@ class FileUsage(NamedTuple):
     workspace_bytes: int
     workspaces: int  # other ones of the project
     project_bytes: int
+
+
+def create_connection_name() -> str:
+    return f"{CONNECTION_PREFIX}{secrets.token_hex(CONNECTION_NAME_BYTES)}"
+
+
+def is_connection_name(name: str) -> bool:
+    """Return whether a workspace has the name of one that was assigned to a connection."""
+    digits = name.removeprefix(CONNECTION_PREFIX)
+    return digits != name and len(digits) == 2 * CONNECTION_NAME_BYTES and not digits.strip("0123456789abcdef")
 
 
 async def fetch_workspace(tx: Transaction, scope: Scope, name: str) -> WorkspaceRow | None:

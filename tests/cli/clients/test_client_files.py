@@ -353,6 +353,11 @@ def test_handwritten_entry_survives_other_changes(desk: Desk) -> None:
     entry = '{"command": "athena", "args": ["mcp", "--tools", "code"], /* mine */ "env": {"A": "1"}}'
     other = f'{{"{desk.key}": {{"athena": {entry}, "z": {{}}}}, "x": 1}}'
     before = desk.write(toml if desk.file.suffix == ".toml" else other)
+    if desk.place.project is not None:  # it may be a stranger's
+        with pytest.raises(Conflict, match="more than Athena wrote"):
+            desk.put()
+        assert desk.text == before
+        return
     desk.put()
     assert desk.ours["command"] == desk.place.mcp_path
     assert desk.ours["args"][-2:] == ["--tools", "code"]

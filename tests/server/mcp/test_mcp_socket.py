@@ -212,6 +212,55 @@ def test_connection_does_not_inherit_variables(served: RunningServer) -> None:
         assert "of the first" not in str(two.read())
 
 
+def test_connection_uses_no_workspace_of_another(served: RunningServer) -> None:
+    with open_lines(served.home) as one, open_lines(served.home) as two:
+        name = one.greeting["workspace"]
+        one.begin().call(1, "execute_code", code="secret = 'of the first'\nworkspace.write(path='a', content=secret)")
+        assert "of the first" not in str(one.read())
+        two.begin().call(1, "execute_code", code="[run['workspace'] for run in code.list_runs()]")
+        assert name in str(two.read()), "the list of runs names it"
+        attempts: list[dict[str, Any]] = [
+            {"code": "secret", "workspace": name},
+            {"code": "secret", "workspace": f" {name} "},
+            {"code": "secret = 'of the second'", "workspace": name},
+            {"code": f"workspace.read(path='a', workspace={name!r})"},
+            {"code": f"workspace.write(path='a', content='of the second', workspace={name!r})"},
+            {"code": f"workspace.delete(path='a', workspace={name!r})"},
+        ]
+        for number, arguments in enumerate(attempts, 2):
+            two.call(number, "execute_code", **arguments)
+            assert "workspace of another connection" in str(two.read())
+        one.call(2, "execute_code", code="[secret, workspace.read(path='a')]", workspace=name)
+        assert str(one.read()).count("of the first") == 2
+
+
+WIDE: dict[str, Any] = {
+    "answers": {"inputResponses": {"a": {"role": "user", "model": "x", "content": [{}] * 200_000}}},
+    "answers below the name of arguments": {"inputResponses": {"arguments": {"content": [{}] * 200_000}}},
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_message_of_many_parts_holds_nobody(served: RunningServer, name: str) -> None:
+    params = {"name": "recall", "arguments": {"query": "a"}} | WIDE[name]
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    body, before_mb = json.dumps(message).encode(), served.resident_mb()
+    served.reset_peak()
+    with open_lines(served.home) as one:
+        one.begin().send(body)
+        assert "20,000 values" in one.read()["error"]["message"]
+    headers = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")]
+    headers += [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "recall")]
+    assert served.ask("POST", "/mcp", [*served.auth_headers, *headers], body).status == 413
+    assert served.peak_mb() - before_mb < 400, "two million errors take gigabytes"
+
+
+def test_many_arguments_are_no_parts(served: RunningServer) -> None:
+    with open_lines(served.home) as one:
+        one.begin().call(1, "remember", content="x", metadata={"many": [{}] * 30_000})
+        assert "20,000 values" not in str(one.read())
+
+
 def test_invented_sessions_are_limited() -> None:
     times = iter(range(10_000))
     seats = WorkspacePool(lambda: next(times) / 1_000)

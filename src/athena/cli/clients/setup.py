@@ -15,6 +15,7 @@ from athena.errors import AthenaError, Conflict, Unavailable
 from athena.hooks.launcher import BIN_FOLDER, HOOK_LAUNCHER, MCP_LAUNCHER
 
 COMMAND_TIMEOUT_S = 60  # for a client's own command
+ADDITIONS_HINT = "somebody may run commands in our name: look at it, then remove it there; nothing was changed"
 ENTRY_NAME = "athena"  # of our server in a client's configuration
 
 
@@ -97,6 +98,8 @@ class FileEdit(NamedTuple):
         before = files.read_config(self.file)
         try:
             after = self.remove_entries(record, before) if remove else self._add_entries(before)
+            if not remove and self.file.project is not None and not record.has_file(self.file):
+                self._refuse_additions(after)
         except AthenaError as error:
             raise type(error)(
                 f"{self.file.path}: {error}", hint=error.hint or "repair it; nothing was changed"
@@ -128,6 +131,15 @@ class FileEdit(NamedTuple):
                 hint = "it runs something else: rename or remove it; nothing was changed"
                 raise Conflict(f"{'.'.join(entry.path)} is not ours", hint=hint)
         return text
+
+    def _refuse_additions(self, text: str | None) -> None:
+        """Take over no entry with more than ours: a project may come from a stranger, with commands in our name."""
+        config = parse_config(text, self.text_format.parse)
+        for entry in self.entries:
+            value = json_edit.get_value(config, entry.path)
+            check = hook_entries.has_modified_hooks if entry.is_hook_group else _has_additions
+            if check(value, entry.value):
+                raise Conflict(f"{'.'.join(entry.path)} has more than Athena wrote", hint=ADDITIONS_HINT)
 
     def _renew_entry(self, text: str, entry: ConfigEntry, existing: Any) -> str:
         """Update the command of an existing entry; keep all else that somebody wrote into it."""
@@ -181,6 +193,15 @@ def _is_entry_modified(entry: ConfigEntry, existing: Any) -> bool:
     return is_athena(existing) and bool(existing | {"command": entry.value["command"]} != entry.value)
 
 
+def _has_additions(value: dict[str, Any], ours: dict[str, Any]) -> bool:
+    """Return whether an entry differs from ours in more than the choice of tools."""
+    args, own_args = value.get("args") or [], ours.get("args") or []
+    if isinstance(args, list) and args[-2:-1] == ["--tools"]:
+        args = args[:-2]
+    others, own = ({key: part for key, part in e.items() if key not in ("args", "type")} for e in (value, ours))
+    return bool(args != own_args or others != own)
+
+
 class OwnedFolder(NamedTuple):
     """A folder with files of ours; files and changes of others in it stay."""
 
@@ -195,10 +216,16 @@ class OwnedFolder(NamedTuple):
     def _find_file(self, name: str) -> ConfigFile:
         return ConfigFile(self.path / name, self.project, self.is_private)
 
+    @property
+    def _files(self) -> list[ConfigFile]:
+        return [self._find_file(name) for name in self.texts]
+
     def is_modified(self) -> bool:
         return self.changed
 
     def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
+        if self.project is not None and self.changed and not remove and not any(map(record.has_file, self._files)):
+            raise Conflict(f"{self.path} has more than Athena wrote", hint=ADDITIONS_HINT)
         ours: list[FileChange] = []
         theirs: list[FileChange] = []
         remaining = self.remaining_texts or {}

@@ -7,9 +7,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from athena.core.threads import start_in_thread
+from athena.core.types import MAX_FIELDS, VALUE_MARKS, has_too_many_fields
 from athena.gateway import server_connection
 from athena.server.admission import CallDispatcher
-from athena.server.guard import MAX_BODY_BYTES, MalformedRequest, MethodNotAllowed
+from athena.server.guard import MAX_BODY_BYTES, MalformedRequest, MethodNotAllowed, RequestTooLarge
 from athena.server.http import check_value_count, get_project_header
 from athena.server.mcp.tools import TOOL_SURFACES
 from athena.server.mcp.workspaces import McpPeer, WorkspacePool
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # the SDK takes most of a second to import
 
 MAX_SESSIONS = 1_000
 SESSION_TIMEOUT_S = 1_800.0
+TOO_MANY_PARAMS = f"a message may have {MAX_FIELDS:,} values beside its arguments"
 
 
 class McpEndpoint:
@@ -50,6 +52,7 @@ class McpEndpoint:
         except ClientDisconnect:
             raise MalformedRequest("the body broke off") from None
         check_value_count(body or b"")
+        check_param_count(body or b"")
 
         async def receive_again() -> Message:
             nonlocal body
@@ -99,6 +102,26 @@ class McpEndpoint:
         session = request.headers.get("mcp-session-id")
         workspace = self._workspaces.get_for_session(session, project or self._project) if session else None
         return McpPeer(get_tool_surface(request), project, workspace)
+
+
+def has_too_many_params(params: Any) -> bool:
+    """Return whether a message has more values beside its arguments than the SDK compares in a moment."""
+    typed = {name: value for name, value in params.items() if name != "arguments"} if isinstance(params, dict) else []
+    return has_too_many_fields(typed)
+
+
+def check_param_count(body: bytes) -> None:
+    """Raise if the message in a body has too many values beside its arguments."""
+    if sum(map(body.count, VALUE_MARKS)) <= MAX_FIELDS:
+        return
+    from pydantic_core import from_json  # comes with the SDK, which reads the body in the same way
+
+    try:
+        message = from_json(body)
+    except ValueError:
+        return  # the SDK says why
+    if isinstance(message, dict) and has_too_many_params(message.get("params")):
+        raise RequestTooLarge(TOO_MANY_PARAMS)
 
 
 def get_tool_surface(request: Request) -> str:

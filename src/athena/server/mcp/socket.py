@@ -11,7 +11,7 @@ from athena.core.threads import start_in_thread
 from athena.core.types import MAX_JSON_VALUES, has_too_many_values
 from athena.errors import AthenaError, Conflict, InvalidInput, Unavailable
 from athena.server.admission import CallDispatcher
-from athena.server.mcp.http import import_mcp_server
+from athena.server.mcp.http import TOO_MANY_PARAMS, has_too_many_params, import_mcp_server
 from athena.server.mcp.text import format_error
 from athena.server.mcp.tools import TOOL_SURFACES
 from athena.server.mcp.workspaces import McpPeer, WorkspacePool
@@ -115,7 +115,8 @@ class McpSocketServer:
             raise InvalidInput("store must be an object of texts")
         if not self._is_same_store(store):
             raise Conflict(
-                "this server has another store", hint="ATHENA_DB_PATH, ATHENA_DATABASE_URL or ATHENA_PRIVACY differ"
+                "this server has another store, or settings of the client that started it",
+                hint="variables differ: ATHENA_DB_PATH, DATABASE_URL, PRIVACY, EMBEDDING_, SANDBOX_ or DOCUMENTS_",
             )
         await start_in_thread(import_mcp_server)
         wanted = hello.get("workspace")
@@ -202,6 +203,9 @@ class McpConnection:
             if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
                 # a request with an invalid id parses as a notification, but its sender waits for an answer
                 await self._send_error(None, INVALID_REQUEST, "an id is a text or a whole number")
+                continue
+            if has_too_many_params(getattr(message, "params", None)):
+                await self._send_error(getattr(message, "id", None), INVALID_REQUEST, TOO_MANY_PARAMS)
                 continue
             if isinstance(message, JSONRPCRequest):
                 if len(self._pending_ids) >= MAX_REQUESTS_PER_CONNECTION or message.id in self._pending_ids:

@@ -1,16 +1,14 @@
 """Assign a workspace to each MCP connection or session, under a name that no other ever gets."""
 
-import secrets
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from athena.storage.workspaces import CONNECTION_PREFIX
+from athena.storage.workspaces import create_connection_name, is_connection_name
 
 MAX_TRACKED_SESSIONS = 1_000  # clients can invent as many ids as they like
 MAX_SESSION_ID_CHARS = 200
 SESSION_IDLE_TIMEOUT_S = 1_800.0
-NAME_BYTES = 8
 
 
 class McpPeer(NamedTuple):
@@ -32,8 +30,8 @@ class WorkspacePool:
 
     def acquire(self, project: str, wanted: str | None = None) -> str:
         """Reserve a workspace and return its name; a client that connects again gets the one that it had (`wanted`)."""
-        is_free = wanted and _is_pool_name(wanted) and (project, wanted) not in self._last_used
-        name = wanted if wanted and is_free else _create_name()
+        is_free = wanted and is_connection_name(wanted) and (project, wanted) not in self._last_used
+        name = wanted if wanted and is_free else create_connection_name()
         self._last_used[project, name] = None
         return name
 
@@ -51,19 +49,10 @@ class WorkspacePool:
             tracked = sorted((used, key) for key, used in self._last_used.items() if used is not None)
             for _, key in tracked[: max(0, len(tracked) + 1 - MAX_TRACKED_SESSIONS)]:
                 del self._last_used[key]  # the one that was idle for longest
-            name = _create_name()
+            name = create_connection_name()
             ended = [key for key, other in self._sessions.items() if (key[1], other) not in self._last_used]
             for key in ended:
                 del self._sessions[key]
             self._sessions[session, project] = name
         self._last_used[project, name] = now
         return name
-
-
-def _create_name() -> str:
-    return f"{CONNECTION_PREFIX}{secrets.token_hex(NAME_BYTES)}"
-
-
-def _is_pool_name(name: str) -> bool:
-    digits = name.removeprefix(CONNECTION_PREFIX)
-    return digits != name and len(digits) == 2 * NAME_BYTES and not digits.strip("0123456789abcdef")
