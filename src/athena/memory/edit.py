@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from athena.core.values import Call, Kind, Scope
+from athena.core.values import Call, Kind, Page, Scope
 from athena.errors import Conflict, Denied, InvalidInput, NotFound, Unavailable
 from athena.memory import history_rows, link_rows, list_rows, rows, write
 from athena.memory.edit_hooks import Purge
@@ -213,10 +213,11 @@ async def undo_change(
     call: Call,
     may_take_back: Callable[[CallOrigin], bool],
     surfaces: Sequence[str] | None = None,
+    number: int | None = None,
 ) -> list[Change]:
     """Undo the changes of the newest call in this project, of some surfaces or of all, and return them.
 
-    Raise Denied if the caller may not take it back.
+    Raise Denied if the caller may not take it back, and Conflict if it is not the call with `number`.
     """
     now = store.clock()
 
@@ -226,6 +227,11 @@ async def undo_change(
 
         async def undo_last_call(call_id: int) -> list[list[Any]]:
             last = await history_rows.fetch_last_call(tx, call.scope.project, surfaces)
+            if number is not None and (last is None or last.id != number):
+                raise Conflict(
+                    "this is not your last change any more, or it was undone already: nothing was taken back",
+                    hint="the history of what it changed has every earlier text",
+                )
             if last is None:
                 raise await _create_nothing_to_undo(tx, call)
             if await history_rows.was_imported(tx, last.id):
@@ -337,6 +343,18 @@ async def _restore_snapshot(store: Store, tx: Transaction, row: MemoryRow, state
 
 async def count_purgeable(store: Store, refs: Sequence[Ref] | None, scope: Scope) -> int:
     return len(await store.database.read(lambda tx: _list_purgeable(store, tx, refs, scope)))
+
+
+async def list_purgeable(store: Store, refs: Sequence[Ref] | None, scope: Scope, limit: int) -> list[Memory]:
+    """Return the first of those that a purge would remove, as a page with their number."""
+
+    async def read_purgeable(tx: Transaction) -> list[Memory]:
+        ids = await _list_purgeable(store, tx, refs, scope)
+        visible = await scopes.fetch_all_visible_ids(tx, scope)
+        found = await rows.fetch_memories(tx, visible, ids[:limit], include_deleted=True)
+        return Page([found[each] for each in ids[:limit] if each in found], len(ids))
+
+    return await store.database.read(read_purgeable)
 
 
 async def _list_purgeable(store: Store, tx: Transaction, refs: Sequence[Ref] | None, scope: Scope) -> list[int]:

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena.memory.rows import MemoryRow, join_ids
-from athena.memory.values import Change, RecentChange, format_preview, strip_reserved_keys
+from athena.memory.values import Change, ChangingCall, RecentChange, format_preview, strip_reserved_keys
 from athena.storage.database import WHOLE_IMPORT_COUNTER, Row, Transaction
 from athena.storage.filters import bind_list, split_batches
+
+CALLS_LOOKED_AT = 2_000  # of the newest, for those that changed something just now
 
 
 class ChangeRow(NamedTuple):
@@ -153,6 +155,23 @@ async def fetch_last_call(tx: Transaction, project: str, surfaces: Sequence[str]
         **bound,
     )
     return None if row is None else LastCall(row[0], CallOrigin(*row[1:]))
+
+
+async def list_changing_calls(
+    tx: Transaction, project: str, surfaces: Sequence[str], since: float
+) -> list[ChangingCall]:
+    """Return the calls of some surfaces since a time that changed something and are not undone, the newest first."""
+    names, bound = bind_list("surface", surfaces)
+    rows = await tx.fetch(
+        f"""SELECT c.id, c.operation, c.at FROM (SELECT * FROM calls ORDER BY id DESC LIMIT :most) c
+            WHERE c.scope = :project AND c.surface IN ({names}) AND c.at >= :since
+            AND EXISTS (SELECT 1 FROM history h WHERE h.call = c.id AND h.undone = 0) ORDER BY c.id DESC""",
+        project=project,
+        since=since,
+        most=CALLS_LOOKED_AT,
+        **bound,
+    )
+    return [ChangingCall(*row) for row in rows]
 
 
 async def was_imported(tx: Transaction, call: int) -> bool:

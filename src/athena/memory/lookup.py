@@ -10,7 +10,7 @@ from athena.errors import Conflict, Denied, InvalidInput, NotFound
 from athena.memory import history_rows, link_rows, list_rows, rows
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import Change, Memory, RecentChange, extend_memory, format_preview
+from athena.memory.values import Change, ChangingCall, Memory, RecentChange, extend_memory, format_preview
 from athena.storage import scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
@@ -168,6 +168,10 @@ async def list_recent_changes(store: Store, scope: Scope, after: int | None, lim
         return await history_rows.list_recent_changes(tx, scope_ids, after, limit)
 
     return await store.database.read(read_changes)
+
+
+async def list_changing_calls(store: Store, scope: Scope, surfaces: list[str], since: float) -> list[ChangingCall]:
+    return await store.database.read(lambda tx: history_rows.list_changing_calls(tx, scope.project, surfaces, since))
 
 
 async def list_changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:

@@ -126,6 +126,15 @@ class RecentChange:
     preview: str
 
 
+@dataclass(frozen=True, slots=True)
+class ChangingCall:
+    """A call that changed something, which undo_call takes back by its number."""
+
+    number: int
+    operation: str
+    at: float
+
+
 def clean_text(text: str, name: str = "content") -> str:
     """Return a text that can be stored, is not empty and not too long."""
     text = make_storable(text)

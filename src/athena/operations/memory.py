@@ -14,7 +14,7 @@ from athena.memory.excerpts import shorten_hits
 from athena.memory.lookup import TagCount, WithRelated
 from athena.memory.recall import Query
 from athena.memory.recall_kinds import recall_kinds
-from athena.memory.values import Change, Hit, Memory, RecentChange, Stored, clean_tags
+from athena.memory.values import Change, ChangingCall, Hit, Memory, RecentChange, Stored, clean_tags
 from athena.operations import params
 from athena.operations.context import Context, list_own_surfaces
 
@@ -325,6 +325,36 @@ async def undo(
 
 
 @operation(
+    Effect.WRITE,
+    callers=ONLY_PERSONS,
+    asks="take back exactly this change; undo the change with this number, and no other",
+)
+async def undo_call(
+    ctx: Context, number: Annotated[int, Param("The call's number, as own_changes names it.", least=1)]
+) -> list[Change]:
+    """Take back one change of yours, if it is still your last in this project; for people.
+
+    >>> memory.undo_call(number=1)
+    """
+    return await edit.undo_change(ctx.store, ctx.call, ctx.may_take_back, list_own_surfaces(ctx.surface), number)
+
+
+@operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    asks="which of my calls changed something just now; what of mine could be undone",
+)
+async def own_changes(
+    ctx: Context, since: Annotated[float, Param("Only calls from this time on, in seconds since 1970.", least=0)] = 0.0
+) -> list[ChangingCall]:
+    """List your latest calls that changed something and are not undone, the newest first; for people.
+
+    >>> memory.own_changes()
+    """
+    return await lookup.list_changing_calls(ctx.store, ctx.scope, list_own_surfaces(ctx.surface), since)
+
+
+@operation(
     Effect.READ,
     callers=EVERYONE,
     asks="what did this note say before; earlier versions of a memory; when was this memory changed; how has "
@@ -416,3 +446,20 @@ async def purge(
     if dry_run:
         return await edit.count_purgeable(ctx.store, memory_ids, ctx.scope)
     return await edit.purge(ctx.store, memory_ids, expect, ctx.call)
+
+
+@operation(
+    Effect.READ,
+    callers=ONLY_PERSONS,
+    asks="which memories would a purge remove; show what would be gone for good before it is",
+)
+async def list_purgeable(
+    ctx: Context,
+    memory_ids: Annotated[list[int | str] | None, Param("Ids or hashes; without them, all forgotten memories.")] = None,
+    k: params.Limit = 20,
+) -> list[Memory]:
+    """List what purge would remove for good, with the same ids; for people.
+
+    >>> memory.list_purgeable(k=10)
+    """
+    return await edit.list_purgeable(ctx.store, memory_ids, ctx.scope, k)
