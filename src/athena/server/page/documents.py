@@ -4,7 +4,6 @@ from starlette.responses import Response
 
 from athena.errors import InvalidInput
 from athena.server.page.rendering import join_words
-from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PageRequest, View
 
 DOCUMENTS_A_PAGE = 100
@@ -69,12 +68,12 @@ async def ingest_document(page: PageRequest) -> Response:
         text += f"; left out {len(result.skipped)}: {'; '.join(result.skipped[:SKIPPED_SHOWN])}"
     if result.redacted:
         text += f"; removed from it: {join_words(result.redacted)}"
-    return page.redirect("/memories/documents", text, UNDO_LAST if result.new or result.changed else ())
+    return page.redirect("/memories/documents", text, undo=True)
 
 
 async def delete_document(page: PageRequest) -> Response:
     count = await page.call("delete_document", source=page.form.get("source", ""))
-    return page.redirect("/memories/documents", f"Forgotten: {count} pieces", UNDO_LAST)
+    return page.redirect("/memories/documents", f"Forgotten: {count} pieces", undo=True)
 
 
 VIEWS = (

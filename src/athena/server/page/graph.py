@@ -7,7 +7,6 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from athena.errors import AthenaError, InvalidInput, NotFound
-from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PAGE_HEADERS, PageRequest, View
 
 NAMES_A_PAGE = 200
@@ -124,8 +123,7 @@ async def add_observation(page: PageRequest) -> Response:
     if not text:
         raise InvalidInput("there is no text", hint="go back and write what is known")
     await page.call("add_observations", observations=[{"entityName": name, "contents": [text]}])
-    undo = (("delete_observations", {"deletions": [{"entityName": name, "observations": [text]}]}),)
-    return page.redirect("/graph", "Added", undo, name=name)
+    return page.redirect("/graph", "Added", undo=True, name=name)
 
 
 async def edit_observation(page: PageRequest) -> Response:
@@ -137,25 +135,20 @@ async def edit_observation(page: PageRequest) -> Response:
         return page.redirect("/graph", "Nothing was changed", name=name)
     await page.call("add_observations", observations=[{"entityName": name, "contents": [new]}])
     await page.call("delete_observations", deletions=[{"entityName": name, "observations": [old]}])
-    undo = (
-        ("add_observations", {"observations": [{"entityName": name, "contents": [old]}]}),
-        ("delete_observations", {"deletions": [{"entityName": name, "observations": [new]}]}),
-    )
-    return page.redirect("/graph", "Saved", undo, name=name)
+    return page.redirect("/graph", "Saved", undo=True, name=name)
 
 
 async def merge_entities(page: PageRequest) -> Response:
     """Join two names of the same thing."""
     name, other = page.form.get("name", ""), page.form.get("other", "").strip()
     await page.call("merge_entities", source=other, into=name)
-    return page.redirect("/graph", f"{other[:60]} is the same as {name[:60]} now", UNDO_LAST, name=name)
+    return page.redirect("/graph", f"{other[:60]} is the same as {name[:60]} now", undo=True, name=name)
 
 
 async def delete_observation(page: PageRequest) -> Response:
     name, text = page.form.get("name", ""), page.form.get("text", "")
     await page.call("delete_observations", deletions=[{"entityName": name, "observations": [text]}])
-    undo = (("add_observations", {"observations": [{"entityName": name, "contents": [text]}]}),)
-    return page.redirect("/graph", "Deleted", undo, name=name)
+    return page.redirect("/graph", "Deleted", undo=True, name=name)
 
 
 async def add_relation(page: PageRequest) -> Response:
@@ -164,20 +157,18 @@ async def add_relation(page: PageRequest) -> Response:
     if since := page.form.get("since", "").strip():
         edge["since"] = since
     await page.call("create_relations", relations=[edge])
-    undo = (("delete_relations", {"relations": [{key: edge[key] for key in ("from", "to", "relationType")}]}),)
-    return page.redirect("/graph", "Related", undo, name=page.form.get("name", edge["from"]))
+    return page.redirect("/graph", "Related", undo=True, name=page.form.get("name", edge["from"]))
 
 
 async def delete_relation(page: PageRequest) -> Response:
     edge = {key: page.form.get(key, "") for key in ("from", "to", "relationType")}
     await page.call("delete_relations", relations=[edge])
-    undo = (("create_relations", {"relations": [edge]}),)
-    return page.redirect("/graph", "Deleted", undo, name=page.form.get("name"))
+    return page.redirect("/graph", "Deleted", undo=True, name=page.form.get("name"))
 
 
 async def delete_entity(page: PageRequest) -> Response:
     await page.call("delete_entities", entityNames=[page.form.get("name", "")])
-    return page.redirect("/graph", "Deleted, with what was known of it", UNDO_LAST)
+    return page.redirect("/graph", "Deleted, with what was known of it", undo=True)
 
 
 VIEWS = (

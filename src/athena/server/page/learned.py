@@ -5,7 +5,6 @@ import asyncio
 from starlette.responses import Response
 
 from athena.errors import InvalidInput
-from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PageRequest, View
 
 LEARNED_A_PAGE = 30
@@ -40,7 +39,7 @@ async def keep_learned(page: PageRequest) -> Response:
     is_everywhere = page.form.get("everywhere") == "on"
     await page.call("keep_learned", memory_id=_find_id(page), everywhere=is_everywhere)
     text = "Confirmed, for all your projects" if is_everywhere else "Confirmed"
-    return page.go_back("/memories/learned", text, UNDO_LAST)
+    return page.go_back("/memories/learned", text, undo=True)
 
 
 async def edit_learned(page: PageRequest) -> Response:
@@ -48,13 +47,13 @@ async def edit_learned(page: PageRequest) -> Response:
     if not content:
         raise InvalidInput("a statement needs a text", hint="to remove it, choose Not true")
     await page.call("edit_learned", memory_id=_find_id(page), content=content)
-    return page.go_back("/memories/learned", "Corrected", UNDO_LAST)
+    return page.go_back("/memories/learned", "Corrected", undo=True)
 
 
 async def drop_learned(page: PageRequest) -> Response:
     """Forget something that was learned, and do not learn it again."""
     await page.call("drop_learned", memory_ids=[_find_id(page)])
-    return page.go_back("/memories/learned", "Forgotten, and not learned again", UNDO_LAST)
+    return page.go_back("/memories/learned", "Forgotten, and not learned again", undo=True)
 
 
 async def refuse_learned(page: PageRequest) -> Response:
@@ -62,7 +61,7 @@ async def refuse_learned(page: PageRequest) -> Response:
     topic = page.form.get("topic", "").strip() or None
     is_everywhere = page.form.get("everywhere") == "on"
     await page.call("refuse_learned", memory_id=_find_id(page), topic=topic, everywhere=is_everywhere)
-    return page.go_back("/memories/learned", "Forgotten; nothing like it is learned from now on", UNDO_LAST)
+    return page.go_back("/memories/learned", "Forgotten; nothing like it is learned from now on", undo=True)
 
 
 async def remove_rule(page: PageRequest) -> Response:
@@ -70,7 +69,7 @@ async def remove_rule(page: PageRequest) -> Response:
     if not (number.isascii() and number.isdigit()):
         raise InvalidInput("the form names no rule", hint="go back, reload the page and try again")
     await page.call("remove_learning_rule", number=int(number))
-    return page.redirect("/memories/learned", "It may be learned again", UNDO_LAST)
+    return page.redirect("/memories/learned", "It may be learned again", undo=True)
 
 
 VIEWS = (

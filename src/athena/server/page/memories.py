@@ -11,7 +11,6 @@ from athena.errors import AthenaError, InvalidInput
 from athena.server.page.comparison import Comparer, DiffPiece
 from athena.server.page.forms import create_fields, parse_arguments
 from athena.server.page.rendering import cut_text
-from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PageRequest, View, to_plain
 
 PAGE_SIZE = 25
@@ -192,8 +191,7 @@ async def remember(page: PageRequest) -> Response:
     text = words.get(stored.outcome, "Remembered")
     if stored.redacted:
         text += f"; removed from it: {', '.join(stored.redacted)}"
-    undo = (("forget", {"memory_id": stored.id}),) if stored.outcome != "known" else ()
-    return page.go_back("/memories", text, undo)
+    return page.go_back("/memories", text, undo=True)
 
 
 async def edit_memory(page: PageRequest) -> Response:
@@ -212,9 +210,8 @@ async def edit_memory(page: PageRequest) -> Response:
     if not changed:
         return page.redirect(f"/memories/{before.id}", "Nothing was changed")
     stored = await page.call("update_memory", memory_id=before.id, **changed)
-    back = {name: to_plain(getattr(before, name)) for name in changed}
     text = "Saved" + (f"; removed from it: {', '.join(stored.redacted)}" if stored.redacted else "")
-    return page.redirect(f"/memories/{stored.id}", text, (("update_memory", {"memory_id": stored.id, **back}),))
+    return page.redirect(f"/memories/{stored.id}", text, undo=True)
 
 
 def _to_comparable(value: Any) -> Any:
@@ -228,16 +225,14 @@ async def restore_version(page: PageRequest) -> Response:
     ref = parse_ref(page.get_path("ref"))
     before = await page.call("get_memory", memory_id=ref)
     stored = await page.call("update_memory", memory_id=before.id, content=page.form.get("content", ""))
-    undo = (("update_memory", {"memory_id": stored.id, "content": before.content}),)
-    return page.redirect(f"/memories/{stored.id}", "The earlier text is back", undo)
+    return page.redirect(f"/memories/{stored.id}", "The earlier text is back", undo=True)
 
 
 async def forget_memories(page: PageRequest) -> Response:
     """Forget the chosen memories; the notice offers to bring them back."""
     ids = _list_chosen(page)
     count = await page.call("forget_batch", memory_ids=ids)
-    undo = tuple(("restore_memory", {"memory_id": memory_id}) for memory_id in ids)
-    return page.go_back("/memories", "Forgotten" if count == 1 else f"{count} memories forgotten", undo)
+    return page.go_back("/memories", "Forgotten" if count == 1 else f"{count} memories forgotten", undo=True)
 
 
 async def restore_memory(page: PageRequest) -> Response:
@@ -249,10 +244,8 @@ async def restore_memory(page: PageRequest) -> Response:
 async def tag_memories(page: PageRequest) -> Response:
     """Add tags to the chosen memories, or take them away."""
     ids, tags, is_removal = _list_chosen(page), page.form.get("tags", "").strip(), bool(page.form.get("take"))
-    before = [await page.call("get_memory", memory_id=memory_id) for memory_id in ids]
     count = await page.call("tag_memories", memory_ids=ids, **{"remove" if is_removal else "add": tags})
-    undo = tuple(("update_memory", {"memory_id": memory.id, "tags": list(memory.tags)}) for memory in before)
-    return page.go_back("/memories", f"{count} changed", undo)
+    return page.go_back("/memories", f"{count} changed", undo=True)
 
 
 async def relate_memories(page: PageRequest) -> Response:
@@ -260,7 +253,7 @@ async def relate_memories(page: PageRequest) -> Response:
     arguments = parse_arguments(page.find_operation("relate_memories").arguments_schema, page.form)
     arguments["other_id"] = parse_ref(str(arguments.get("other_id", "")).strip())
     await page.call("relate_memories", **arguments | {"memory_id": ref})
-    return page.redirect(f"/memories/{ref}", "Related", UNDO_LAST)
+    return page.redirect(f"/memories/{ref}", "Related", undo=True)
 
 
 async def show_duplicates(page: PageRequest) -> Response:
@@ -282,21 +275,18 @@ async def merge_memories(page: PageRequest) -> Response:
     """Keep one memory with the tags of all, and forget the others."""
     keep, ids = parse_ref(page.form.get("keep", "")), _list_chosen(page)
     others = [memory_id for memory_id in ids if memory_id != keep]
-    before = await page.call("get_memory", memory_id=keep)
     await page.call("merge_memories", memory_id=keep, other_ids=others)
-    undo: list[tuple[str, dict[str, Any]]] = [("restore_memory", {"memory_id": other}) for other in others]
-    undo.append(("update_memory", {"memory_id": before.id, "tags": list(before.tags)}))
-    return page.redirect("/memories/duplicates", "Merged", tuple(undo))
+    return page.redirect("/memories/duplicates", "Merged", undo=True)
 
 
 async def undo(page: PageRequest) -> Response:
     """Take back what a notice told of."""
-    project, calls = page.session.undo_calls.pop(page.form.get("key", ""), ("", ()))
-    if not calls:
+    project, changes = page.session.undo_offers.pop(page.form.get("key", ""), ("", ()))
+    if not changes:
         raise InvalidInput("this was undone already, or is too long ago")
     page.project = project
-    for name, arguments in calls:
-        await page.call(name, **arguments)
+    for number in changes:
+        await page.call("undo_call", number=number)
     return page.go_back("/memories", "Undone")
 
 

@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 LINK_LIFETIME_S = 600.0
 SESSION_LIFETIME_S = 7 * 86_400.0
@@ -16,10 +16,6 @@ MAX_UNDOS = 20  # of one session
 SECRET_BYTES = 32
 
 V = TypeVar("V")
-Calls = tuple[tuple[str, dict[str, Any]], ...]  # operations with their arguments
-
-
-UNDO_LAST: Calls = (("undo", {}),)  # the last change of the project on the page
 
 
 class PageLink(NamedTuple):
@@ -34,7 +30,7 @@ class Notice(NamedTuple):
     """What the last action did, shown once on the next page."""
 
     text: str
-    undo_key: str = ""  # names the calls that take it back
+    undo_key: str = ""  # names the changes that Undo takes back
 
 
 @dataclass
@@ -46,19 +42,15 @@ class PageSession:
     used_at: float
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(SECRET_BYTES))
     notice: Notice | None = None
-    undo_calls: dict[str, tuple[str, Calls]] = field(default_factory=dict)  # project and calls by key
+    undo_offers: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)  # project and changes by key
 
-    def tell(self, text: str, project: str = "", undo: Calls = ()) -> None:
-        """Show a notice on the next page; with `undo`, it offers to make these calls."""
+    def tell(self, text: str, project: str = "", changes: tuple[int, ...] = ()) -> None:
+        """Show a notice on the next page; it offers to undo the changes with these numbers."""
         key = ""
-        # what takes back the last change would now take back another
-        stale = [name for name, (place, calls) in self.undo_calls.items() if (place, calls) == (project, UNDO_LAST)]
-        for name in stale:
-            del self.undo_calls[name]
-        if undo:
+        if changes:
             key = secrets.token_urlsafe(12)
-            self.undo_calls[key] = (project, undo)
-            _drop_oldest(self.undo_calls, MAX_UNDOS)
+            self.undo_offers[key] = (project, changes)
+            _drop_oldest(self.undo_offers, MAX_UNDOS)
         self.notice = Notice(text, key)
 
     def take_notice(self) -> Notice | None:

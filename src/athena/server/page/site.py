@@ -7,6 +7,7 @@ token of the session's forms.
 import hmac
 import json
 import sys
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from athena.errors import AthenaError, Denied, InvalidInput, NotFound
 from athena.server.admission import CallDispatcher
 from athena.server.guard import MalformedRequest
 from athena.server.page import rendering
-from athena.server.page.sessions import Calls, PageSession, PageSessions, find_cookie
+from athena.server.page.sessions import PageSession, PageSessions, find_cookie
 
 SURFACE = "page"
 MAX_FORM_FIELDS = 20_000
@@ -73,6 +74,10 @@ class PageRequest:
     form: Mapping[str, str] = field(default_factory=dict)
     form_lists: Mapping[str, list[str]] = field(default_factory=dict)
     project_names: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.time)
+    made: set[str] = field(default_factory=set)  # operations that changed something, or tried to
+    told: str = ""
+    offers_undo: bool = False
 
     @property
     def params(self) -> Mapping[str, str]:
@@ -109,6 +114,7 @@ class PageRequest:
                 raise RuntimeError(f"{name} changes something: only a form may call it")
             if self.session.is_read_only:
                 raise Denied("this page is read-only", hint="open it again without --read-only: athena ui")
+            self.made.add(operation.name)
         context = self.site.create_context(self.project, approval, key)
         arguments = {key: value for key, value in arguments.items() if value is not None}
         return await self.site.dispatcher.dispatch(operation, arguments, context)
@@ -135,16 +141,21 @@ class PageRequest:
         }
         return PendingPage(template, shared | context, http_status)
 
-    def redirect(self, path: str, text: str = "", undo: Calls = (), /, **params: Any) -> Response:
-        """Go to another page after a form was sent; `text` is shown there, with an offer to undo."""
-        if text:
-            self.session.tell(text, self.project, undo)
+    def redirect(self, path: str, text: str = "", /, *, undo: bool = False, **params: Any) -> Response:
+        """Go to another page after a form was sent; `text` is shown there, with an offer to undo what it changed."""
+        self.told, self.offers_undo = text, undo
         return RedirectResponse(self.url(path, **params), 303, headers=PAGE_HEADERS)
 
-    def go_back(self, default: str, text: str = "", undo: Calls = ()) -> Response:
+    async def tell(self) -> None:
+        """Keep the notice of this request for the next page; Undo is bound to what this request has changed."""
+        if not self.told:
+            return
+        calls = await self.call("own_changes", since=self.began) if self.offers_undo else []
+        self.session.tell(self.told, self.project, tuple(each.number for each in calls if each.operation in self.made))
+
+    def go_back(self, default: str, text: str = "", *, undo: bool = False) -> Response:
         """Go to the page that the form names, if it is one of ours."""
-        if text:
-            self.session.tell(text, self.project, undo)
+        self.told, self.offers_undo = text, undo
         back = self.form.get("back", "")
         return RedirectResponse(back if is_own_address(back) else self.url(default), 303, headers=PAGE_HEADERS)
 
@@ -284,7 +295,9 @@ class PageSite:
                 page.project = (page.form.get("project") or project)[:MAX_PROJECT_CHARS]
             if not page.is_fragment and request.url.path != "/live":
                 page.project_names = await self._list_project_names(page)
-            return await render_pending(await handler(page))
+            response = await handler(page)
+            await page.tell()
+            return await render_pending(response)
         except AthenaError as error:
             return await render_pending(self._show_error(page, error))
         except Exception as error:  # noqa: BLE001  # a bug of ours; the person gets an id to report
@@ -301,7 +314,12 @@ class PageSite:
     def _show_error(self, page: PageRequest, error: AthenaError) -> Response:
         if page.is_fragment:
             return page.render("part_error.html", http_status=error.http, error=error)
-        headings = {404: "Not found", 403: "Not allowed", 409: "Somebody was faster", 422: "Something is not right yet"}
+        headings = {
+            404: "Not found",
+            403: "Not allowed",
+            409: "Something changed meanwhile",
+            422: "Something is not right yet",
+        }
         heading = headings.get(error.http, "That did not work")
         back = page.form.get("back", "")
         back = back if is_own_address(back) else page.url("/")

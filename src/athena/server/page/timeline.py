@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from athena.server.page.forms import create_fields, parse_arguments
-from athena.server.page.sessions import UNDO_LAST
 from athena.server.page.site import PageRequest, View, to_plain
 
 ENTRIES_SHOWN = 400
@@ -142,8 +141,8 @@ async def show_task(page: PageRequest) -> Response:
 
 async def create_task(page: PageRequest) -> Response:
     arguments = parse_arguments(page.find_operation("create_task").arguments_schema, page.form)
-    task = await page.call("create_task", **arguments)
-    return page.redirect("/tasks", "Planned", (("forget", {"memory_id": task.id, "kind": "task"}),))
+    await page.call("create_task", **arguments)
+    return page.redirect("/tasks", "Planned", undo=True)
 
 
 async def update_task(page: PageRequest) -> Response:
@@ -156,7 +155,7 @@ async def update_task(page: PageRequest) -> Response:
     if "with_depends_on" in page.form:
         arguments["depends_on"] = [int(text) for text in page.form_lists.get("depends_on", []) if text.isdigit()]
     await page.call("update_task", **arguments | {"task_id": task_id})
-    return page.redirect(f"/tasks/{task_id}", "Saved", UNDO_LAST)
+    return page.redirect(f"/tasks/{task_id}", "Saved", undo=True)
 
 
 async def set_task_state(page: PageRequest) -> Response:
@@ -166,8 +165,7 @@ async def set_task_state(page: PageRequest) -> Response:
         done = await page.call("complete_task", task_id=task_id)
         freed = ", ".join(task.title for task in done.unblocked)
         text = f"Done; now possible: {freed}" if freed else "Done"
-        back = (("update_task", {"task_id": task_id, "state": "open"}),)
-        return page.go_back("/tasks", text, back)
+        return page.go_back("/tasks", text, undo=True)
     await page.call("update_task", task_id=task_id, state=state)
     return page.go_back("/tasks", "Open again" if state == "open" else "Saved")
 
@@ -175,7 +173,7 @@ async def set_task_state(page: PageRequest) -> Response:
 async def forget_task(page: PageRequest) -> Response:
     task_id = int(page.get_path("task_id"))
     await page.call("forget", memory_id=task_id, kind="task")
-    return page.redirect("/tasks", "Forgotten", (("restore_memory", {"memory_id": task_id, "kind": "task"}),))
+    return page.redirect("/tasks", "Forgotten", undo=True)
 
 
 async def restore_task(page: PageRequest) -> Response:
@@ -200,22 +198,20 @@ async def show_pattern(page: PageRequest) -> Response:
 async def consolidate(page: PageRequest) -> Response:
     result = await page.call("consolidate")
     text = f"{result.examined} looked at, {result.new} new, {result.merged} merged"
-    return page.redirect("/patterns", text, () if result.skipped else UNDO_LAST)
+    return page.redirect("/patterns", text, undo=True)
 
 
 async def accept_pattern(page: PageRequest) -> Response:
     """Keep a pattern as a memory, in the person's name."""
     pattern = await page.call("get_pattern", pattern_id=int(page.get_path("pattern_id")))
-    stored = await page.call("remember", content=pattern.summary, tags=["pattern"], memory_type="pattern")
-    undo = (("forget", {"memory_id": stored.id}),) if stored.outcome != "known" else ()
-    return page.redirect("/patterns", "Kept as a memory", undo)
+    await page.call("remember", content=pattern.summary, tags=["pattern"], memory_type="pattern")
+    return page.redirect("/patterns", "Kept as a memory", undo=True)
 
 
 async def forget_pattern(page: PageRequest) -> Response:
     pattern_id = int(page.get_path("pattern_id"))
     await page.call("forget", memory_id=pattern_id, kind="pattern")
-    undo = (("restore_memory", {"memory_id": pattern_id, "kind": "pattern"}),)
-    return page.redirect("/patterns", "Silenced", undo)
+    return page.redirect("/patterns", "Silenced", undo=True)
 
 
 VIEWS = (
