@@ -133,7 +133,7 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
             context = app.create_context(current_project() if project is None else project, "cli")
             review = run_sync(app.programs.review_run(context, run_id))
             if not refuse:
-                app.approver.require_passphrase(review.passphrase)
+                app.approver.require_passphrase(review.passphrase, run_id)
             terminal.show(format_review(review))
             if refuse:
                 approval = ask_refusal(terminal, "Refuse this call?", review.subject)

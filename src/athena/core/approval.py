@@ -66,10 +66,11 @@ class Approver:
         stored = None if self._home is None else _read_hash(self._home)
         return "" if stored is None else digest_subject(stored["salt"], stored["hash"])
 
-    def require_passphrase(self, identity: str) -> None:
+    def require_passphrase(self, identity: str, run_id: str) -> None:
         """Raise Conflict unless the passphrase is the one, or none as then, under which a person was asked."""
         if not hmac.compare_digest(self.identify_passphrase(), identity):
-            raise Conflict(OTHER_PASSPHRASE, hint="run the program again; athena approve ID --refuse ends this run")
+            hint = f"run the program again; to end this run: athena approve {run_id} --refuse"
+            raise Conflict(OTHER_PASSPHRASE, hint=hint)
 
     def grant(self, subjects: Sequence[str], passphrase: str | None = None) -> list[Approval]:
         """Grant an approval for each subject, if the passphrase is right or none is set.

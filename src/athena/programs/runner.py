@@ -128,7 +128,7 @@ class ProgramRunner:
             program_run = await ProgramRun.create(self, context, run_id, row.workspace, needs_skills=True, row=row)
             seen = await self._create_review(context, row, program_run.skills)
             if approved:
-                self._approver.require_passphrase(seen.passphrase)
+                self._approver.require_passphrase(seen.passphrase, run_id)
             self._approver.redeem(context.approval, seen.subject if approved else format_refusal(seen.subject))
             if approved:  # a refusal also ends a run that this version cannot resume
                 await run_in_thread(program_run.check_paused, row)

@@ -77,6 +77,49 @@ def test_page_without_passphrase_approves_nothing(fresh: RunningServer) -> None:
     assert fresh.call("get_run", run_id=run_id)["status"] == "needs_approval"
 
 
+def show_run(server: RunningServer, run_id: str) -> str:
+    cookie = open_session(server)
+    headers = [("Host", f"127.0.0.1:{server.port}"), ("Cookie", cookie)]
+    return server.ask("GET", f"/programs/{run_id}", headers).body.decode()
+
+
+def test_approval_shows_what_a_purge_removes(fresh: RunningServer) -> None:
+    """Without ids a purge removes all that was forgotten; with none of them, nothing."""
+    nothing = show_run(fresh, start_waiting_program(fresh, "memory.purge(expect=0)"))
+    assert "no memory is forgotten here" in nothing
+    assert "it names no memory" in show_run(
+        fresh, start_waiting_program(fresh, "memory.purge(memory_ids=[], expect=0)")
+    )
+    for number in range(22):
+        stored = fresh.call("remember", content=f"Old address {number} of the office")
+        fresh.call("forget", memory_id=stored["id"])
+    shown = show_run(fresh, start_waiting_program(fresh, "memory.purge(expect=22)"))
+    assert "All 22 forgotten memories of this project, of which these are the first 20" in shown
+    assert "Old address 0 of the office" in shown
+    one = f"memory.purge(memory_ids=[{stored['id']}], expect=1)"
+    assert "Old address 21 of the office" in show_run(fresh, start_waiting_program(fresh, one))
+
+
+def test_run_of_before_the_passphrase_can_only_be_refused(fresh: RunningServer) -> None:
+    run_id = start_waiting_program(fresh)
+    Approver(str(fresh.home)).set_passphrase(PASSPHRASE)
+    shown = show_run(fresh, run_id)
+    assert "asked for before the passphrase for approvals was set" in shown
+    assert 'name="passphrase"' not in shown
+    assert "Refuse it" in shown
+    subject = re.search(r'name="subject" value="([^"]+)"', shown)
+    assert subject
+    cookie = open_session(fresh)
+    fields = {"form_token": find_token(fresh, cookie), "project": "test", "subject": subject[1]}
+    reply = post(
+        fresh, f"/programs/{run_id}/decide", cookie, **fields, decision="approve", passphrase=PASSPHRASE
+    )  # fmt: skip
+    assert reply.status == 409
+    assert f"athena approve {run_id} --refuse" in reply.body.decode()
+    assert "Somebody was faster" not in reply.body.decode()
+    assert post(fresh, f"/programs/{run_id}/decide", cookie, **fields, decision="refuse").status == 303
+
+
 def test_token_does_not_review_or_approve(fresh: RunningServer) -> None:
     run_id = start_waiting_program(fresh)
     assert fresh.execute("review_run", {"run_id": run_id}).status == 404

@@ -18,6 +18,7 @@ SHORT_WAIT_S = 4.0  # for a program's end, before the page shows it as running
 MAX_VALUE_CHARS = 20_000
 MAX_LINE_CHARS = 100
 MEMORY_ARGUMENTS = ("memory_id", "memory_ids", "other_id", "other_ids")
+PURGE = "memory.purge"
 NAMED_SHOWN = 20
 MAX_FILE_CHARS = 200_000
 STATUS_WORDS = {
@@ -72,17 +73,34 @@ async def show_run(page: PageRequest) -> Response:
         status_words=STATUS_WORDS,
         rest=describe_rest(review) if review else "",
         has_passphrase=review is not None and await start_in_thread(page.site.approver.has_passphrase),
+        stale=await start_in_thread(_find_other_passphrase, page, review) if review else None,
         format_value=format_value,
         arguments=to_plain(review.arguments) if review else {},
-        named=await _find_named(page, review.arguments) if review else [],
+        is_purge=review is not None and review.operation == PURGE,
+        named=await _find_named(page, review) if review else [],
         summary=page.describe_operation(review.operation) if review else "",
         format_whole=format_whole,
     )
 
 
-async def _find_named(page: PageRequest, arguments: Any) -> list[Any]:
-    """Return the memories that a call names, so that a person sees what it is about."""
-    values = [value for name in MEMORY_ARGUMENTS for value in _to_list(arguments.get(name))]
+def _find_other_passphrase(page: PageRequest, review: Any) -> Conflict | None:
+    """Return why a run can be approved no more: the passphrase was set or changed after it paused."""
+    try:
+        page.site.approver.require_passphrase(review.passphrase, review.run_id)
+    except Conflict as error:
+        return error
+    return None
+
+
+async def _find_named(page: PageRequest, review: Any) -> list[Any]:
+    """Return the memories that a call is about, so that a person sees them."""
+    if review.operation == PURGE:
+        try:
+            ids = review.arguments.get("memory_ids")
+            return await page.call("list_purgeable", memory_ids=ids, k=NAMED_SHOWN)  # type: ignore[no-any-return]
+        except AthenaError:  # one that it names is not there any more
+            pass
+    values = [value for name in MEMORY_ARGUMENTS for value in _to_list(review.arguments.get(name))]
     refs = [value for value in values if isinstance(value, int | str)][:NAMED_SHOWN]
     found = []
     for ref in refs:
@@ -235,11 +253,9 @@ async def run_skill(page: PageRequest) -> Response:
 
 async def delete_skill(page: PageRequest) -> Response:
     name = page.get_path("name")
-    skill = await page.call("get_skill", name=name)
     if not await page.call("delete_skill", name=name):
         raise InvalidInput("there is no such skill any more")
-    undo = (("restore_memory", {"memory_id": skill.id, "kind": "skill"}),) if skill.id is not None else ()
-    return page.redirect("/programs/skills", f"The skill {name} is deleted", undo)
+    return page.redirect("/programs/skills", f"The skill {name} is deleted", undo=True)
 
 
 async def _describe_parameters(page: PageRequest, name: str) -> dict[str, Any]:
