@@ -229,11 +229,12 @@ def to_json_schema(annotation: Any) -> dict[str, Any]:
     schema = _to_type_schema(kind)
     if param is None:
         return schema
-    if "type" in schema:
-        suffix = {"string": "Length", "array": "Items", "object": "Properties"}.get(schema["type"], "imum")
+    numbers = [part for part in schema.get("anyOf", ()) if part.get("type") in ("integer", "number")]
+    for part in [schema] if "type" in schema else numbers:
+        suffix = {"string": "Length", "array": "Items", "object": "Properties"}.get(part["type"], "imum")
         for bound, prefix in ((param.least, "min"), (param.most, "max")):
             if bound is not None:
-                schema[prefix + suffix] = int(bound) if bound == int(bound) else bound
+                part[prefix + suffix] = int(bound) if bound == int(bound) else bound
     return schema | {"description": param.help}
 
 

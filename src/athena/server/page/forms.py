@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from athena.core.catalog import AnyOperation
 from athena.errors import InvalidInput
 
 FieldKind = Literal["text", "long", "number", "switch", "choice", "lines", "json"]
@@ -35,6 +36,22 @@ class FormField(NamedTuple):
     step: str = "any"
 
 
+def format_label(name: str) -> str:
+    return LABELS.get(name) or name.replace("_", " ").capitalize()
+
+
+def describe_problem(error: InvalidInput, operations: Iterable[AnyOperation]) -> InvalidInput:
+    """Return what is wrong with a form in the form's words: the label of a field, no operation and no signature."""
+    text, hint = str(error), error.hint
+    for operation in operations:
+        text = text.removeprefix(f"{operation.name}: ")
+        name, _, rest = text.partition(" ")
+        if name in operation.arguments_schema.get("properties", {}) and rest:
+            text = f"{format_label(name)} {rest}"
+        hint = None if hint == operation.signature else hint
+    return InvalidInput(text, hint=hint)
+
+
 def create_fields(
     schema: Mapping[str, Any], values: Mapping[str, Any] | None = None, names: Iterable[str] | None = None
 ) -> list[FormField]:
@@ -64,7 +81,7 @@ def _create_field(name: str, schema: Mapping[str, Any], required: bool, values: 
     part = _find_part(schema, "integer" if "integer" in kinds else "number")
     return FormField(
         name,
-        LABELS.get(name) or name.replace("_", " ").capitalize(),
+        format_label(name),
         str(schema.get("description", "")),
         kind,
         required,

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -30,6 +30,7 @@ from athena.errors import AthenaError, Denied, InvalidInput, NotFound
 from athena.server.admission import CallDispatcher
 from athena.server.guard import MalformedRequest
 from athena.server.page import rendering
+from athena.server.page.forms import describe_problem
 from athena.server.page.sessions import PageSession, PageSessions, find_cookie
 
 SURFACE = "page"
@@ -75,7 +76,7 @@ class PageRequest:
     form_lists: Mapping[str, list[str]] = field(default_factory=dict)
     project_names: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.time)
-    made: set[str] = field(default_factory=set)  # operations that changed something, or tried to
+    called: dict[str, AnyOperation] = field(default_factory=dict)  # by name
     told: str = ""
     offers_undo: bool = False
 
@@ -109,12 +110,12 @@ class PageRequest:
         self, name: str, arguments: Mapping[str, Any], approval: Approval | None, key: str | None = None
     ) -> Any:
         operation = self.site.find_operation(name)
+        self.called[operation.name] = operation
         if operation.effect is not Effect.READ:
             if self.request.method != "POST":
                 raise RuntimeError(f"{name} changes something: only a form may call it")
             if self.session.is_read_only:
                 raise Denied("this page is read-only", hint="open it again without --read-only: athena ui")
-            self.made.add(operation.name)
         context = self.site.create_context(self.project, approval, key)
         arguments = {key: value for key, value in arguments.items() if value is not None}
         return await self.site.dispatcher.dispatch(operation, arguments, context)
@@ -151,7 +152,9 @@ class PageRequest:
         if not self.told:
             return
         calls = await self.call("own_changes", since=self.began) if self.offers_undo else []
-        self.session.tell(self.told, self.project, tuple(each.number for each in calls if each.operation in self.made))
+        self.session.tell(
+            self.told, self.project, tuple(each.number for each in calls if each.operation in self.called)
+        )
 
     def go_back(self, default: str, text: str = "", *, undo: bool = False) -> Response:
         """Go to the page that the form names, if it is one of ours."""
@@ -163,6 +166,13 @@ class PageRequest:
 def is_own_address(address: str) -> bool:
     """Return whether an address leads to this page: browsers read `//` and `/\\` as the beginning of a host."""
     return address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
+
+
+def find_last_address(request: Request) -> str:
+    """Return the page of ours from which a request came, without its host; empty if it came from elsewhere."""
+    address = urlsplit(request.headers.get("referer", ""))
+    is_ours = address.netloc == request.headers.get("host", "") and address.path != request.url.path
+    return f"{address.path}?{address.query}".removesuffix("?") if is_ours else ""
 
 
 Handler = Callable[[PageRequest], Awaitable[Response]]
@@ -312,6 +322,8 @@ class PageSite:
         return names if page.project in names else [page.project, *names]
 
     def _show_error(self, page: PageRequest, error: AthenaError) -> Response:
+        if isinstance(error, InvalidInput):
+            error = describe_problem(error, page.called.values())
         if page.is_fragment:
             return page.render("part_error.html", http_status=error.http, error=error)
         headings = {
@@ -321,9 +333,12 @@ class PageSite:
             422: "Something is not right yet",
         }
         heading = headings.get(error.http, "That did not work")
-        back = page.form.get("back", "")
+        back = page.form.get("back", "") or find_last_address(page.request)
         back = back if is_own_address(back) else page.url("/")
-        return page.render("error.html", http_status=error.http, error=error, heading=heading, back=back)
+        is_form = page.request.method == "POST"
+        return page.render(
+            "error.html", http_status=error.http, error=error, heading=heading, back=back, is_form=is_form
+        )
 
 
 async def _read_form(request: Request) -> dict[str, list[str]]:

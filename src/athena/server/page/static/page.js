@@ -37,6 +37,10 @@ document.addEventListener("click", (event) => {
   const target = event.target.closest("button, a, input");
   if (target?.dataset.themeChoice) chooseTheme(target.dataset.themeChoice);
   if (target?.matches("[data-menu]")) return toggleMenu();
+  if (target?.matches("[data-back]") && history.length > 1) { // what was typed is still there
+    event.preventDefault();
+    return history.back();
+  }
   if (target?.matches("[data-help]")) find("#help").showModal();
   if (target?.dataset.copy !== undefined) {
     navigator.clipboard?.writeText(target.dataset.copy);

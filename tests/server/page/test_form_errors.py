@@ -1,0 +1,44 @@
+"""What a person reads after a form that does not fit, and where they get back to."""
+
+import re
+from collections.abc import Callable
+
+from page_tools import Visitor
+from playwright.sync_api import expect
+from test_page_access import FORM, ask, find_token, open_session
+
+from http_tools import RunningServer
+
+Visit = Callable[..., Visitor]
+
+
+def test_problem_has_the_words_of_the_form(fresh: RunningServer) -> None:
+    fresh.call("remember", content="Deploys run on Fridays")
+    cookie = open_session(fresh)
+    origin = f"http://127.0.0.1:{fresh.port}"
+    fields = f"form_token={find_token(fresh, cookie)}&project=test&content=x&importance=7"
+    headers = {"Cookie": cookie, "Origin": origin, "Content_Type": FORM, "Referer": f"{origin}/memories/1?q=deploy"}
+    reply = ask(fresh, "POST", "/memories/1/edit", fields.encode(), **headers)
+    shown = reply.body.decode()
+    assert reply.status == 422
+    assert "Importance is 7.0; it must be at most 1" in shown
+    assert "update_memory" not in shown.lower()
+    assert 'href="/memories/1?q=deploy"' in shown
+    headers["Referer"] = "http://elsewhere.example/memories"
+    assert "elsewhere" not in ask(fresh, "POST", "/memories/1/edit", fields.encode(), **headers).body.decode()
+
+
+def test_number_field_has_bounds_and_typed_text_stays(visit: Visit, fresh: RunningServer) -> None:
+    fresh.call("remember", content="Deploys run on Fridays")
+    visitor = visit(fresh)
+    visitor.expected_statuses = {422}
+    page = visitor.go("/memories/1")
+    page.get_by_text("Correct it").click()
+    importance = page.get_by_label("Importance")
+    expect(importance).to_have_attribute("min", "0")
+    expect(importance).to_have_attribute("max", "1")
+    page.get_by_label("Content").fill(" ")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("a memory needs a text")).to_be_visible()
+    page.get_by_role("link", name="Go back").click()
+    expect(page).to_have_url(re.compile("/memories/1$"))
