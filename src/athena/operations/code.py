@@ -49,7 +49,8 @@ async def list_runs(
     ctx: Context,
     limit: params.Limit = 20,
     status: Annotated[
-        Literal["running", "done", "failed", "needs_approval", "unknown"] | None, Param("Only runs with this status.")
+        Literal["running", "done", "failed", "refused", "needs_approval", "unknown"] | None,
+        Param("Only runs with this status."),
     ] = None,
 ) -> list[Past]:
     """List runs of programs, the latest first.

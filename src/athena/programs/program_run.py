@@ -30,6 +30,7 @@ from athena.storage.workspaces import WorkspaceRow
 MAX_DUMP_S = 2.0  # for the text of a long result; a program may choose one that takes long to search for secrets
 CANCEL_TIMEOUT_S = 10.0  # for the calls of a cancelled run to end
 CANCEL_POLL_INTERVAL_S = 0.02
+DENIED = "denied"  # the code of a refusal, with which its message begins
 
 
 class RunServices(Protocol):
@@ -61,6 +62,7 @@ class ProgramRun:
         self.skills: dict[str, Skill] = {}
         self.keeps_variables = True
         self.is_stored = False
+        self.was_refused = False  # by a person, before it went on
         self.is_nested = context.run_id is not None  # then the outer run's row stands for both
         self.private_reads = context.private_reads if self.is_nested else PrivateReads(workspace_row.private)
         self.has_key = context.call.key is not None
@@ -135,6 +137,7 @@ class ProgramRun:
         self.context = self.context.pin_skills(dict(self.skills))
         self.can_save_skills = False  # a person approved the skills that the review showed
         host_calls, approved = self._create_host_calls(approved_call), approved_call is not None
+        self.was_refused = not approved
         active: ActiveRun | None = None
         try:
             active = self.runner.sandbox.start_resumed(
@@ -313,8 +316,9 @@ class ProgramRun:
         )
 
     def _create_final_row(self, run: Run, waits_for: str | None, answer: str | None) -> runs.RunRow:
+        ended_by_refusal = self.was_refused and run.error is not None and run.error["message"].startswith(DENIED)
         return self._create_row(
-            run.status,
+            "refused" if ended_by_refusal and run.status == "failed" else run.status,
             elapsed_ms=run.elapsed_ms,
             calls=run.calls,
             engine=run.engine,

@@ -90,11 +90,19 @@ def create_lost_result(row: runs.RunRow) -> Result:
 
 def create_gone_result(row: runs.RunRow) -> Result:
     """Return the result of a run whose answer is not stored any more, or never was."""
-    if row.status not in ("done", "failed"):
+    if row.status not in ("done", "failed", "refused"):
         return create_lost_result(row)
     fault = Fault("Gone", f"this run is {row.status}; its answer is not kept any more", hint="it is not repeated")
-    status: Any = row.status
-    return Result(row.status == "done", status, "", None, fault, row.elapsed_ms or 0.0, row.calls, row.id)
+    return Result(
+        row.status == "done",
+        "done" if row.status == "done" else "failed",
+        "",
+        None,
+        fault,
+        row.elapsed_ms or 0.0,
+        row.calls,
+        row.id,
+    )
 
 
 def parse_answer(row: runs.RunRow) -> Result | None:

@@ -119,7 +119,7 @@ class Past:
 
     run_id: str
     workspace: str
-    status: Literal["running", "done", "failed", "needs_approval", "unknown"]
+    status: Literal["running", "done", "failed", "refused", "needs_approval", "unknown"]  # refused: by a person
     started: float
     elapsed_ms: float | None
     calls: int

@@ -155,6 +155,26 @@ def test_person_refuses_and_runs_programs(visit: Visit, fresh: RunningServer) ->
     assert fresh.call("list_files") == []
 
 
+def test_refused_program_did_not_fail(visit: Visit, fresh: RunningServer) -> None:
+    """A program that ends because a person refused its call is shown as refused, with the reason."""
+    run_id = start_waiting_program(fresh)
+    visitor = visit(fresh)
+    page = visitor.go(f"/programs/{run_id}")
+    page.get_by_label("Why not").fill("not before the release")
+    page.get_by_role("button", name="Refuse it").click()
+    expect(page.locator(".head .badge")).to_have_text("Refused")
+    expect(page.get_by_text("A person refused its call")).to_be_visible()
+    expect(page.get_by_text("not before the release").first).to_be_visible()
+    assert "ToolError" not in page.locator("main").inner_text()
+    visitor.check_accessible()
+    visitor.go("/programs?status=refused")
+    expect(page.locator("tbody .badge")).to_have_text(["Refused"])
+    assert "ToolError" not in page.locator("tbody").inner_text()
+    visitor.check_accessible()
+    visitor.go("/programs?status=failed")
+    expect(page.locator("tbody tr")).to_have_count(0)
+
+
 def test_skill_has_form(visit: Visit, fresh: RunningServer) -> None:
     body = "    '''Greet somebody.'''\n    return ' '.join(['hello', name] * times)"
     code = f"def greet(name: str, times: int = 2) -> str:\n{body}"

@@ -24,6 +24,7 @@ MAX_FILE_CHARS = 200_000
 STATUS_WORDS = {
     "done": ("Done", "good"),
     "failed": ("Failed", "bad"),
+    "refused": ("Refused", "refused"),
     "running": ("Running", "info"),
     "needs_approval": ("Waits for you", "warn"),
     "unknown": ("Ended unseen", ""),
