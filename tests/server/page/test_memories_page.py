@@ -75,6 +75,46 @@ def test_search_answers_while_typing(visit: Visit, seeded: RunningServer) -> Non
     expect(page.locator(".hit")).to_have_count(1)
 
 
+def test_form_to_write_has_focus_and_keys(visit: Visit, fresh: RunningServer) -> None:
+    fresh.call("remember", content="Deploys run on Fridays")
+    visitor = visit(fresh)
+    page = visitor.go("/memories")
+    page.get_by_text("Write something down").click()
+    expect(page.get_by_label("Content")).to_be_focused()
+    page.keyboard.type("The office closes at six")
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Content")).to_be_hidden()
+    visitor.go("/memories/1")
+    page.keyboard.press("e")
+    expect(page.get_by_label("Content")).to_be_focused()
+    page.keyboard.type(" at three")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".memory-text")).to_have_text("Deploys run on Fridays at three")
+    visitor.go("/memories#write")
+    expect(page.get_by_label("Content")).to_be_focused()
+
+
+def test_memory_leads_back_to_its_search(visit: Visit, seeded: RunningServer) -> None:
+    visitor = visit(seeded)
+    page = visitor.go("/memories?q=failed+charge&tags=billing")
+    page.locator(".hit a.text").first.click()
+    expect(page.locator(".memory-text")).to_be_visible()
+    page.locator("a.crumb").click()
+    page.wait_for_url(f"{visitor.origin}/memories?q=failed+charge&tags=billing")
+
+
+def test_history_names_undo(visit: Visit, fresh: RunningServer) -> None:
+    """What was taken back is offered no more: it is the text of now."""
+    fresh.call("remember", content="Deploys run on Fridays", tags=["a"])
+    visitor = visit(fresh)
+    page = visitor.go("/memories/1#edit")
+    page.get_by_label("Content").fill("Deploys run on Mondays")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".steps strong")).to_have_text(["Undone", "Updated", "Remembered"])
+    expect(page.get_by_role("button", name="Bring the earlier text back")).to_have_count(1)
+
+
 def test_many_are_tagged_and_forgotten(visit: Visit, fresh: RunningServer) -> None:
     seed(fresh)
     visitor = visit(fresh)

@@ -30,6 +30,8 @@ def test_person_approves_waiting_program(visit: Visit, fresh: RunningServer) -> 
     expect(page.get_by_text("Nothing is remembered yet")).to_be_visible()
     run_id = start_waiting_program(fresh)
     page.reload()
+    expect(page.get_by_text("1 waits for you", exact=True)).to_be_visible()
+    expect(page.get_by_text("All is well")).to_have_count(0)
     page.get_by_text("A program wants to call").click()
     expect(page.get_by_role("heading", name="A program waits for you")).to_be_visible()
     expect(page.locator(".source li.here")).to_contain_text("memory.purge")

@@ -58,3 +58,14 @@ def test_undo_gives_author_back_with_text(fresh: RunningServer) -> None:
     memory = fresh.call("get_memory", memory_id=1)
     assert (memory["content"], memory["author"]) == ("Deploys run on Fridays", "agent")
     assert memory["tags"] == ["deploy"]
+
+
+def test_merge_is_named_and_undone(fresh: RunningServer) -> None:
+    fresh.call("remember", content="Deploys run on Fridays", tags=["a"])
+    fresh.call("remember", content="We deploy every Friday", tags=["b"])
+    forms = Forms(fresh)
+    key = forms.send("/memories/merge", keep="1", id="2")
+    assert "<strong>Merged</strong>" in ask(fresh, "GET", "/memories/1", Cookie=forms.cookie).body.decode()
+    assert forms.undo(key) == 303
+    assert fresh.count() == 2
+    assert fresh.call("get_memory", memory_id=1)["tags"] == ["a"]

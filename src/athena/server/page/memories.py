@@ -21,6 +21,7 @@ KINDS = {"event": "Events", "task": "Tasks", "entity": "Names", "pattern": "Patt
 KIND_PAGES = {"event": "/timeline", "task": "/tasks", "entity": "/graph/names", "pattern": "/patterns"}
 WEAK_SCORE = 0.1  # a hit below it is probably none
 CANDIDATES_SHOWN = 5
+SEARCH_PARAMS = ("q", "tags", "memory_type", "since", "until", "kind")
 MAX_COMPARED_CHARS = 400
 MAX_QUESTION_CHARS = 500
 EDITED_FIELDS = ("content", "tags", "memory_type", "importance")
@@ -64,7 +65,7 @@ async def show_memories(page: PageRequest) -> Response:
         "strong": [hit for hit in found if not question or hit.score >= WEAK_SCORE],
         "weak": [hit for hit in found if question and hit.score < WEAK_SCORE],
         "explain": explain_hit,
-        "locate": partial(locate_hit, page),
+        "locate": partial(locate_hit, page, {"q": question, **filters, "kind": kind}),
         "total": total,
         "offset": offset,
         "next_offset": offset + PAGE_SIZE if len(found) == PAGE_SIZE and offset + PAGE_SIZE < total else None,
@@ -82,13 +83,13 @@ async def show_known_filters(page: PageRequest) -> Response:
     return page.render("filters_part.html", tags=tags[:MAX_TAGS_SHOWN], types=sorted(stats["by_type"]))
 
 
-def locate_hit(page: PageRequest, hit: Any) -> str:
-    """Return the address of what was found."""
+def locate_hit(page: PageRequest, search: dict[str, Any], hit: Any) -> str:
+    """Return the address of what was found; that of a memory has the search, to which it leads back."""
     kind = getattr(hit, "kind", "memory")
     if kind == "entity":
         return page.url("/graph", name=hit.content.partition("\n")[0].partition(":")[0])
     folder = {"task": "/tasks", "pattern": "/patterns"}.get(kind, "/memories")
-    return page.url(f"{folder}/{hit.id}")
+    return page.url(f"{folder}/{hit.id}", **search if folder == "/memories" else {})
 
 
 def explain_hit(why: dict[str, float] | None) -> list[tuple[str, float, float]]:
@@ -121,6 +122,7 @@ async def show_memory(page: PageRequest) -> Response:
         fields=create_fields(page.find_operation("update_memory").arguments_schema, values, EDITED_FIELDS),
         candidates=await _find_candidates(page, memory) if page.params.get("find") else None,
         find=page.params.get("find", ""),
+        list_address=page.url("/memories", **{name: page.params.get(name) for name in SEARCH_PARAMS}),
     )
 
 
@@ -154,11 +156,16 @@ def describe_history(changes: list[dict[str, Any]], now: dict[str, Any]) -> list
     after = now
     for change in reversed(changes):
         before = change["before"] or {}
-        step = {name: change[name] for name in ("at", "action", "by")} | {"text": [], "facts": [], "version": {}}
+        step = {name: change[name] for name in ("at", "action", "operation", "by")} | {
+            "text": [],
+            "facts": [],
+            "version": {},
+        }
         if change["before"] is not None and "content" in before:
             if before["content"] != after.get("content"):
                 step["text"] = comparer.compare_texts(before["content"], after.get("content", ""))
-                if len(before["content"]) <= MAX_RESTORED_CHARS:
+                is_other = before["content"].split() != now.get("content", "").split()  # else nothing would come back
+                if is_other and len(before["content"]) <= MAX_RESTORED_CHARS:
                     step["version"] = {"content": before["content"]}
             for name in ("tags", "memory_type", "importance"):
                 if name in before and list_or_same(before[name]) != list_or_same(after.get(name)):

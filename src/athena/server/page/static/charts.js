@@ -2,7 +2,7 @@
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const HEIGHT_PX = 190;
 const MAX_BARS = 100;
-const formatDay = (at) => new Date(at * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" });
+const formatDay = (at) => new Date(at * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 const formatShort = (value) => Intl.NumberFormat(undefined, { notation: "compact" }).format(value);
 
 function createLegend(area, labels, colours) {

@@ -130,6 +130,14 @@ function searchSoon(box) {
 
 document.addEventListener("input", (event) => searchSoon(event.target));
 
+// Who opens a form to write wants to write at once.
+document.addEventListener("toggle", (event) => {
+  const text = event.target.open && event.target.matches("[data-write]") && find("textarea", event.target);
+  if (!text) return;
+  text.focus();
+  text.setSelectionRange(text.value.length, text.value.length);
+}, true);
+
 // What is only needed once it is unfolded is fetched then.
 document.addEventListener("toggle", (event) => {
   const part = event.target.open && find("#part[data-unfold]", event.target);
@@ -164,7 +172,13 @@ function moveInList(step) {
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && find("#side.open")) return toggleMenu(false);
+  const written = event.target.closest?.("details[data-write]");
+  if (written && event.key === "Enter" && (event.ctrlKey || event.metaKey)) return event.target.form?.requestSubmit();
   if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (written && event.key === "Escape") { // what was typed stays in it
+    written.open = false;
+    return find("summary", written).focus();
+  }
   if (event.target.matches("input:not([type=checkbox]), textarea, select")) {
     if (event.key === "Escape") event.target.blur();
     return;
@@ -274,8 +288,5 @@ countPicked();
 const typed = find("#search"); // before this script was there
 const asked = find("form[data-instant] [name=q]");
 if (typed && asked && typed.value !== asked.value) searchSoon(typed);
-const editor = find("details#edit");
-if (editor && location.hash === "#edit") {
-  editor.open = true;
-  find("textarea", editor)?.focus();
-}
+const named = document.getElementById(location.hash.slice(1));
+if (named?.matches("details[data-write]")) named.open = true;
