@@ -170,6 +170,7 @@ class AthenaServer:
             ensure_token() if auth else None,
             is_trusted=is_owner,
             is_page_path=lambda path: self.site.is_page_path(path),
+            find_missing_page=lambda scope: self.site.show_missing(scope),
             proxy_hosts=frozenset(name.lower() for name in hosts),
         )
         facts = {"project": project, "backend": app.store.database.engine}

@@ -135,7 +135,7 @@ def _copy_database(database: Database, target: str) -> None:
 
 
 def _check_copy(database: Database, path: str) -> dict[str, int]:
-    """Check a copy whole; return what it has. Raise an error that says whether the store is damaged, or only the copy."""
+    """Check a copy whole and return what it has; an error says whether the store is damaged, or only the copy."""
     try:
         return check_store(path, "the copy")
     except AthenaError:
