@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import click
@@ -116,7 +117,7 @@ def list_memories(json_output: bool, project: str | None, **filters: Any) -> Non
     _print_memories(memories, json_output)
 
 
-def _print_memories(memories: list[dict[str, Any]], json_output: bool) -> None:
+def _print_memories(memories: Sequence[dict[str, Any]], json_output: bool) -> None:
     if json_output:
         return output.print_data(memories, MEMORY_COLUMNS)
     output.print_lines(map(output.format_memory_line, memories))
