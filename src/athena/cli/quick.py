@@ -34,14 +34,7 @@ RECALL_ARGUMENTS: dict[str, Any] = {
     "since": None,
     "until": None,
 }
-TEXT_OPTIONS = {
-    "--tags": "tags",
-    "--tag": "tags",
-    "-t": "tags",
-    "--since": "since",
-    "--until": "until",
-    "--project": "project",
-}
+TEXT_OPTIONS = {"-t": "tags", "--tag": "tags"} | {f"--{name}": name for name in ("tags", "since", "until", "project")}
 
 
 def run_recall(argv: list[str]) -> bool:
