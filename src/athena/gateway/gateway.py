@@ -264,13 +264,7 @@ class Gateway:
             message = f"the server {tool.server} {_format_unset_variables(unset)}"
             raise Misconfigured(message, hint=self._format_set_hint(unset[0]))
         return self._pool.start_call(
-            tool.server,
-            server.config,
-            server.approvals,
-            tool.name,
-            tool.path,
-            arguments,
-            may_retry=tool.is_read_only,
+            tool.server, server.config, server.approvals, tool.name, tool.path, arguments, may_retry=tool.is_read_only
         )
 
     def _format_set_hint(self, variable: str) -> str:

@@ -33,13 +33,7 @@ from athena.memory import upkeep
 from athena.memory.consolidation.run import AutomaticStrategy, consolidate_due_projects
 from athena.memory.index import reembed_in_background
 from athena.server.calls import CallerCheck, CallServer
-from athena.server.guard import (
-    MAX_HEAD_BYTES,
-    AccessPolicy,
-    Guard,
-    is_owner,
-    list_allowed_hosts,
-)
+from athena.server.guard import MAX_HEAD_BYTES, AccessPolicy, Guard, is_owner, list_allowed_hosts
 from athena.server.http import HttpApi
 from athena.server.log import start_log, write_log_line
 from athena.server.mcp.http import McpEndpoint, import_mcp_server

@@ -18,13 +18,7 @@ from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage import copying
 from athena.storage.database import Database
-from athena.storage.sqlite.restore import (
-    check_store,
-    copy_store_file,
-    is_store_file,
-    remove_store_files,
-    sync_folder,
-)
+from athena.storage.sqlite.restore import check_store, copy_store_file, is_store_file, remove_store_files, sync_folder
 from athena.storage.sqlite.store import Sqlite
 
 if TYPE_CHECKING:
