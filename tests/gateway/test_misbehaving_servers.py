@@ -222,7 +222,7 @@ def test_server_secrets_are_not_shown() -> None:
 
 
 NPM = """npm error code E404
-npm error 404 Not Found - GET https://registry.npmjs.org/nosuch
+npm error 404 Not Found - GET https://packages.example/nosuch
 npm error A complete log of this run can be found in: /home/ann/.npm/_logs/x.log
 """
 NODE = "node:internal/modules:1143\n  throw err;\n  ^\n\nError: Cannot find module '/x'\n    at x\n\nNode.js v20"
