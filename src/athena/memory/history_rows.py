@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from athena.memory.rows import MemoryRow, join_ids
 from athena.memory.values import Change, RecentChange, format_preview, strip_reserved_keys
-from athena.storage.database import WHOLE_IMPORT_COUNTER, Row, Transaction
+from athena.storage.database import IMPORT_COUNTER, Row, Transaction
 from athena.storage.filters import bind_list, split_batches
 
 
@@ -157,7 +157,7 @@ async def fetch_last_call(tx: Transaction, project: str, surfaces: Sequence[str]
 
 async def was_imported(tx: Transaction, call: int) -> bool:
     """Return whether a call came with the import of a whole store."""
-    row = await tx.fetch_one("SELECT value FROM counters WHERE name = :name", name=WHOLE_IMPORT_COUNTER)
+    row = await tx.fetch_one("SELECT value FROM counters WHERE name = :name", name=IMPORT_COUNTER)
     return row is not None and call <= row[0]
 
 
