@@ -153,13 +153,7 @@ class AthenaClient(OperationMethods):
             raise AttributeError(describe_unknown_method(type(self), name))
 
     def recall_iter(
-        self,
-        query: str,
-        k: int | None = None,
-        batch: int = RECALL_BATCH_SIZE,
-        *,
-        limit: int | None = None,
-        **more: Any,
+        self, query: str, k: int | None = None, batch: int = RECALL_BATCH_SIZE, *, limit: int | None = None, **more: Any
     ) -> "Iterator[Hit]":
         """Yield all memories ranked by a question, or the first `k` (or `limit`), best first, fetched in batches."""
         k = limit if k is None else k

@@ -138,7 +138,7 @@ def test_remember_global_is_seen_everywhere(run: Terminal) -> None:
 @pytest.mark.both_ways
 def test_recall_prints_best_memory_first(run: Terminal) -> None:
     api.store_batch([{"content": "Deploys run on\nFridays", "tags": ["deploy"]}, "The cat sleeps", "Ann likes tea"])
-    said = run("recall", "when do we deploy", "-k", "2")
+    said = run("recall", "when do we deploy", "-k", "2", "--min-score", "0")
     assert (said.code, said.err) == (0, "")
     first, second = said.out.splitlines()
     assert re.fullmatch(r"[0-9a-f]{8} \d\.\d\d \d{4}-\d\d-\d\d \[deploy\] Deploys run on Fridays", first)
@@ -146,6 +146,14 @@ def test_recall_prints_best_memory_first(run: Terminal) -> None:
     result = run("recall", "when do we deploy", "--json").json
     assert result[0]["content"] == "Deploys run on\nFridays"
     assert {"id", "hash", "content", "tags", "score", "created"} <= result[0].keys()
+
+
+def test_recall_leaves_out_improbable_hits_beside_probable_ones(run: Terminal) -> None:
+    api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea"])
+    said = run("recall", "on which day do deploys run")
+    assert said.out.count("\n") == 1
+    assert said.err == "2 weaker hits, --min-score 0 shows them\n"
+    assert len(run("recall", "on which day do deploys run", "--json").json) == 3
 
 
 def test_recall_accepts_filters_and_time(run: Terminal) -> None:
@@ -261,6 +269,18 @@ def test_undo_stays_within_project(run: Terminal) -> None:
     result = run("undo", "--project", "new")
     assert (result.code, result.out) == (3, "")
     assert api.search("true", project="other").total == 2
+
+
+def test_call_of_a_check_that_finds_problems_fails(run: Terminal, isolated: App) -> None:
+    assert run("call", "verify").code == 0
+
+    async def damage(tx: Transaction) -> None:
+        await tx.execute("UPDATE memories SET tags = 'no JSON'")
+
+    api.store("a note")
+    run_sync(isolated.store.database.write(damage))
+    result = run("call", "verify")
+    assert (result.code, json.loads(result.out)["ok"]) == (1, False)
 
 
 def test_call_runs_any_operation(run: Terminal) -> None:

@@ -233,6 +233,8 @@ def test_hit_of_a_document_has_file_and_page(run: Terminal, tmp_path: Path) -> N
     run("ingest", str(tmp_path / "guide.md"))
     assert re.search(r"guide\.md\S*,? .*Install.*: .*installer on macOS", run("recall", "how to install on macOS").out)
     assert str(tmp_path / "guide.md") in run("document").out
+    assert re.search(r"guide\.md\S*,? .*Install.*: .*installer on macOS", run("list").out)
+    assert "place" not in run("list", "--json").json[0]
 
 
 # --- counts in users' words -------------------------------------------------------------------------------------------

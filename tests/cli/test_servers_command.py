@@ -124,7 +124,10 @@ def test_failing_server_is_kept_and_reported(servers: Terminal) -> None:
     assert "exits-at-start 'a b'" in output
     assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in output
     assert "broken is kept, not connected; when it works: athena servers approve broken" in output
-    assert "not approved yet; the last try: the server broken cannot be connected" in servers("list")
+    assert "to remove it: athena servers remove broken" in output
+    listed = servers("list")
+    assert "not approved yet; the last try: the server broken cannot be connected" in listed
+    assert "\n           to approve it: athena servers approve broken\n" in listed
     assert any("missing API key" in row["detail"] for row in servers.doctor())
     # adding again replaces a broken entry
     assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")

@@ -225,3 +225,21 @@ def test_server_secrets_are_not_shown() -> None:
     watch = ConnectionMonitor()
     watch.record_stderr(b"cannot log in with ghp_0123456789abcdefghijABCDEFGHIJ012345\n")
     assert watch.format_last_output() == '; it said: "cannot log in with [SECRET:github-token]"'
+
+
+NPM = """npm error code E404
+npm error 404 Not Found - GET https://packages.example/nosuch
+npm error A complete log of this run can be found in: /home/ann/.npm/_logs/x.log
+"""
+NODE = "node:internal/modules:1143\n  throw err;\n  ^\n\nError: Cannot find module '/x'\n    at x\n\nNode.js v20"
+PYTHON = "Traceback (most recent call last):\n  raise error\nValueError: no key\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [(NPM, "npm error 404 Not Found"), (NODE, "Error: Cannot find"), (PYTHON, "ValueError: no key"), ("a\nb", "b")],
+)
+def test_line_that_says_the_error_is_quoted(output: str, line: str) -> None:
+    monitor = ConnectionMonitor()
+    monitor.record_stderr(output.encode())
+    assert monitor.format_last_output().startswith(f'; it said: "{line}')

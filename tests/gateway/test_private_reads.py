@@ -360,9 +360,18 @@ def test_person_can_let_one_call_pass(gateway: GatewayApp) -> None:
     waiting = gateway.run(f"{READ}\n{SEND}\n{SEND}", workspace="w")
     assert waiting.waiting.reason == "this run has read files, which out does not accept"
     assert waiting.waiting.reason in waiting.error.message
+    assert "athena servers privacy out --accept files" in waiting.error.hint
     done = gateway.approve_run(waiting.run_id)
     assert done.status == "needs_approval", "the approval is good for one call"
     assert gateway.approve_run(waiting.run_id).status == "done"
+
+
+def test_reason_says_that_only_a_search_went_through_files(gateway: GatewayApp) -> None:
+    search = "memory.remember(content='a lamp of mine', tags=['own'])\nmemory.recall(query='lamp', tags=['own'])"
+    waiting = gateway.run(f"{search}\nout.echo(text='x')", workspace="w").waiting
+    assert waiting.reason == "a search of this run also went through files, which out does not accept"
+    waiting = gateway.run(f"{search}\n{READ}\n{SEND}", workspace="w2").waiting
+    assert waiting.reason == "this run has read files, which out does not accept"
 
 
 def test_server_may_accept_files(gateway: GatewayApp) -> None:

@@ -20,6 +20,7 @@ from athena.core.home.paths import HOOK_SOCKET, socket_path
 from athena.errors import Conflict, Unavailable
 from athena.server.daemon_main import IdleCheck
 from daemon_tools import Home, assert_gone
+from http_tools import run_server
 from wait_tools import LONG, wait_until
 
 ROOT = Path(__file__).parents[2] / "src"
@@ -291,3 +292,12 @@ def test_second_server_says_how_to_open_and_stop_the_first(tmp_path: Path, is_da
         lock.ServerLock(str(tmp_path))
     assert caught.value.hint == f"open it: athena ui; stop it: {way}"
     first.release()
+
+
+def test_status_names_no_log_that_does_not_exist(tmp_path: Path) -> None:
+    with run_server(tmp_path) as server:
+        environ = os.environ | {"ATHENA_HOME": str(server.home)}
+        command = [sys.executable, "-m", "athena", "daemon", "status"]
+        said = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said.startswith("athena serve ")
+    assert "daemon.log" not in said

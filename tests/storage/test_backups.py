@@ -17,7 +17,7 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from athena.errors import Conflict, InvalidInput, NotFound
+from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
 from athena.storage import backups
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL, rounds
@@ -152,6 +152,21 @@ def test_encrypted_backup_that_was_changed_is_refused(
         Path(target).write_bytes(content)
         with pytest.raises(InvalidInput, match="cannot be decrypted"):
             backups.decrypt_backup(target, str(tmp_path / "plain"), SECRET)
+
+
+@pytest.mark.sqlite_only("a file is damaged")
+def test_backup_of_a_damaged_store_says_that_the_store_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "athena.db"
+    with closing(App(Sqlite(path), MODEL)) as app:
+        store_facts(app, 3)
+    data = bytearray(path.read_bytes())
+    page = data.find(b"of the backup") // 4_096 * 4_096
+    data[page : page + 100] = b"\xff" * 100
+    path.write_bytes(data)
+    with closing(Sqlite(path)) as store, pytest.raises(Unavailable, match="the store itself is damaged") as caught:
+        backups.create_backup(store, str(tmp_path / "copy.db"), str(tmp_path / "part"))
+    assert caught.value.hint == "`athena restore` lists the earlier backups"
+    assert not (tmp_path / "copy.db").exists()
 
 
 @pytest.mark.sqlite_only("the command's own store")

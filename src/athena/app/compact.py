@@ -9,7 +9,7 @@ from athena.core.previews import format_preview
 
 TYPE_CHECKING = False  # importing typing takes longer than all else here
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any, NamedTuple, Self
 
     class _MemoryFields(NamedTuple):
@@ -35,7 +35,14 @@ else:
 
 MEMORY_ATTRIBUTES = ("content", "hash", "tags", "created", "score", "preview", "place")
 MAX_LINE_CHARS = 120
+WEAK_SCORE = 0.1  # a hit below it is probably none
 MAX_SHORT_DATE_AGE_S = 300 * 86_400  # a younger memory's line has no year, which costs four tokens
+
+
+def split_hits(hits: Sequence[dict[str, Any]]) -> tuple[Sequence[dict[str, Any]], int]:
+    """Return the hits that people are shown, and how many are left out: beside likely ones, those that are not."""
+    likely = [hit for hit in hits if hit["score"] >= WEAK_SCORE]
+    return (likely, len(hits) - len(likely)) if likely else (hits, 0)
 
 
 def format_weaker(count: int, option: str = "min_score=0") -> str:

@@ -87,11 +87,7 @@ class AppConnection:
         self.surface = surface
 
     async def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        project: str | None = None,
-        approval: Approval | None = None,
+        self, name: str, arguments: Mapping[str, Any], project: str | None = None, approval: Approval | None = None
     ) -> OperationResult:
         # an atexit handler that runs after ours may still call, when no other thread is left
         is_last_thread = _has_exited and threading.current_thread() is threading.main_thread()

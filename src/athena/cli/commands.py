@@ -19,16 +19,8 @@ from athena.core.words import find_similar_names
 from athena.errors import AthenaError, InvalidInput, Misconfigured
 
 COMMAND_ALIASES = {"get": "show", "update": "edit", "store": "remember", "search": "recall", "delete": "forget"}
-COMMAND_SYNONYMS = {
-    "add": "remember",
-    "find": "recall",
-    "remove": "forget",
-    "rm": "forget",
-    "start": "daemon start",
-    "status": "daemon status",
-    "stop": "daemon stop",
-    "version": "--version",
-}
+COMMAND_SYNONYMS = {"find": "recall", "remove": "forget", "rm": "forget", "add": "remember", "version": "--version"}
+COMMAND_SYNONYMS |= {"start": "daemon start", "status": "daemon status", "stop": "daemon stop"}
 COMMAND_NOTES = {  # of words that are no command and stand for none
     "config": "Settings are lines of config.toml in the data folder; 'athena doctor' prints its path.",
     "redo": "What 'athena undo' took back stays in the history: 'athena show ID --history'.",

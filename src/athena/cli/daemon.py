@@ -68,7 +68,9 @@ def status(json_output: bool) -> None:
     click.echo("no daemon runs" if facts is None else format_daemon(facts))
     if facts is not None and not answers:
         click.echo("it does not answer; athena daemon stop ends it")
-    click.echo(f"its log: {os.path.join(home, logs.LOG_FOLDER, daemon_process.DAEMON_LOG_FILE)}")
+    log = os.path.join(home, logs.LOG_FOLDER, daemon_process.DAEMON_LOG_FILE)
+    if os.path.exists(log) and (facts is None or facts.get("daemon")):  # `athena serve` writes to its terminal
+        click.echo(f"{'the log of the last one' if facts is None else 'its log'}: {log}")
     for link, count in counts.items():
         click.echo(f"hooks answered without it ({link}): {count}")
     if counts:

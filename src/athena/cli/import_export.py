@@ -298,14 +298,7 @@ def _import_records(
         show_progress("Importing") as progress,
         explain_stop(lambda: f"{output.format_count(progress.done, 'record', 'records')} taken in; {GO_ON_HINT}"),
     ):
-        run = RecordImport(
-            store,
-            call,
-            dry_run=dry_run,
-            is_trusted=is_trusted,
-            on_stored=progress.advance,
-            hide=hide,
-        )
+        run = RecordImport(store, call, dry_run=dry_run, is_trusted=is_trusted, on_stored=progress.advance, hide=hide)
         records = read(call.started) if project is None else map(_drop_project, read(call.started))
         report: ImportReport = run_sync(run.store_records(records))
     return {name: getattr(report, name) for name in ImportReport.__slots__}

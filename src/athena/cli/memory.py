@@ -3,11 +3,12 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import click
 
-from athena.app.compact import format_weaker
+from athena.app.compact import format_weaker, split_hits
 from athena.cli import output
 from athena.cli.invoke import invoke_operation, invoke_page, json_option, project_option, read_stdin, tags_option
 from athena.cli.progress import explain_stop, show_progress
@@ -18,6 +19,7 @@ from athena.core.threads import start_in_thread
 from athena.core.values import Kind
 from athena.errors import InvalidInput
 from athena.memory.consolidation.values import Strategy
+from athena.memory.values import format_place
 
 CONSOLIDATION_STAGES = ["reading", "duplicates", "recurring", "sequences", "topics", "contradictions", "done"]
 PROGRESS_INTERVAL_S = 0.3
@@ -87,9 +89,11 @@ def recall(query: str, k: int, kinds: tuple[str, ...], json_output: bool, projec
     """
     looked_through = list(kinds or RECALLED_KINDS)
     page = invoke_page("recall", project, query=query, k=k, understand_time=True, kinds=looked_through, **filters)
-    _print_memories(page.data, json_output)
-    if page.weaker and not json_output:
-        click.echo(format_weaker(page.weaker, "--min-score 0"), err=True)
+    is_whole = json_output or filters["min_score"] is not None
+    hits, left_out = (page.data, 0) if is_whole else split_hits(page.data)
+    _print_memories(hits, json_output)
+    if (weaker := page.weaker + left_out) and not json_output:
+        click.echo(format_weaker(weaker, "--min-score 0"), err=True)
 
 
 @click.command("list")
@@ -107,10 +111,13 @@ def list_memories(json_output: bool, project: str | None, **filters: Any) -> Non
 
     Example: athena list --since "two days ago" --tags deploy
     """
-    _print_memories(invoke_operation("list_memories", project, **filters), json_output)
+    memories = invoke_operation("list_memories", project, **filters)
+    if not json_output:  # which file a piece of a document is of
+        memories = [{**memory, "place": format_place(memory["metadata"])} for memory in memories]
+    _print_memories(memories, json_output)
 
 
-def _print_memories(memories: list[dict[str, Any]], json_output: bool) -> None:
+def _print_memories(memories: Sequence[dict[str, Any]], json_output: bool) -> None:
     if json_output:
         return output.print_data(memories, MEMORY_COLUMNS)
     output.print_lines(map(output.format_memory_line, memories))

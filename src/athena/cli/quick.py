@@ -9,7 +9,7 @@ import os
 import sys
 
 from athena.app import connect
-from athena.app.compact import format_weaker
+from athena.app.compact import format_weaker, split_hits
 from athena.app.engine import AnswerLost, EngineUnusable, encode_call
 from athena.cli.output import format_memory_line, print_lines
 from athena.cli.streams import use_safe_streams
@@ -34,14 +34,7 @@ RECALL_ARGUMENTS: dict[str, Any] = {
     "since": None,
     "until": None,
 }
-TEXT_OPTIONS = {
-    "--tags": "tags",
-    "--tag": "tags",
-    "-t": "tags",
-    "--since": "since",
-    "--until": "until",
-    "--project": "project",
-}
+TEXT_OPTIONS = {"-t": "tags", "--tag": "tags"} | {f"--{name}": name for name in ("tags", "since", "until", "project")}
 
 
 def run_recall(argv: list[str]) -> bool:
@@ -61,9 +54,10 @@ def run_recall(argv: list[str]) -> bool:
     if not page["data"] or page["is_model_off"]:
         return False
     with use_safe_streams():
-        print_lines(map(format_memory_line, page["data"]))
-        if page["weaker"]:
-            print(format_weaker(page["weaker"], "--min-score 0"), file=sys.stderr)
+        hits, left_out = split_hits(page["data"])
+        print_lines(map(format_memory_line, hits))
+        if weaker := page["weaker"] + left_out:
+            print(format_weaker(weaker, "--min-score 0"), file=sys.stderr)
     return True
 
 

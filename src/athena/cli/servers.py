@@ -20,7 +20,7 @@ from athena.errors import AthenaError, Conflict, InvalidInput, NotFound
 from athena.gateway import approvals, config, definitions, sanitize
 from athena.gateway.approvals import RegisteredServer
 from athena.gateway.config import ServerEntry, reject_self, validate_entry
-from athena.gateway.gateway import Gateway
+from athena.gateway.gateway import APPROVE_WORDS, Gateway
 from athena.gateway.review import MAX_DIFFERENCES, describe_changes, describe_entry
 
 SERVER_STATUS_TIMEOUT_S = 5.0
@@ -65,7 +65,9 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
         status = output.style(f"{server['status']:<10}", fg=STATUS_COLOURS.get(server["status"]))
         command = sanitize.escape_hidden(server["command"])
         click.echo(f"{status} {server['name']:<16} {_count_tools(server['tools']):>9}  {command}")
-        for line in filter(None, [server["detail"], *server["refused"]]):
+        problem, _, approve = server["detail"].partition(APPROVE_WORDS)
+        way_out = approve and f"{APPROVE_WORDS.strip('; ')} {approve}"
+        for line in filter(None, [problem, *server["refused"], way_out]):
             click.echo(f"           {output.escape_control_chars(line)}")
     if not listed:
         click.echo("none yet: athena servers add NAME -- COMMAND ARGS...", err=True)
@@ -346,7 +348,8 @@ async def _fetch_offered_tools(gateway: Gateway, name: str) -> tuple[approvals.T
             gateway.remove_server(name)
         raise
     except AthenaError as error:
-        hint = f"{name} is kept, not connected; when it works: athena servers approve {name}"
+        approve, remove = f"athena servers approve {name}", f"athena servers remove {name}"
+        hint = f"{name} is kept, not connected; when it works: {approve}; to remove it: {remove}"
         error.hint = f"{error.hint}; {hint}" if error.hint else hint
         raise
 

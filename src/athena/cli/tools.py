@@ -155,11 +155,14 @@ def call(ctx: click.Context, name: str, arguments: str, project: str | None) -> 
         )
     parsed = parse_json_object(read_stdin() if arguments == "-" else arguments)
     try:
-        output.print_data(_call_with_approval(name, project, parsed))
+        result = _call_with_approval(name, project, parsed)
     except InvalidInput as error:
         if error.hint and CALL_HINT_PATTERN.match(error.hint):
             raise InvalidInput(str(error), hint=f"it is called as {error.hint}") from None
         raise
+    output.print_data(result)
+    if isinstance(result, dict) and result.get("ok") is False:  # a check found problems
+        raise click.exceptions.Exit(1)
 
 
 def _call_with_approval(name: str, project: str | None, arguments: dict[str, Any]) -> Any:

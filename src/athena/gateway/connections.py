@@ -95,11 +95,7 @@ async def _cancel_all() -> None:
 
 class ConnectionPool:
     def __init__(
-        self,
-        environ: Mapping[str, str],
-        home: str,
-        on_refused: OnRefused,
-        refresh_config: Callable[[], None],
+        self, environ: Mapping[str, str], home: str, on_refused: OnRefused, refresh_config: Callable[[], None]
     ) -> None:
         self._environ, self._home = environ, home
         self._on_refused, self._refresh_config = on_refused, refresh_config

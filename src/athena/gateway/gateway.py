@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from athena.gateway.connections import ConnectionPool, LoopTask
 
 NEVER_APPROVED = "not approved yet"
+APPROVE_WORDS = "; to approve it: "  # between what is wrong with a server and the command
 FINGERPRINT_CHANGED = "its command or address is not the one that was approved"
 MAX_LISTED_REFUSALS = 10
 MAX_ATTACHMENTS = 20  # of one answer
@@ -263,13 +264,7 @@ class Gateway:
             message = f"the server {tool.server} {_format_unset_variables(unset)}"
             raise Misconfigured(message, hint=self._format_set_hint(unset[0]))
         return self._pool.start_call(
-            tool.server,
-            server.config,
-            server.approvals,
-            tool.name,
-            tool.path,
-            arguments,
-            may_retry=tool.is_read_only,
+            tool.server, server.config, server.approvals, tool.name, tool.path, arguments, may_retry=tool.is_read_only
         )
 
     def _format_set_hint(self, variable: str) -> str:
@@ -331,14 +326,14 @@ class Gateway:
         if server.config.is_disabled:
             return "disabled", ""
         if server.problem:
-            return "waiting", f"{server.problem}: athena servers approve {name}"
+            return "waiting", f"{server.problem}{APPROVE_WORDS}athena servers approve {name}"
         if unset := server.config.list_unset_variables(self._environ):
             return "failing", f"it {_format_unset_variables(unset)}; {self._format_set_hint(unset[0])}"
         is_connected, error = (False, "") if self._connections is None else self._connections.get_status(name)
         if error:
             return "failing", error
         if has_refused:
-            return "changed", f"some tools are not as they were approved: athena servers approve {name}"
+            return "changed", f"some tools are not as they were approved{APPROVE_WORDS}athena servers approve {name}"
         return ("connected" if is_connected else "ready"), ""
 
     async def check_servers(self) -> dict[str, str]:

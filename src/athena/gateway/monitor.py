@@ -1,6 +1,7 @@
 """The limits of a connection: count the messages of a server, notice violations, keep its last output for errors."""
 
 import asyncio
+import re
 import time
 from contextvars import ContextVar
 from typing import Any
@@ -21,6 +22,9 @@ STDERR_BYTES_PER_S = 1 << 20
 MAX_SERVER_REQUESTS = 500  # between two calls
 STDERR_TAIL_BYTES = 2_000
 MAX_QUOTE_CHARS = 200
+ERROR_LINE_PATTERN = re.compile(
+    r"\b(?:error|fatal|failed|cannot)\b(?!.{0,20} code \w+$)", re.IGNORECASE
+)  # but no bare code
 
 # a list, because the SDK sends in a task of its own, which inherits our context variable but cannot set it for us
 _http_status: ContextVar[list[int]] = ContextVar("status")
@@ -108,14 +112,21 @@ class ConnectionMonitor:
         self._unparsed_lines = self._unparsed_lines[0] + 1, line[:MAX_QUOTE_CHARS].decode("utf-8", "replace")
 
     def format_last_output(self, since_bytes: int = 0) -> str:
-        """Return the last line that the server wrote after `since_bytes`, to explain a failure; empty if none."""
+        """Return the line of what the server wrote after `since_bytes` that explains a failure best; empty if none."""
         output = self.stderr_tail[-(self.stderr_bytes - since_bytes) :] if self.stderr_bytes > since_bytes else b""
         lines = [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
         if lines:
-            return f'; it said: "{_redact_output(lines[-1])}"'
+            return f'; it said: "{_redact_output(_pick_error_line(lines))}"'
         if self._unparsed_lines[0]:
             return f'; it wrote what is no message: "{_redact_output(self._unparsed_lines[1])}"'
         return ""
+
+
+def _pick_error_line(lines: list[str]) -> str:
+    """Return the first line that says an error; the last one of a Python traceback, or where none says so."""
+    is_traceback = any(line.startswith("Traceback ") for line in lines)
+    errors = [] if is_traceback else [line for line in lines if ERROR_LINE_PATTERN.search(line)]
+    return errors[0] if errors else lines[-1]
 
 
 def _redact_output(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from athena.memory.rows import MemoryRow, join_ids
 from athena.memory.values import Change, ChangingCall, RecentChange, format_preview, strip_reserved_keys
-from athena.storage.database import WHOLE_IMPORT_COUNTER, Row, Transaction
+from athena.storage.database import IMPORT_COUNTER, Row, Transaction
 from athena.storage.filters import bind_list, split_batches
 
 CALLS_LOOKED_AT = 2_000  # of the newest, for those that changed something just now
@@ -176,7 +176,7 @@ async def list_changing_calls(
 
 async def was_imported(tx: Transaction, call: int) -> bool:
     """Return whether a call came with the import of a whole store."""
-    row = await tx.fetch_one("SELECT value FROM counters WHERE name = :name", name=WHOLE_IMPORT_COUNTER)
+    row = await tx.fetch_one("SELECT value FROM counters WHERE name = :name", name=IMPORT_COUNTER)
     return row is not None and call <= row[0]
 
 

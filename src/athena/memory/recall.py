@@ -166,7 +166,7 @@ async def _note_weighing_memories(
     database, whole = store.database, Filter(query.criteria.scope)
     everything = await database.vectors.select_candidates(tx, whole, scope_ids, store.encoder.models, dimensions)
     found = await database.fulltext.search_text(tx, everything, query.text, everything.total)
-    await rows.note_marks_of(tx, scope_ids, found.memories.tolist())
+    await rows.note_marks_of(tx, scope_ids, found.memories.tolist(), is_search=True)
 
 
 async def _rerank(

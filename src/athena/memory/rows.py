@@ -392,10 +392,10 @@ async def note_scope_marks(tx: Transaction, scope_ids: list[int]) -> None:
         privacy.note_read(private)
 
 
-async def note_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int]) -> None:
+async def note_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int], *, is_search: bool = False) -> None:
     """Mark the run with these memories; of very many, with all of the scopes."""
     for private in await list_marks_of(tx, scope_ids, ids):
-        privacy.note_read(private)
+        (privacy.note_search if is_search else privacy.note_read)(private)
 
 
 async def list_marks_of(tx: Transaction, scope_ids: list[int], ids: list[int]) -> set[str]:

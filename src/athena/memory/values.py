@@ -92,12 +92,7 @@ class Draft:
     def from_memory(cls, memory: Memory, **changes: Any) -> "Draft":
         """Return the content of a stored memory, with some fields changed."""
         draft = cls(
-            memory.content,
-            memory.tags,
-            memory.memory_type,
-            memory.metadata,
-            memory.importance,
-            author=memory.author,
+            memory.content, memory.tags, memory.memory_type, memory.metadata, memory.importance, author=memory.author
         )
         return replace(draft, **changes)
 

@@ -177,10 +177,7 @@ async def search_tools(
     >>> tools.search(query="tag a memory")
     """
     ranked = await rank_tools(ctx, query, category)
-    return [
-        *format_entries(ranked[:k], detail, resolve_budget(ctx, budget)),
-        *format_waiting_tools(ctx, category),
-    ]
+    return [*format_entries(ranked[:k], detail, resolve_budget(ctx, budget)), *format_waiting_tools(ctx, category)]
 
 
 @operation(

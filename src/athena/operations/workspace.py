@@ -81,11 +81,7 @@ async def list_files(
     return await workspace_files.list_files(ctx.database, ctx.scope, ctx.resolve_workspace(workspace), prefix)
 
 
-@operation(
-    Effect.READ,
-    callers=ONLY_PERSONS,
-    asks="which workspaces are there; what variables have programs left",
-)
+@operation(Effect.READ, callers=ONLY_PERSONS, asks="which workspaces are there; what variables have programs left")
 async def list_workspaces(ctx: Context) -> list[Workspace]:
     """List the workspaces of the project, with their variables and how many files each has; for people.
 

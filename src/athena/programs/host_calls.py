@@ -64,7 +64,7 @@ class HostCalls:
             # the call may publish the program's earlier writes, so they must be durable first
             run_sync(self._caller.store.database.sync())
         if operation.private_mark:
-            self._caller.private_reads.marks.add(operation.private_mark)
+            self._caller.private_reads.add([operation.private_mark])
         work = invoke(self._caller.catalog, operation.name, arguments, self._caller)
         with self._sandbox.wait_outside() if operation.is_foreign else nullcontext():
             result = run_sync(work, is_stopped=is_run_closed)  # the operation ends with its program
@@ -102,7 +102,9 @@ class HostCalls:
         if approved is not None and (self._operations.get(approved[0]), approved[1]) == (operation, arguments):
             return
         self._check_expected_count(operation, arguments)
-        reason = f"this run has read {' and '.join(refused_marks)}, which {operation.category} does not accept"
+        is_search = self._caller.private_reads.searched.issuperset(refused_marks)
+        verb = "a search of this run also went through" if is_search else "this run has read"
+        reason = f"{verb} {' and '.join(refused_marks)}, which {operation.category} does not accept"
         reason = reason if refused_marks else ""
         message = f"{operation.name} needs a person's approval{reason and f': {reason}'}"
         if self._is_nested:
@@ -113,6 +115,9 @@ class HostCalls:
             message = f"{message}, and {paused} programs of this project wait for one already"
             raise LimitExceeded(message, hint="a person decides: athena approve")
         request = {"operation": operation.path, "reason": reason, "passphrase": self._identify_passphrase()}
+        if refused_marks:
+            accepted = " ".join(f"--accept {mark}" for mark in refused_marks)
+            request["way_out"] = f"athena servers privacy {operation.category} {accepted}"
         raise NeedsApproval(message, hint="athena approve RUN_ID", request=request)
 
     def _check_expected_count(self, operation: AnyOperation, arguments: dict[str, Any]) -> None:

@@ -96,7 +96,7 @@ class ProgramRun:
         run.keeps_variables = variables
         run.state = run_record.load_state(runner.key, workspace_row)
         if row is not None:
-            run.private_reads.marks.update(row.private.split())
+            run.private_reads.add(row.private.split())
         if context.pinned_skills is not None:
             run.skills = dict(context.pinned_skills)
         elif needs_skills or run.state:

@@ -125,7 +125,10 @@ def to_result(run: Run, run_id: str, handle: str | None) -> Result:
     if run.pause is not None:
         waiting = Waiting(run.pause.path, dict(run.pause.arguments), run.pause.request.get("reason", ""))
         message = f"{waiting.operation} waits for a person's approval{waiting.reason and f': {waiting.reason}'}"
-        fault = Fault("ApprovalNeeded", message, hint=f"a person decides: athena approve {run_id} (or --refuse)")
+        hint = f"a person decides: athena approve {run_id} (or --refuse)"
+        if way_out := run.pause.request.get("way_out"):
+            hint += f"; to let such calls pass: {way_out}"
+        fault = Fault("ApprovalNeeded", message, hint=hint)
     output = run.output
     if run.lost:
         output += f"\n[not kept for the next run: {', '.join(run.lost[:MAX_LOST_NAMES])}]"

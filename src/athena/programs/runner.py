@@ -259,7 +259,7 @@ class ProgramRunner:
         with self._lock:
             ended = [row for project, row in self._recent_rows if project == context.scope.project]
         rows = {row.id: row for row in [*running, *ended]}.values()
-        context.private_reads.marks.update(mark for row in rows for mark in row.private.split())
+        context.private_reads.add(mark for row in rows for mark in row.private.split())
         return list(rows)
 
     # --- turns --------------------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class AccessPolicy:
     token: str | None  # None admits everybody
     is_trusted: Callable[[AsgiScope], bool] = lambda scope: False  # such as the owner at the Unix socket
     is_page_path: Callable[[str], bool] = lambda path: False  # the page asks for its own session there
+    find_missing_page: Callable[[AsgiScope], Awaitable[AsgiApp | None]] | None = None  # for a person at a wrong address
     proxy_hosts: frozenset[str] = frozenset()  # names under which a proxy may add TLS
     origins: frozenset[str] = field(init=False)
 
@@ -131,10 +132,12 @@ class Guard:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 body = _BoundedBody(receive, headers, self)
                 await self._app(scope, body, response)
+        except Unauthenticated as error:
+            await self._refuse_address(scope, receive, response, error)
         except AthenaError as error:
             await response.send_error(error)
         except HTTPException as error:
-            await response.send_error(_to_athena_error(error, scope["method"]))
+            await self._refuse_address(scope, receive, response, _to_athena_error(error, scope["method"]))
         except TimeoutError:
             await response.send_error(
                 Unavailable("this took too long", hint="it may still be done; repeat it with the same key")
@@ -157,6 +160,17 @@ class Guard:
                 self.buffered_bytes -= body.received_bytes
             self._log_request(scope, response, time.perf_counter() - began)
         return None
+
+    async def _refuse_address(
+        self, scope: AsgiScope, receive: Receive, response: "GuardedResponse", error: AthenaError
+    ) -> None:
+        """Answer a request without a route or a token: a page for the browser of a person, else the error."""
+        find_page = self.policy.find_missing_page
+        is_browser = scope["method"] == "GET" and "text/html" in _parse_headers(scope).get("accept", "")
+        page = await find_page(scope) if find_page is not None and is_browser and not response.status else None
+        if page is None:
+            return await response.send_error(error)
+        return await page(scope, receive, response)
 
     def _check_request(self, scope: AsgiScope) -> dict[str, str]:
         """Return the headers of a request that may pass."""

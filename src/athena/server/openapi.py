@@ -8,15 +8,7 @@ from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
 from athena.core.version import __version__
 from athena.discovery.entry import SKILLS_CATEGORY, ToolEntry
-from athena.errors import (
-    Conflict,
-    Denied,
-    InvalidInput,
-    LimitExceeded,
-    NotFound,
-    Unauthenticated,
-    Unavailable,
-)
+from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded, NotFound, Unauthenticated, Unavailable
 from athena.operations import tools
 from athena.operations.context import Context
 from athena.programs.values import KeptSkill, Skill

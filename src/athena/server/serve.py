@@ -33,13 +33,7 @@ from athena.memory import upkeep
 from athena.memory.consolidation.run import AutomaticStrategy, consolidate_due_projects
 from athena.memory.index import reembed_in_background
 from athena.server.calls import CallerCheck, CallServer
-from athena.server.guard import (
-    MAX_HEAD_BYTES,
-    AccessPolicy,
-    Guard,
-    is_owner,
-    list_allowed_hosts,
-)
+from athena.server.guard import MAX_HEAD_BYTES, AccessPolicy, Guard, is_owner, list_allowed_hosts
 from athena.server.http import HttpApi
 from athena.server.log import start_log, write_log_line
 from athena.server.mcp.http import McpEndpoint, import_mcp_server
@@ -170,6 +164,7 @@ class AthenaServer:
             ensure_token() if auth else None,
             is_trusted=is_owner,
             is_page_path=lambda path: self.site.is_page_path(path),
+            find_missing_page=lambda scope: self.site.show_missing(scope),
             proxy_hosts=frozenset(name.lower() for name in hosts),
         )
         facts = {"project": project, "backend": app.store.database.engine}

@@ -14,16 +14,11 @@ from contextlib import closing, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from athena.core.files import create_private_folder
-from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
+from athena.core.threads import run_sync
+from athena.errors import AthenaError, Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage import copying
 from athena.storage.database import Database
-from athena.storage.sqlite.restore import (
-    check_store,
-    copy_store_file,
-    is_store_file,
-    remove_store_files,
-    sync_folder,
-)
+from athena.storage.sqlite.restore import check_store, copy_store_file, is_store_file, remove_store_files, sync_folder
 from athena.storage.sqlite.store import Sqlite
 
 if TYPE_CHECKING:
@@ -66,7 +61,7 @@ def create_backup(
     try:
         remove_store_files(plain)
         _copy_database(database, plain)
-        kept = check_store(plain, "the copy")
+        kept = _check_copy(database, plain)
         if secret is not None:
             _encrypt_file(plain, part, secret)
         _sync_file(part)
@@ -131,6 +126,21 @@ def _copy_database(database: Database, target: str) -> None:
         return
     with closing(Sqlite(target, copying="to")) as copy:
         copying.copy_store(database, copy)
+
+
+def _check_copy(database: Database, path: str) -> dict[str, int]:
+    """Check a copy whole and return what it has; an error says whether the store is damaged, or only the copy."""
+    try:
+        return check_store(path, "the copy")
+    except AthenaError:
+        try:
+            problems = run_sync(database.read(database.find_problems))
+        except AthenaError as error:
+            problems = [str(error)]
+        if not problems:
+            raise
+    message = f"the store itself is damaged, so no backup was written: {problems[0]}"
+    raise Unavailable(message, hint="`athena restore` lists the earlier backups", retry=False)
 
 
 def _sync_file(path: str) -> None:

@@ -16,14 +16,7 @@ from typing import Any, NamedTuple
 
 from athena.core.threads import run_sync, start_in_thread
 from athena.errors import Conflict, InvalidInput, Unavailable
-from athena.storage.database import (
-    UNFINISHED_COPY_COUNTER,
-    WHOLE_IMPORT_COUNTER,
-    CopiedTable,
-    Database,
-    Row,
-    Transaction,
-)
+from athena.storage.database import IMPORT_COUNTER, UNFINISHED_COPY_COUNTER, CopiedTable, Database, Row, Transaction
 
 # All but what each engine builds itself: the full-text index, `counts`, `counters`, and `scopes.passages`. A stamp
 # only orders changes for vector caches, so all passages get the first; rows that `retire_passages` emptied are left
@@ -326,11 +319,9 @@ async def is_empty_or_unfinished(tx: Transaction) -> bool:
 
 async def mark_import(tx: Transaction) -> None:
     """Keep which call of an imported store is its last: undo does not reach behind the import."""
-    await tx.execute("DELETE FROM counters WHERE name = :name", name=WHOLE_IMPORT_COUNTER)
-    await tx.execute(
-        "INSERT INTO counters (name, value) SELECT CAST(:name AS TEXT), coalesce(max(id), 0) FROM calls",
-        name=WHOLE_IMPORT_COUNTER,
-    )
+    await tx.execute("DELETE FROM counters WHERE name = :name", name=IMPORT_COUNTER)
+    statement = "INSERT INTO counters (name, value) SELECT CAST(:name AS TEXT), coalesce(max(id), 0) FROM calls"
+    await tx.execute(statement, name=IMPORT_COUNTER)
 
 
 def _batch_rows(rows: Iterator[Row]) -> Iterator[list[Row]]:

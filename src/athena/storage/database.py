@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 CopyRole = Literal["", "from", "to"]  # whether a store is opened as the source or the target of a copy
 T = TypeVar("T")
 
-WHOLE_IMPORT_COUNTER = "whole import"  # a row of `counters` with the last call that an import of a whole store brought
+IMPORT_COUNTER = "whole import"  # a row of `counters` with the last call that an import of a whole store brought
 UNFINISHED_COPY_COUNTER = "copy source"  # a row of `counters` that exists until a copy into this store is complete
 TABLES_WITH_IDS = ("scopes", "models", "memories", "history", "relations", "calls", "injections")
 

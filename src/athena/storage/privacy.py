@@ -25,10 +25,17 @@ class PrivateReads:
 
     def __init__(self, marks: str = "") -> None:
         self.marks = set(marks.split())
+        self.searched: set[str] = set()  # those of the marks that only searches went through
         self.changed_rows: set[tuple[str, ...]] = set()  # that had not all of these marks
 
     def __str__(self) -> str:
         return " ".join(sorted(self.marks))
+
+    def add(self, marks: Iterable[str]) -> None:
+        """Mark the run with what it was given."""
+        marks = set(marks)
+        self.marks |= marks
+        self.searched -= marks
 
 
 _current_reads: ContextVar[PrivateReads | None] = ContextVar("private_reads", default=None)
@@ -37,6 +44,13 @@ _current_reads: ContextVar[PrivateReads | None] = ContextVar("private_reads", de
 def note_read(marks: str) -> None:
     """Mark the run in whose transaction a row with these marks was read."""
     if marks and (reads := _current_reads.get()) is not None:
+        reads.add(marks.split())
+
+
+def note_search(marks: str) -> None:
+    """Mark the run whose search went through rows with these marks, which it may not have been given."""
+    if marks and (reads := _current_reads.get()) is not None:
+        reads.searched |= set(marks.split()) - reads.marks
         reads.marks.update(marks.split())
 
 
@@ -81,7 +95,7 @@ def mark_copies() -> Iterator[None]:
     finally:
         _current_reads.reset(token)
         if outer is not None:
-            outer.marks.update(reads.marks)
+            outer.add(reads.marks)
 
 
 def add_current_marks(marks: str) -> str:

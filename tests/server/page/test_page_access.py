@@ -55,6 +55,20 @@ def test_link_opens_page_once(seeded: RunningServer) -> None:
     assert ask(seeded, "GET", "/", Cookie=cookie.partition(";")[0]).status == 200
 
 
+def test_wrong_address_shows_a_page_to_a_person(seeded: RunningServer) -> None:
+    cookie = open_session(seeded)
+    for path in ("/nosuch", "/graph/nosuch/address"):
+        reply = ask(seeded, "GET", path, Cookie=cookie, Accept="text/html,*/*")
+        assert reply.status == 404
+        assert b"There is no such page." in reply.body
+        assert b'href="/"' in reply.body
+    missing = [ask(seeded, "GET", "/nosuch", Cookie=cookie), ask(seeded, "GET", "/nosuch", Accept="text/html")]
+    missing.append(ask(seeded, "GET", "/nosuch", Cookie=f"athena_{seeded.port}=guess", Accept="text/html"))
+    assert all(b"a token is needed" in reply.body for reply in missing)
+    assert b"a token is needed" in ask(seeded, "POST", "/nosuch", b"", Cookie=cookie, Accept="text/html").body
+    assert b"There is no such page." in ask(seeded, "GET", "/tools/discover", Cookie=cookie, Accept="text/html").body
+
+
 def test_page_needs_session(seeded: RunningServer) -> None:
     for path in ("/", "/memories", "/memories/1", "/live"):
         for cookie in ("", f"athena_{seeded.port}=guess", f"athena_{seeded.port}={seeded.token}"):

@@ -6,16 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from athena.core.redaction.national_ids import find_national_ids
-from athena.core.redaction.personal_values import (
-    BIRTH_DATE,
-    CARD,
-    IBAN,
-    IP,
-    PHONE,
-    Finder,
-    PersonalMatch,
-    Zones,
-)
+from athena.core.redaction.personal_values import BIRTH_DATE, CARD, IBAN, IP, PHONE, Finder, PersonalMatch, Zones
 from athena.core.redaction.values import compile_pattern
 from athena.core.redaction.zones import CUE_CHARS, OTHER_NUMBER_CUE, find_in_zones, has_cue, load_validator
 

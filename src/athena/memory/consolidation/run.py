@@ -210,11 +210,7 @@ def _drop_contradicted(patterns: list[Pattern]) -> list[Pattern]:
 
 
 def _finish_attempt(
-    attempt: ConsolidationRow,
-    run_input: ConsolidationInput,
-    fingerprint: str,
-    result: dict[str, Any],
-    now: float,
+    attempt: ConsolidationRow, run_input: ConsolidationInput, fingerprint: str, result: dict[str, Any], now: float
 ) -> ConsolidationRow:
     newest = max((event.id for event in run_input.events), default=0)
     return attempt._replace(

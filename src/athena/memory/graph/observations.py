@@ -287,11 +287,7 @@ def _clean_entity(entity: NewEntity, position: int | None) -> Entity:
     where = "" if position is None else f"entities[{position}]."
     entity_type = redaction.redact(clean_graph_type(entity["entityType"], f"{where}entityType")).text
     texts = _clean_texts(entity.get("observations", ()), f"{where}observations")
-    return {
-        "name": clean_entity_name(entity["name"], f"{where}name"),
-        "entityType": entity_type,
-        "observations": texts,
-    }
+    return {"name": clean_entity_name(entity["name"], f"{where}name"), "entityType": entity_type, "observations": texts}
 
 
 def _list_kinds(texts: Iterable[str]) -> list[str]:

@@ -195,11 +195,7 @@ async def _check_name(tx: Transaction, scope_ids: list[int], name: str) -> None:
 
 
 async def _follow_relations(
-    tx: Transaction,
-    scope_ids: list[int],
-    keys: list[str],
-    allowed: RelationFilter,
-    budget: AnswerBudget | None = None,
+    tx: Transaction, scope_ids: list[int], keys: list[str], allowed: RelationFilter, budget: AnswerBudget | None = None
 ) -> list[tuple[RelationRow, str, str]]:
     """Return the relations to follow from some names, each with the key and the name that it leads to."""
     steps: list[tuple[RelationRow, str, str]] = []

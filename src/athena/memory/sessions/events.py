@@ -42,11 +42,7 @@ OUTCOME_PHRASES = (
         FAILURE_OUTCOMES,
         SUCCESS_OUTCOMES,
     ),
-    (
-        r"\b(?:succe\w+|(?:went|gone|go) well|work(?:ed|s)?(?: out)?|pass(?:ed)?)\b",
-        SUCCESS_OUTCOMES,
-        FAILURE_OUTCOMES,
-    ),
+    (r"\b(?:succe\w+|(?:went|gone|go) well|work(?:ed|s)?(?: out)?|pass(?:ed)?)\b", SUCCESS_OUTCOMES, FAILURE_OUTCOMES),
 )
 TOKEN_PATTERN = re.compile(r"[^\s,;?!\"'’()]+")
 PLAIN_WORD_PATTERN = re.compile(r"[^\W\d_]+")

@@ -29,12 +29,7 @@ TOOL_SURFACES: dict[str, tuple[str, ...]] = {
 EFFECT_ANNOTATIONS: dict[Effect, dict[str, bool]] = {
     Effect.READ: {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False},
     Effect.WRITE: {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
-    Effect.DESTROY: {
-        "readOnlyHint": False,
-        "destructiveHint": True,
-        "idempotentHint": True,
-        "openWorldHint": False,
-    },
+    Effect.DESTROY: {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False},
     Effect.EXECUTE: {"readOnlyHint": False, "destructiveHint": True},
 }
 OMITTED_KEYS = {"minLength", "maxLength", "minItems", "maxItems", "title", "$schema"}

@@ -6,8 +6,10 @@ from typing import Any
 
 from starlette.responses import Response
 
+from athena.app.compact import WEAK_SCORE
 from athena.core.values import Page
 from athena.errors import AthenaError, InvalidInput
+from athena.memory.values import format_place
 from athena.server.page.comparison import Comparer, DiffPiece
 from athena.server.page.forms import create_fields, parse_arguments
 from athena.server.page.rendering import cut_text
@@ -19,7 +21,6 @@ MAX_CHANGES_SHOWN = 50
 MAX_RESTORED_CHARS = 100_000  # of an earlier version that the page holds to bring it back
 KINDS = {"event": "Events", "task": "Tasks", "entity": "Names", "pattern": "Patterns"}  # beside memories
 KIND_PAGES = {"event": "/timeline", "task": "/tasks", "entity": "/graph/names", "pattern": "/patterns"}
-WEAK_SCORE = 0.1  # a hit below it is probably none
 CANDIDATES_SHOWN = 5
 SEARCH_PARAMS = ("q", "tags", "memory_type", "since", "until", "kind")
 MAX_COMPARED_CHARS = 400
@@ -65,6 +66,7 @@ async def show_memories(page: PageRequest) -> Response:
         "strong": [hit for hit in found if not question or hit.score >= WEAK_SCORE],
         "weak": [hit for hit in found if question and hit.score < WEAK_SCORE],
         "explain": explain_hit,
+        "format_place": format_place,
         "locate": partial(locate_hit, page, {"q": question, **filters, "kind": kind}),
         "total": total,
         "offset": offset,

@@ -316,6 +316,15 @@ class PageSite:
             text = f"something went wrong here (request {request.scope['request_id']})"
             return await render_pending(self._show_error(page, AthenaError(text, hint="the server's log says more")))
 
+    async def show_missing(self, scope: Any) -> Response | None:
+        """Return the page for an address that does not exist; None for who has no session."""
+        request = Request(scope)
+        session = self.sessions.find_session(find_cookie(request.headers, self._cookie_name))
+        if session is None:
+            return None
+        page = PageRequest(self, request, session, self.project, project_names=[self.project])
+        return await render_pending(self._show_error(page, NotFound("There is no such page.")))
+
     async def _list_project_names(self, page: PageRequest) -> list[str]:
         projects = sorted(await page.call("list_projects"), key=lambda project: -(project.updated or 0))
         names = [project.name for project in projects]

@@ -70,7 +70,4 @@ def create_chart(shares: Any, speeds: Any, days: int) -> dict[str, list[float | 
     }
 
 
-VIEWS = (
-    View("GET", "/use", show_use),
-    View("GET", "/use/savings", show_savings),
-)
+VIEWS = (View("GET", "/use", show_use), View("GET", "/use/savings", show_savings))

@@ -221,7 +221,7 @@ def translate_errors(path: str) -> Generator[None]:
             ) from error
         raise Unavailable(
             f"{path} is damaged{_describe_damage(error)}",
-            hint="run `athena call verify`; restore a backup",
+            hint="`athena restore` lists the backups; `athena call verify` says what is damaged",
             retry=False,
         ) from error
     except apsw.SQLError as error:
