@@ -116,7 +116,8 @@ def open_every_page(server: RunningServer, folder: Path, name: str, texts: Seque
     printed = f"print({texts[0]!r})\nprint({texts[1]!r})"
     ended = server.call("execute_code", code=f"{printed}\n{texts[1]!r}")["run_id"]
     failed = server.call("execute_code", code=f"raise ValueError({texts[0]!r})")["run_id"]
-    waits = f"x = {texts[1]!r}  #{' ' * 300}# <b>far right</b>\n{printed}\nmemory.purge(expect=0)"
+    purge = "memory.purge(expect=memory.purge(dry_run=True))"
+    waits = f"x = {texts[1]!r}  #{' ' * 300}# <b>far right</b>\n{printed}\n{purge}"
     waiting = server.call("execute_code", code=waits)["run_id"]
     code = f"{printed}\nimport time\nwhile not memory.search_by_tag(tags='go'):\n    time.sleep(0.2)"
     arguments = {"code": code, "engine": "python", "timeout_s": RUN_TIMEOUT_S}
