@@ -225,7 +225,7 @@ def test_command_line_knows_the_same_names(isolated: App) -> None:
 @pytest.mark.parametrize(
     ("words", "suggestion"),
     [
-        (["remember", "x", "--tagz", "deploy"], "'--tagz'. Did you mean '--tags'?"),
+        (["remember", "x", "--tagz", "deploy"], "Did you mean one of: '--tag', '--tags'?"),
         (["recall", "x", "-n", "2"], "Did you mean '--limit'?"),
         (["rm", "7d49c4b4"], "Did you mean 'athena forget'?"),
         (["forget", "--tag", "deploy"], "athena tag forget deploy"),
