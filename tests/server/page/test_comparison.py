@@ -29,7 +29,8 @@ def test_few_words_differ() -> None:
 def test_history_of_unlike_texts_is_cheap() -> None:
     """2,000 words of two letters, changed 50 times, held the server for minutes."""
     texts = [" ".join("ab"[(i * (k + 7) + i * i) % (k + 2) % 2] for i in range(2_000)) for k in range(50)]
-    changes = [{"at": 0, "action": "updated", "by": "program", "before": {"content": text}} for text in texts]
+    change = {"at": 0, "action": "updated", "operation": "update_memory", "by": "program"}
+    changes = [change | {"before": {"content": text}} for text in texts]
     steps = describe_history(changes, {"content": "c"})
     assert len(steps) == 50
     assert sum(len(step["text"]) for step in steps[10:]) <= 4 * 40, "the later ones are not compared word by word"
