@@ -129,7 +129,7 @@ def count_steps(app: App, name: str, **arguments: Any) -> int:
 
     assert isinstance(app.store.database, Sqlite)
     call(app, name, **arguments)  # opens what it needs
-    connections: list[apsw.Connection] = app.store.database._idle_connections
+    connections: list[apsw.Connection] = app.store.database._pool.idle
     assert len(connections) == 1
     connections[0].set_progress_handler(count_tick, STEPS_PER_TICK)
     call(app, name, **arguments)

@@ -307,6 +307,7 @@ class AthenaServer:
         while True:
             await asyncio.sleep(MEMORY_CHECK_S)
             is_released = await start_in_thread(self._app.store.encoder.release_unused)
+            is_released |= await start_in_thread(self._app.store.database.release_unused)
             now, last_active_at = time.monotonic(), self.last_active_at
             is_idle = last_active_at > given_back_at and not self.is_busy and now - last_active_at > MEMORY_CHECK_S
             is_overdue = last_active_at > given_back_at and now - given_back_at > MAX_KEPT_MEMORY_S

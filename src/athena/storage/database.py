@@ -356,6 +356,10 @@ class Database(Protocol):
         """Return the problems of the files and indexes of the engine itself."""
         ...
 
+    def release_unused(self) -> bool:
+        """Close the connections that nobody has used since the last call; return whether there were any."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -263,6 +263,40 @@ def test_readers_see_snapshot_during_writes(database: Sqlite) -> None:
     assert counter_names(database) == {"a", "b"}
 
 
+def test_connections_of_a_burst_are_closed(database: Sqlite) -> None:
+    """A burst of readers leaves connections; those that nobody uses any more are closed, but for one."""
+
+    def read_together(count: int) -> None:
+        all_read = threading.Barrier(count)
+
+        async def wait_for_others(tx: Any) -> None:
+            await tx.fetch("SELECT 1")
+            all_read.wait(LONG)
+
+        readers = [threading.Thread(target=lambda: run_sync(database.read(wait_for_others))) for _ in range(count)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(LONG)
+
+    def count_open_logs() -> int:  # the file itself SQLite closes with its last lock, and uses for the next connection
+        return sum(os.path.realpath(entry.path) == f"{database.path}-wal" for entry in os.scandir("/proc/self/fd"))
+
+    read_together(6)
+    logs_before = count_open_logs()
+    database.release_unused()  # all six were in use since the store was opened
+    assert len(database._pool.idle) == 6
+    read_together(2)
+    assert database.release_unused()
+    assert len(database._pool.idle) == 2
+    assert count_open_logs() == logs_before - 4
+    assert database.release_unused()
+    assert not database.release_unused()
+    assert len(database._pool.idle) == 1
+    run_sync(database.write(add_counter("after")))
+    assert counter_names(database) == {"after"}
+
+
 def test_failed_creation_names_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Misconfigured, match="cannot be opened"):

@@ -213,6 +213,9 @@ class Postgres:
         await run_in_thread(self._run_autocommit, VACUUM_SQL)
         return True
 
+    def release_unused(self) -> bool:
+        return False  # the pool does it by itself
+
     def close(self) -> None:
         """Commit the deferred writes, in a second at most, and close the connections."""
         with self._guard:

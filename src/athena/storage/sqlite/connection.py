@@ -2,6 +2,7 @@
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -336,3 +337,57 @@ def _check_application(connection: apsw.Connection, path: str) -> None:
             f"{path} was written by a newer Athena (format {version}, this one knows {newest})",
             hint="upgrade with: pip install --upgrade athena-memory",
         )
+
+
+class ConnectionPool:
+    """Gives out the connection that was used last, so that those nobody needs any more stay at the start of the list.
+
+    A connection costs memory and file descriptors. After a burst of readers most of them are of no use.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self.idle: list[apsw.Connection] = []
+        self._fewest_idle = 0  # since the last call of `close_unused`: so many were not used in that time
+
+    def take(self) -> apsw.Connection | None:
+        """Return a connection, or None where all are in use."""
+        with self._lock:
+            connection = self.idle.pop() if self.idle else None
+            self._fewest_idle = min(self._fewest_idle, len(self.idle))
+            return connection
+
+    def put(self, connection: apsw.Connection) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self.idle.append(connection)
+                return
+        connection.close()
+
+    def close_unused(self) -> bool:
+        """Close the connections that nobody has used since the last call, but for one; return whether there were any.
+
+        One stays, because SQLite deletes the log when it closes the last connection to a file.
+        """
+        with self._lock:
+            unused = self.idle[: min(self._fewest_idle, len(self.idle) - 1)] if self.idle else []
+            del self.idle[: len(unused)]
+            self._fewest_idle = len(self.idle)
+        for connection in unused:
+            connection.close()
+        return bool(unused)
+
+    def close_idle(self) -> None:
+        """Close all connections that are not in use."""
+        with self._lock:
+            idle, self.idle = self.idle, []
+            self._fewest_idle = 0
+        for connection in idle:
+            connection.close()
+
+    def close(self) -> None:
+        """Close all connections; those in use when they are put back."""
+        with self._lock:
+            self._is_closed = True
+        self.close_idle()

@@ -33,6 +33,7 @@ from athena.storage.sqlite import fork
 from athena.storage.sqlite.connection import (
     BUSY_TIMEOUT_S,
     IN_MEMORY_PATH,
+    ConnectionPool,
     SqliteTransaction,
     StoreBusyError,
     translate_errors,
@@ -66,7 +67,7 @@ class Sqlite:
         self.fulltext = SqliteFullText()
         self.vectors = SqliteVectorIndex()
         self.table_copy = SqliteTableCopy(self.path)
-        self._idle_connections: list[apsw.Connection] = []
+        self._pool = ConnectionPool()
         self._jobs = JobQueue(defer_delay_s)
         self._state_lock = threading.Lock()
         self._write_lock = threading.Lock()
@@ -85,7 +86,7 @@ class Sqlite:
         self._log = WriteAheadLog(str(first.filename_wal), self._open_connection)
         if self._memory_connection is None:
             self._files = StoreFiles(self.path, self._log.path)
-            self._idle_connections.append(first)
+            self._pool.put(first)
         fork.fork_aware_stores.add(self)
 
     def _open_store(self) -> apsw.Connection:
@@ -132,9 +133,7 @@ class Sqlite:
     def _run_read(self, work: Work[T]) -> T:
         self._reopen_if_replaced()
         with self._fork_lock, translate_errors(self.path):
-            with self._state_lock:
-                connection = self._idle_connections.pop() if self._idle_connections else None
-            connection = connection or self._open_connection()
+            connection = self._pool.take() or self._open_connection()
             is_usable = True
             try:
                 connection.execute("BEGIN").fetchall()
@@ -145,11 +144,9 @@ class Sqlite:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
-                with self._state_lock:
-                    keep = is_usable and not self._closed
-                    if keep:
-                        self._idle_connections.append(connection)
-                if not keep:
+                if is_usable:
+                    self._pool.put(connection)
+                else:
                     connection.close()
                 for scope, write_blocks in self.vectors.take_due_blocks().items():
                     self.defer_write(write_blocks, dedupe_key=f"vector blocks {scope}")
@@ -217,6 +214,10 @@ class Sqlite:
         self._submit_job(WriteJob(commit_only, outcome, ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")))
         return await outcome
 
+    def release_unused(self) -> bool:
+        with self._fork_lock:
+            return self._pool.close_unused()
+
     def close(self) -> None:
         """Commit the queued jobs and close the file; waits at most a second for another writer."""
         with self._state_lock:
@@ -231,8 +232,7 @@ class Sqlite:
         elif self._write_lock.acquire(timeout=CLOSE_TIMEOUT_S):
             self._close_writer()  # there is no writer thread to do it
             self._write_lock.release()
-        for connection in self._idle_connections:
-            connection.close()
+        self._pool.close()
 
     # --- around a fork ------------------------------------------------------------------------------------------------
 
@@ -243,9 +243,7 @@ class Sqlite:
         self._reopen_lock.acquire()
         self._fork_lock.acquire_exclusive(BUSY_TIMEOUT_S)
         self._close_writer()
-        for connection in self._idle_connections:
-            connection.close()
-        self._idle_connections.clear()
+        self._pool.close_idle()
         self._files.forget_log()
 
     def after_fork_in_parent(self) -> None:
@@ -256,6 +254,8 @@ class Sqlite:
     def after_fork_in_child(self) -> None:
         """Close the store: the child has none of the threads, and no copy of a store in memory."""
         self._closed = True
+        self._pool = ConnectionPool()
+        self._pool.close()
         self._fork_lock = SharedLock()
         self._state_lock, self._write_lock, self._reopen_lock = threading.Lock(), threading.Lock(), threading.Lock()
 
@@ -277,16 +277,17 @@ class Sqlite:
                 self._fork_lock.release_exclusive()
 
     def _reopen(self) -> None:
-        connections = [*self._idle_connections, *([self._write_connection] if self._write_connection else [])]
+        connections = [*self._pool.idle, *([self._write_connection] if self._write_connection else [])]
         if connections:
             # What is in the log goes into the file that we have open. If that is the one with this name, it is saved;
             # and no other file gets the log of this one.
             connections[-1].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         for connection in connections:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # it would delete another file's log
-            connection.close()
-        self._idle_connections.clear()
-        self._write_connection = None
+        self._pool.close_idle()
+        if self._write_connection is not None:
+            self._write_connection.close()
+            self._write_connection = None
         self._log.close()
         if not os.path.exists(self.path):
             raise Unavailable(
@@ -296,7 +297,7 @@ class Sqlite:
             )
         if self._files.is_other_file():
             self.vectors = SqliteVectorIndex()  # its caches are of the other file
-        self._idle_connections.append(self._open_store())
+        self._pool.put(self._open_store())
         self._files.remember()
 
     # --- the writer thread and commits --------------------------------------------------------------------------------
@@ -368,7 +369,7 @@ class Sqlite:
                 with translate_errors(self.path):
                     self._log.make_durable(connection)
             except AthenaError:  # a checkpoint must not copy what may not be on the disk
-                for other in (connection, *self._idle_connections):
+                for other in (connection, *self._pool.idle):
                     other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._log.close()
         connection.close()
