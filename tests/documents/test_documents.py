@@ -255,6 +255,19 @@ def test_secret_across_paragraphs_is_removed(isolated: App, tmp_path: Path) -> N
     assert "After." in text
 
 
+def test_secret_in_a_tag_of_a_document_is_removed(isolated: App, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "d", {"a.md": "The shop sells lamps."})
+    result = ingest(folder, tags=["shop", "the key is AKIAQ3EGRIYVZ5XK7M2P"])
+
+    async def read_rows(tx: Any) -> str:
+        return repr([tuple(row) for row in await tx.fetch("SELECT metadata, tags FROM memories")])
+
+    stored = run_sync(isolated.store.database.read(read_rows))
+    assert result["ids"]
+    assert "shop" in stored
+    assert "AKIAQ3EGRIYVZ5XK7M2P" not in stored
+
+
 def test_model_gets_counts_and_ids_and_no_text(isolated: App, tmp_path: Path) -> None:
     files = {f"{i}.md": f"The canary number {i} sings." for i in range(50)}
     files |= {f"{i}.bin": "\0" for i in range(50)}

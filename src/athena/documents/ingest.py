@@ -27,7 +27,7 @@ from athena.memory.prepare import PreparedMemory, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
-from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, HEADING_KEY, MAX_TAGS, PAGE_KEY, PIECE_KEY, Draft, clean_tags
+from athena.memory.values import DOCUMENT_TYPE, FILE_KEY, HEADING_KEY, MAX_TAGS, PAGE_KEY, PIECE_KEY, Draft
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
@@ -115,7 +115,7 @@ async def ingest_path(
     """
     from athena.documents.parsing import DocumentParser
 
-    run = _Ingestion(store, access, call, list(clean_tags(tags)), stored_form)
+    run = _Ingestion(store, access, call, inputs.redact_tags(tags), stored_form)
     try:
         location = await run_in_thread(access.locate, path)
     except NotFound:

@@ -44,6 +44,12 @@ def clean_facts(metadata: Mapping[str, Any] | None) -> tuple[dict[str, Any], tup
     return cleaned, kinds
 
 
+def redact_tags(tags: Tags) -> list[str]:
+    """Return tags as a memory stores them: cleaned, without secrets."""
+    safe_tags, _ = redaction.redact_json(list(clean_tags(tags)))
+    return list(clean_tags(safe_tags))
+
+
 def redact_name(text: str, name: str) -> str:
     """Return a short label without secrets; `name` is what errors call it."""
     return redaction.redact(clean_name(text, name)).text

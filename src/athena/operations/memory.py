@@ -272,8 +272,7 @@ async def tag_memories(
     """
     if not (add or remove):
         raise InvalidInput("no tag is given", hint="write one, or several between commas")
-    added = inputs.clean_changes(None, add, None, None, None)[0]["tags"] if add else ()
-    return await edit.tag_memories(ctx.store, memory_ids, added, clean_tags(remove), ctx.call)
+    return await edit.tag_memories(ctx.store, memory_ids, inputs.redact_tags(add), clean_tags(remove), ctx.call)
 
 
 @operation(
