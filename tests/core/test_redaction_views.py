@@ -7,7 +7,7 @@ import pytest
 from evaluate_redaction import FOLDER, measure_labels, read_labels
 from test_redaction import FOUND, mixed_chars
 
-from athena.core.redaction import RedactedText, find_secrets, redact
+from athena.core.redaction import RedactedText, find_secrets, redact, views
 
 # the keys that need no name before them
 KEYS = [(kind, secret) for before, kind, secret, after in FOUND if not before and "\n" not in secret]
@@ -32,6 +32,16 @@ ENCODINGS = {
 def test_encoded_text_loses_key(encode: object, kind: str, secret: str) -> None:
     text = encode(secret)  # type: ignore[operator]
     assert redact(text) == RedactedText(text.replace(secret, f"[SECRET:{kind}]"), (kind,))
+
+
+@pytest.mark.parametrize("before", range(360, 480, 6))
+def test_secret_is_found_where_a_long_text_is_cut(before: int) -> None:
+    """A text with an escape every few characters is decoded in parts."""
+    line, name = "on%20 ", "pass%77ord: "
+    front, back = line * ((views.MAX_PART_CHARS - before) // len(line)), line * 40_000
+    hidden, kinds = redact(f"{front}{name}{PASSWORD} {back}{name}{PASSWORD} {back}")
+    assert kinds == ("password", "password")
+    assert hidden == f"{front}{name}[SECRET:password] {back}{name}[SECRET:password] {back}"
 
 
 @pytest.mark.parametrize(

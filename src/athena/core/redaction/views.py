@@ -17,6 +17,7 @@ from typing import NamedTuple
 MAX_LAYERS = 5  # of escapes inside escapes
 MAX_TOKEN_CHARS = 20_000  # how long a secret may go on after an escape
 CONTEXT_CHARS = 400  # around an escape: how far a name may stand from its secret
+MAX_PART_CHARS = 200_000  # of a text that is decoded at once; the list of its escapes takes 100 times the memory
 MIN_BLOB_CHARS = 16
 MAX_BLOB_CHARS = 1_000_000
 
@@ -74,15 +75,21 @@ def _compile_invisible() -> re.Pattern[str]:
 
 
 def find_escaped_parts(text: str) -> list[tuple[int, int]]:
-    """Return the parts of a text that have escapes, with what stands around them."""
+    """Return the parts of a text that have escapes, with what stands around them.
+
+    Long parts are cut; the next begins before the end of the last, so that one of them has the whole of a secret.
+    """
     if not _may_hold_escapes(text):
         return []
     parts: list[tuple[int, int]] = []
     for escape in _compile_escapes(is_ascii=text.isascii()).finditer(text):
-        if parts and escape.start() - CONTEXT_CHARS <= parts[-1][1]:
-            parts[-1] = (parts[-1][0], escape.end() + CONTEXT_CHARS)
+        start, end = escape.start() - CONTEXT_CHARS, escape.end() + CONTEXT_CHARS
+        if not parts or start > parts[-1][1]:
+            parts.append((start, end))
+        elif end - parts[-1][0] <= MAX_PART_CHARS:
+            parts[-1] = (parts[-1][0], end)
         else:
-            parts.append((escape.start() - CONTEXT_CHARS, escape.end() + CONTEXT_CHARS))
+            parts.append((end - MAX_TOKEN_CHARS, end))
     return [(_find_gap(text, start, -1), _find_gap(text, end, 1)) for start, end in parts]
 
 
