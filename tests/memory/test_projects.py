@@ -93,6 +93,7 @@ def test_programs_change_nothing_that_all_projects_read(isolated: App, surface: 
         "forget_batch": {"memory_ids": [own.id, known.hash]},
         "restore_memory": {"memory_id": gone.id},
         "relate_memories": {"memory_id": known.id, "other_id": own.id, "relation": "carried"},
+        "purge": {"memory_ids": [gone.id], "expect": 1},
         "update_task": {"task_id": task.id, "title": "carried"},
         "complete_task": {"task_id": task.id, "outcome": "carried"},
     }.items():
@@ -104,6 +105,8 @@ def test_programs_change_nothing_that_all_projects_read(isolated: App, surface: 
     assert call_in("b", "cli", "open_nodes", names=["Ada"])["entities"][0]["observations"] == ["likes tea"]
     assert [memory.content for memory in call_in("b", "cli", "list_memories")] == ["I prefer tabs"]
     assert [(item.title, item.state) for item in call_in("b", "cli", "list_tasks")] == [("buy a lamp", "open")]
-    assert call_in("a", surface, "relate_memories", memory_id=own.id, other_id=known.id)
+    with pytest.raises(Denied, match="cannot change what the project user has"):
+        call_in("a", surface, "relate_memories", memory_id=own.id, other_id=known.id)
+    assert call_in("a", "cli", "relate_memories", memory_id=own.id, other_id=known.id)
     assert call_in("user", surface, "update_memory", memory_id=known.id, content="I prefer both").author == "agent"
     assert call_in("a", "cli", "forget", memory_id=known.id)

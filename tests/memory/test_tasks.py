@@ -368,3 +368,22 @@ def test_blocked_task_needs_force(app: App) -> None:
 def test_errors_mention_tasks(app: App) -> None:
     with pytest.raises(InvalidInput, match="'zzz' is not a task's hash or id"):
         call(app, "complete_task", task_id="zzz")
+
+
+def test_task_stays_that_of_its_author(app: App) -> None:
+    """Only who rewrites the text of a person's task becomes its author."""
+
+    def call_as(surface: str, name: str, **arguments: Any) -> str:
+        context = app.create_context("p", surface)
+        task = run_sync(app.catalog.get_operation(name)(context, **arguments))
+
+        async def read_author(tx: Any) -> str:
+            [row] = await tx.fetch("SELECT author FROM memories WHERE id = :id", id=task.id)
+            return str(row[0])
+
+        return run_sync(app.store.database.read(read_author))
+
+    assert call_as("cli", "create_task", title="Call the baker") == "person"
+    assert call_as("cli", "update_task", task_id=1, priority="high") == "person"
+    assert call_as("program", "update_task", task_id=1, due="tomorrow") == "person"
+    assert call_as("program", "update_task", task_id=1, title="Call the butcher") == "agent"

@@ -44,6 +44,12 @@ def test_workspace_file_loses_secrets(app: App) -> None:
     assert TOKEN not in repr(read_rows(app, "content", "files"))
 
 
+def test_name_of_an_exception_loses_secrets(app: App) -> None:
+    done = call(app, "execute_code", code=f"class {TOKEN}(Exception): pass\nraise {TOKEN}('x')", engine="python")
+    assert done.status == "failed"
+    assert TOKEN not in repr(read_rows(app, "error, answer", "runs"))
+
+
 def test_json_text_stays_json(app: App) -> None:
     call(app, "write_file", path="log.json", content=json.dumps({"out": f"first\n{TOKEN}\nlast"}))
     assert call(app, "read_file", path="log.json") == {"out": f"first\n{HIDDEN}\nlast"}

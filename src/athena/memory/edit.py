@@ -383,7 +383,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
             visible = await scopes.fetch_all_visible_ids(tx, call.scope)
             for memory_id in ids:
                 for row in await rows.find_rows_by_id(tx, visible, memory_id):
-                    await _purge_row(store, tx, row)
+                    await _purge_row(store, tx, refuse_shared(row, call))
             for hooks in store.edit_hooks:
                 await hooks.purge_project(tx, Purge(call.scope, ids, all_forgotten=refs is None))
             await counts.forget_empty(tx)
@@ -429,7 +429,7 @@ async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, cal
     async def write_relation(tx: Transaction) -> None:
         async def link_memories(call_id: int) -> None:
             source = refuse_shared(await locate(tx, call.scope, ref), call)
-            target = await locate(tx, call.scope, other)
+            target = refuse_shared(await locate(tx, call.scope, other), call)  # it shows the relation, too
             if source.memory.id == target.memory.id:
                 raise InvalidInput("a memory cannot be related to itself")
             for row in (source, target):  # so that no concurrent purge removes one of them

@@ -230,7 +230,8 @@ async def update_task(
             await _refuse_blocked(tx, call.scope, memory, draft.memory_type, new_plan.get("depends_on", ()))
         new_plan |= _set_finished(old, draft.memory_type, now)
         own_metadata = {SERIAL_KEY: memory.metadata[SERIAL_KEY]} | _to_plan_metadata(new_plan)
-        return replace(draft, metadata=draft.metadata | own_metadata, importance=memory.importance)
+        draft = replace(draft, importance=memory.importance, author=memory.author)
+        return replace(draft, metadata=draft.metadata | own_metadata)
 
     task = await _revise_task(store, ref, alter_task, call)
     return Kept(**_to_task_fields(task), redacted=tuple(redacted))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, cast
 
-from athena.core.redaction import redact_json
+from athena.core.redaction import redact, redact_json
 from athena.core.threads import run_in_thread, run_sync, sleep
 from athena.core.values import Scope
 from athena.errors import AthenaError, Conflict, LimitExceeded
@@ -322,7 +322,7 @@ class ProgramRun:
             elapsed_ms=run.elapsed_ms,
             calls=run.calls,
             engine=run.engine,
-            error=run.error and run.error["type"],
+            error=run.error and redact(run.error["type"]).text,
             waits_for=waits_for,
             snapshot=run.pause and run.pause.snapshot,
             answer=answer,

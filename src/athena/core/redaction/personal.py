@@ -282,6 +282,8 @@ def strip_number(value: str) -> str:
 
 def _find_known(text: str, known: Mapping[str, str]) -> Iterator[PersonalMatch]:
     """Find numbers that stood beside a telling word elsewhere: a date of birth, a phone number."""
+    if not known:
+        return
     for run in compile_pattern(r"(?<![\w.])[+(]{0,2}\d[\w()./-]*(?: {1,2}\(?\d[\w()./-]*){0,30}").finditer(text):
         if run.end() - run.start() < MIN_KNOWN_CHARS:
             continue
@@ -297,7 +299,7 @@ def _match_known_groups(
     """Find the longest known number that begins with a group; return the group after it, 0 if there is none."""
     for last in range(min(len(groups), first + MAX_KNOWN_GROUPS), first, -1):
         value = text[groups[first][0] : groups[last - 1][1]].rstrip("./-()").removesuffix(".0")  # a float
-        if len(value) <= MAX_KNOWN_CHARS and (kind := known.get(strip_number(value))):
+        if MIN_KNOWN_CHARS - 1 <= len(value) <= MAX_KNOWN_CHARS and (kind := known.get(strip_number(value))):
             yield PersonalMatch(kind, groups[first][0], groups[first][0] + len(value))
             return last
     return 0
