@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from athena.core.home import paths
 from athena.hooks import git
 from athena.memory.sessions.values import GitContext
 
@@ -109,6 +110,14 @@ def name_two_lines(repo: Path, private: Path) -> None:
         (folder / "gitdir").write_text(f"{repo}/.git\n")
         (folder / "HEAD").write_text("ref: refs/heads/main\n")
     (repo / ".git").write_text("gitdir: real/worktrees/tree\n/../../../../private/.git\n")
+
+
+def test_link_to_a_work_tree_names_no_other_project(repo: Path, private: Path) -> None:
+    run_git(private, "worktree", "add", "-q", "-b", "private-aside", str(private.parent / "aside"))
+    assert paths.current_project({}, str(private.parent / "aside")) == str(private)
+    shutil.rmtree(repo / ".git")
+    (repo / ".git").symlink_to(private.parent / "aside" / ".git")
+    assert paths.current_project({}, str(repo)) == str(repo)
 
 
 @pytest.mark.parametrize(

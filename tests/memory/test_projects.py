@@ -7,7 +7,7 @@ import pytest
 from athena import api
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from athena.errors import Conflict, Denied, NotFound
+from athena.errors import Conflict, Denied, InvalidInput, NotFound
 
 
 def call(app: App, operation: str, /, **arguments: str | int) -> object:
@@ -107,6 +107,9 @@ def test_programs_change_nothing_that_all_projects_read(isolated: App, surface: 
     assert [(item.title, item.state) for item in call_in("b", "cli", "list_tasks")] == [("buy a lamp", "open")]
     with pytest.raises(Denied, match="cannot change what the project user has"):
         call_in("a", surface, "relate_memories", memory_id=own.id, other_id=known.id)
+    newer = call_in("a", surface, "remember", content="newer of this project")
+    with pytest.raises(InvalidInput, match="relation of Athena's own"):  # it would no longer be told
+        call_in("a", surface, "relate_memories", memory_id=own.id, other_id=newer.id, relation="contradicted by")
     assert call_in("a", "cli", "relate_memories", memory_id=own.id, other_id=known.id)
     assert call_in("user", surface, "update_memory", memory_id=known.id, content="I prefer both").author == "agent"
     assert call_in("a", "cli", "forget", memory_id=known.id)

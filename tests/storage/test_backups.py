@@ -112,6 +112,24 @@ def test_rotation_deletes_the_oldest_backups_alone(app: App, tmp_path: Path) -> 
 
 
 @pytest.mark.sqlite_only("the other engine is copied by the first test")
+def test_new_backup_stays_after_the_clock_was_set_back(app: App, tmp_path: Path) -> None:
+    store_facts(app, 1)
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    names = ["athena-20200101-000000.db", "athena-29990101-000000.db", "athena-29990102-000000.db"]
+    for name in names:
+        (folder / name).write_bytes(b"x")
+        os.utime(folder / name, (time.time() + 9_000_000, time.time() + 9_000_000))
+    assert backups.is_due(str(folder), 3_600, time.time())
+    backup = backups.create_next_backup(app.store.database, str(folder), 2, str(tmp_path / "part"))
+    assert [os.path.basename(path) for path in backup.removed] == names[1:]
+    assert os.path.exists(backup.path)
+    assert not backups.is_due(str(folder), 3_600, time.time())
+    newest = backups.create_next_backup(app.store.database, str(folder), 1, str(tmp_path / "part"))
+    assert os.listdir(folder) == [os.path.basename(newest.path)]
+
+
+@pytest.mark.sqlite_only("the other engine is copied by the first test")
 def test_encrypted_backup_needs_its_secret(app: App, tmp_path: Path) -> None:
     texts = store_facts(app, 3)
     target = str(tmp_path / "copy.enc")

@@ -422,7 +422,8 @@ async def _purge_row(store: Store, tx: Transaction, row: MemoryRow) -> None:
 
 async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, call: Call) -> None:
     """Link two memories."""
-    if relation in rows.RESERVED_RELATIONS:
+    # what is contradicted is no longer told: a person's words may be taken back by a person alone
+    if relation in rows.RESERVED_RELATIONS or (relation == rows.CONTRADICTED_BY and call.is_confined):
         raise InvalidInput(f"{relation!r} is a relation of Athena's own", hint="call it something else")
     now = store.clock()
 

@@ -33,8 +33,12 @@ class GuardedProtocol(H11Protocol):
         is_other_user = peer.family == socket.AF_UNIX and sockets.get_peer_uid(peer) != os.getuid()
         # a client that is gone already has no address, and the guard trusts connections without one
         is_gone = peer.family != socket.AF_UNIX and self.client is None
-        if is_other_user or is_gone or len(self.connections) > self.max_connections:
+        if is_other_user or is_gone:
             transport.abort()
+        elif len(self.connections) > self.max_connections:
+            # one that sends nothing gives way, or anybody who can reach the port could shut all others out
+            idle = (other for other in self.connections if other is not self and not other._is_answering())
+            next(idle, self).transport.abort()
         self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:

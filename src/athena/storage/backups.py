@@ -83,7 +83,9 @@ def create_next_backup(database: Database, folder: str, keep: int, staging: str,
     for left_over in (name for name in os.listdir(folder) if PART_PATTERN.fullmatch(name)):
         os.unlink(os.path.join(folder, left_over))
     backup = create_backup(database, os.path.join(folder, name), staging, secret, replace=True)
-    old = list_backups(folder)[:-keep]
+    others = [path for path in list_backups(folder) if path != backup.path]
+    others.sort(key=lambda path: (path < backup.path, path))  # later ones are of a clock that was wrong: they go first
+    old = others[: max(0, len(others) + 1 - keep)]
     for path in old:
         os.unlink(path)
     return backup._replace(removed=tuple(old))
@@ -99,10 +101,9 @@ def list_backups(folder: str) -> list[str]:
 
 
 def is_due(folder: str, interval_s: float, now: float) -> bool:
-    """Return whether the newest backup of a folder is older than an interval, or there is none."""
-    backups = list_backups(folder)
-    age_s = now - os.path.getmtime(backups[-1]) if backups else interval_s
-    return age_s >= interval_s or age_s < 0  # the clock was set back
+    """Return whether a folder has no backup that is younger than an interval."""
+    ages_s = [now - os.path.getmtime(path) for path in list_backups(folder)]
+    return not any(0 <= age_s < interval_s for age_s in ages_s)  # one of a time to come is of a wrong clock
 
 
 def read_secret(path: str) -> bytes:

@@ -178,8 +178,8 @@ def find_work_tree_folders(root: str, git_file: str) -> tuple[str, str] | None:
 
 
 def read_git_file(root: str, git_file: str) -> str:
-    """Return the real path that a `.git` file names."""
-    text = _read_small_file(git_file).rstrip("\r\n")
+    """Return the real path that a `.git` file names; a link to the file of another work tree is refused."""
+    text = _read_small_file(git_file, os.O_NOFOLLOW).rstrip("\r\n")
     if not text.startswith("gitdir:") or "\n" in text:  # git would take several lines for one path
         raise ValueError(f"{git_file} names no folder")
     return os.path.realpath(os.path.join(root, text.removeprefix("gitdir:").strip()))
@@ -190,8 +190,8 @@ def read_first_line(path: str) -> str:
     return _read_small_file(path).partition("\n")[0].rstrip("\r")
 
 
-def _read_small_file(path: str) -> str:
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name must not block
+def _read_small_file(path: str, flags: int = 0) -> str:
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)  # a pipe of that name must not block
     try:
         return os.read(file, 4_096).decode("utf-8", "surrogateescape")
     finally:
