@@ -50,7 +50,6 @@ UNRECORDED_TOOLS = (
 OWN_TOOL_PREFIXES = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")  # the call log has these calls
 SHELL_TOOLS = ("Bash", "run_shell_command")
 SUMMARY_ARGUMENTS = ("command", "description", "url")  # not prompts and queries, which repeat what a user said
-MAX_LAST_MESSAGES = 20
 MAX_TURN_BYTES = 256 << 10  # of the transcript, in which the prompts of a turn are looked for
 ANSWERED_EVENTS = ("session-start", "user-prompt-submit")  # the others are only recorded
 RESET_SOURCES = ("compact", "clear")  # after these the session does not know its earlier briefings
@@ -334,15 +333,16 @@ async def learn_session(event: HookEvent) -> HookOutput:
 
 
 def read_talk(path: object) -> list[dict[str, str]]:
-    """Return the messages of a session; the last answers without what they repeat of commands and of clients' texts."""
-    from athena.memory.sessions.extract import clean_answer  # slow to import
+    """Return the messages of a session; answers without what they repeat of commands and of clients' texts."""
+    from athena.memory.sessions.extract import clean_answer, remove_all_echoes  # slow to import
 
     talk = transcript.read_transcript(path)
     prompts = {message.text for message in talk if message.role == "user"}
     noise = [text for text in transcript.read_prompts(path) if text not in prompts] if talk else []
     texts = [make_storable(message.text) for message in talk]
-    for i, message in list(enumerate(talk))[-MAX_LAST_MESSAGES:]:
-        texts[i] = clean_answer(texts[i], noise) if message.role == "assistant" else texts[i]
+    for i, rest in enumerate(remove_all_echoes(texts, noise)):
+        if talk[i].role == "assistant" and rest != texts[i]:
+            texts[i] = clean_answer(texts[i], noise)
     return [{"role": message.role, "text": text} for message, text in zip(talk, texts, strict=True)]
 
 

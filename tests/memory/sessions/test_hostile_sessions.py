@@ -280,6 +280,22 @@ def test_texts_of_clients_are_no_prompts(tmp_path: Path, text: str) -> None:
     assert [message["text"] for message in read_talk(str(path))] == (["fix it"] if "fix it" in text else [])
 
 
+def test_answer_loses_what_it_repeats_of_clients_texts_however_old(tmp_path: Path) -> None:
+    reminder = "<system-reminder>The file bvclps696632 was changed by the user.</system-reminder>"
+    answer = f"The importer reads each file once now. You asked: {reminder}"
+    talk = [
+        ("user", "fix it"),
+        ("user", reminder),
+        ("assistant", answer),
+        *[("user", "go on"), ("assistant", "Done.")] * 40,
+    ]
+    path = tmp_path / "session.jsonl"
+    path.write_text("\n".join(json.dumps({"message": {"role": role, "content": text}}) for role, text in talk))
+    texts = [message["text"] for message in read_talk(str(path))]
+    assert texts[:2] == ["fix it", "The importer reads each file once now. You asked:"]
+    assert "bvclps696632" not in repr(texts)
+
+
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
