@@ -94,15 +94,18 @@ class PreparedMemory(NamedTuple):
         }
 
 
-def prepare_memory(draft: Draft, now: float) -> PreparedMemory:
+def prepare_memory(draft: Draft, now: float, *, with_passages: bool = True) -> PreparedMemory:
     """Compute the data stored with a text: its digest, its time, its passages and the label that full text also finds.
 
-    `now` is the time that relative dates in the metadata refer to.
+    `now` is the time that relative dates in the metadata refer to. Without passages it is for a row that waits for
+    its index.
     """
     metadata = draft.metadata
     for key in TEXT_KEYS:
         if metadata.get(key) is not None and not isinstance(metadata[key], str):
             metadata = metadata | {key: str(metadata[key])}
+    if metadata is not draft.metadata:
+        draft = replace(draft, metadata=metadata)
     moment = metadata.get(MOMENT_KEY)
     happened, day = _parse_date(metadata.get("date"), now) if moment is None else (float(moment), "")
     origin = " ".join(metadata[key] for key in ("speaker", "source") if metadata.get(key))
@@ -111,8 +114,8 @@ def prepare_memory(draft: Draft, now: float) -> PreparedMemory:
     speaker = metadata.get("speaker") or heading
     header = f"{speaker}{f' ({day})' if day else ''}: " if speaker or day else ""
     digest = hash_text(draft.content, compute_digest_salt(metadata))
-    passages = split_passages(draft.content)
-    return PreparedMemory(replace(draft, metadata=metadata), digest, label, header, happened, passages, [])
+    passages = split_passages(draft.content) if with_passages else []
+    return PreparedMemory(draft, digest, label, header, happened, passages, [])
 
 
 def _parse_date(date: object, now: float) -> tuple[float, str]:
