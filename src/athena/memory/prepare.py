@@ -21,6 +21,7 @@ MAX_PASSAGE_CHARS = 8_000  # of words so long that 90 of them would fill pages
 MAX_PASSAGES = 2_000  # of one text, about: a book gets longer passages instead of more
 MAX_IMMEDIATE_PASSAGES = 16  # of one memory, that get their vectors before the call returns; the rest follow
 TEXT_KEYS = ("session_id", "speaker", "role", "source")  # metadata of any type that is stored as text
+encode_json = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would create an encoder each time
 ANSWERING_ROLES = {"assistant", "system", "tool"}
 FIRST_PERSON_PATTERN = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)
 SENTENCE_PATTERN = re.compile(r"[^\n]*?(?:[.!?;](?=\s)|\n|\Z)")
@@ -81,9 +82,9 @@ class PreparedMemory(NamedTuple):
             "digest": self.digest,
             "content": draft.content,
             "label": self.label,
-            "tags": json.dumps(draft.tags, ensure_ascii=False),
+            "tags": encode_json(draft.tags),
             "memory_type": draft.memory_type,
-            "metadata": json.dumps(draft.metadata, ensure_ascii=False),
+            "metadata": encode_json(draft.metadata),
             "session": draft.metadata.get("session_id"),
             "happened": self.happened,
             "created": now,
