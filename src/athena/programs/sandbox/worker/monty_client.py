@@ -285,16 +285,16 @@ class MontyClient:
 
     def _read_request(self) -> tuple[dict[str, Any], bytes] | None:
         """Read a request; the host sends none before the reply to the last one, so all that comes belongs to it."""
-        data, missing = b"", 8
+        data, missing = bytearray(), 8
         while missing > 0:
             part = os.read(self._in, max(1 << 16, min(missing, 1 << 20)))
             if not part:
                 return None
-            data = data + part if data else part
+            data += part
             if len(data) >= 8:
                 size, blob_size = _FRAME_HEAD.unpack_from(data)
                 missing = 8 + size + blob_size - len(data)
-        return json.loads(data[8 : 8 + size]), data[8 + size :]
+        return json.loads(data[8 : 8 + size]), bytes(data[8 + size :])
 
     def _send(self, fields: dict[str, Any], blob: bytes = b"") -> None:
         if self._dropped and fields["op"] != "out":
