@@ -2,7 +2,7 @@
 
 One thread at a time writes, the one that holds the write lock. A caller who finds the lock free and no job queued
 writes on its own thread; all others queue a job for the writer thread, which runs several in one commit group. Each
-reader has its own connection.
+reader has its own connection; a brief read uses the writer's, if nobody writes.
 
 A commit syncs the log to disk unless all its jobs defer the sync. The log is a sequence: a sync makes all earlier
 commits durable too, and if the machine fails, an unsynced commit is lost only together with all later ones.
