@@ -213,7 +213,7 @@ def check_log_fits(path: str) -> None:
         )
 
 
-class translate_errors:  # noqa: N801  # used as a function: a generator would take longer than many a statement
+class translate_errors:  # noqa: N801  # used as a function; a generator costs more, at each read and write
     """Turn the driver's errors into ours."""
 
     __slots__ = ("_path",)
