@@ -302,9 +302,7 @@ class Database(Protocol):
     @property
     def table_copy(self) -> TableCopy: ...
 
-    async def read(self, work: Work[T], *, brief: bool = False) -> T:
-        """Run `work` in a transaction that sees one state of the store; `brief`: it reads a few rows by their keys."""
-        ...
+    async def read(self, work: Work[T]) -> T: ...
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction, commit it, and return its value once it is durable."""

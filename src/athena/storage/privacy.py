@@ -129,8 +129,8 @@ class WatchedDatabase:
     def deferred_sync(self) -> "WatchedDatabase":
         return WatchedDatabase(self._database.deferred_sync, self._reads)
 
-    async def read(self, work: Work[T], *, brief: bool = False) -> T:
-        return await self._database.read(self._watch(work), brief=brief)
+    async def read(self, work: Work[T]) -> T:
+        return await self._database.read(self._watch(work))
 
     async def write(self, work: Work[T]) -> T:
         return await self._database.write(self._watch(work))

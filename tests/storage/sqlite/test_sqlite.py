@@ -33,11 +33,11 @@ def add_counter(name: str, value: int = 0) -> Any:
     return work
 
 
-def counter_names(database: Sqlite, *, brief: bool = False) -> set[str]:
+def counter_names(database: Sqlite) -> set[str]:
     async def work(tx: Any) -> set[str]:
         return {row[0] for row in await tx.fetch("SELECT name FROM counters")} - {"stamp", "purges", "schema"}
 
-    return run_sync(database.read(work, brief=brief))
+    return run_sync(database.read(work))
 
 
 def test_write_survives_reopening(tmp_path: Path) -> None:
@@ -261,58 +261,6 @@ def test_readers_see_snapshot_during_writes(database: Sqlite) -> None:
     reader.join()
     assert seen[0][0] == seen[0][1]
     assert counter_names(database) == {"a", "b"}
-
-
-def test_brief_read_waits_for_no_writer(database: Sqlite) -> None:
-    run_sync(database.write(add_counter("before")))
-    assert counter_names(database, brief=True) == {"before"}
-    has_begun, may_end = threading.Event(), threading.Event()
-
-    async def write_slowly(tx: Any) -> None:
-        await tx.execute("INSERT INTO counters VALUES ('slow', 1)")
-        has_begun.set()
-        may_end.wait(LONG)
-
-    writer = threading.Thread(target=lambda: run_sync(database.write(write_slowly)))
-    writer.start()
-    assert has_begun.wait(LONG)
-    assert counter_names(database, brief=True) == {"before"}  # not what is only half done
-    may_end.set()
-    writer.join(LONG)
-    assert counter_names(database, brief=True) == {"before", "slow"}
-
-
-def test_failed_brief_read_leaves_no_transaction(database: Sqlite) -> None:
-    run_sync(database.write(add_counter("first")))
-
-    async def fail(tx: Any) -> None:
-        await tx.fetch("SELECT name FROM counters")
-        raise Conflict("no")
-
-    with pytest.raises(Conflict):
-        run_sync(database.read(fail, brief=True))
-    with pytest.raises(apsw.SQLError):
-        run_sync(database.read(lambda tx: tx.fetch("SELECT name FROM nowhere"), brief=True))
-    run_sync(database.write(add_counter("second")))
-    assert counter_names(database) == counter_names(database, brief=True) == {"first", "second"}
-
-
-def test_brief_reads_of_threads_see_own_writes(database: Sqlite) -> None:
-    missing: list[str] = []
-
-    def write_and_read(thread: int) -> None:
-        for number in range(30):
-            run_sync(database.write(add_counter(name := f"{thread} {number}")))
-            if name not in counter_names(database, brief=True):
-                missing.append(name)
-
-    threads = [threading.Thread(target=write_and_read, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG)
-    assert missing == []
-    assert len(counter_names(database)) == 120
 
 
 def test_failed_creation_names_path(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from athena.memory.graph.mentions import to_exact_key
 from athena.memory.graph.rows import EntityRow, RelationRow
 from athena.memory.graph.values import ENTITY_METADATA_KEY, Entity, Graph, Relation, entity_key
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
-from athena.memory.rows import BOUNDED_BATCH_ROWS, AnswerBudget
+from athena.memory.rows import AnswerBudget
 from athena.memory.store import Store
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
@@ -56,7 +56,7 @@ async def open_nodes(store: Store, names: Sequence[str], scope: Scope) -> Graph:
         aliased = await graph_rows.fetch_entities_by_id(tx, visible, alias_ids) if alias_ids else []
         return await assemble_graph(tx, visible, named + aliased, create_budget())
 
-    return await store.database.read(find_nodes, brief=len(keys) < BOUNDED_BATCH_ROWS)
+    return await store.database.read(find_nodes)
 
 
 def create_budget() -> AnswerBudget:

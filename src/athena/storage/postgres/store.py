@@ -155,7 +155,7 @@ class Postgres:
             f"index {row[0]} is not valid; run: REINDEX INDEX {postgres_connection.SCHEMA}.{row[0]}" for row in rows
         ]
 
-    async def read(self, work: Work[T], *, brief: bool = False) -> T:
+    async def read(self, work: Work[T]) -> T:
         result = await run_in_thread(self._run_transaction, BEGIN_READ_SQL, work)
         index, self.vectors.missing_index = self.vectors.missing_index, None
         if index is not None and time.monotonic() > self._index_retry_at:

@@ -150,17 +150,6 @@ def set_sync_on_commit(connection: apsw.Connection, enabled: bool) -> None:
         raise Misconfigured("SQLite does not take another synchronous mode", hint="is another library setting it?")
 
 
-def roll_back(connection: apsw.Connection) -> None:
-    """End a transaction, also one that an interrupted job has left."""
-    if connection.in_transaction:
-        connection.execute("ROLLBACK").fetchall()
-
-
-def count_pages_written(connection: apsw.Connection) -> int:
-    """Return how many pages a connection has written to the log; a row rewritten unchanged adds none."""
-    return connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
-
-
 def is_disk_error(error: BaseException) -> bool:
     """Return whether the disk failed to read or write, as opposed to e.g. a full disk or a lock."""
     return isinstance(error, apsw.IOError) or isinstance(error.__cause__, apsw.IOError)

@@ -1,14 +1,13 @@
-"""The writes of a store: jobs, the queue of them before the writer thread, and writes that sync later."""
+"""The queue of writes before the writer thread: callers' jobs in order, and deferred ones that nobody waits for."""
 
 import threading
 import time
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 from athena.core.threads import ThreadFuture
 from athena.storage.database import Transaction, Work
 
-T = TypeVar("T")
 MAX_JOBS_PER_COMMIT = 256
 
 
@@ -44,19 +43,6 @@ class WriteJob:
 
 async def commit_only(_: Transaction) -> None:
     """Do nothing: a job whose only purpose is its commit."""
-
-
-async def write_and_remove(tx: Transaction) -> None:
-    """Write something, to learn whether that is possible."""
-    await tx.execute("INSERT INTO counters VALUES ('write check', 1)")
-    await tx.execute("DELETE FROM counters WHERE name = 'write check'")
-
-
-def fail_jobs(jobs: list[WriteJob], error: BaseException) -> None:
-    """Deliver an error to all jobs that have none of their own."""
-    for job in jobs:
-        job.error = job.error or error
-        job.deliver_result()
 
 
 STOP_JOB = WriteJob(commit_only)
@@ -110,17 +96,3 @@ class JobQueue:
             deferred, self._deferred = self._deferred, []
             self._dedupe_keys.clear()
             return deferred
-
-
-class DeferredSyncSqlite:
-    """The same store, with writes that do not wait for the disk."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def write(self, work: Work[T]) -> T:
-        value: T = await self._store.write(work, deferred_sync=True)
-        return value

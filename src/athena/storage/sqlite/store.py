@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import apsw
 
@@ -39,16 +39,7 @@ from athena.storage.sqlite.connection import (
 )
 from athena.storage.sqlite.files import StoreFiles, is_log_doubtful
 from athena.storage.sqlite.fulltext import SqliteFullText
-from athena.storage.sqlite.jobs import (
-    MAX_JOBS_PER_COMMIT,
-    STOP_JOB,
-    DeferredSyncSqlite,
-    JobQueue,
-    WriteJob,
-    commit_only,
-    fail_jobs,
-    write_and_remove,
-)
+from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, WriteJob, commit_only
 from athena.storage.sqlite.log import WriteAheadLog
 from athena.storage.sqlite.schema import find_unreadable_texts, list_schema_problems, migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
@@ -130,23 +121,17 @@ class Sqlite:
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
-    async def read(self, work: Work[T], *, brief: bool = False) -> T:
+    async def read(self, work: Work[T]) -> T:
         if self._memory_connection is not None:
             return await self.write(work)
         check_stopped()
         if get_running_loop() is None:  # as run_in_thread does, but skips one call on the hot path
-            return self._run_read(work, brief)
+            return self._run_read(work)
         return await start_in_thread(self._run_read, work)
 
-    def _run_read(self, work: Work[T], brief: bool = False) -> T:
+    def _run_read(self, work: Work[T]) -> T:
         self._reopen_if_replaced()
         with self._fork_lock, translate_errors(self.path):
-            if brief and self._write_connection is not None and self._write_lock.acquire(blocking=False):
-                try:
-                    self._check_open()
-                    return self._read_as_writer(self._get_write_connection(), work)
-                finally:
-                    self._write_lock.release()
             with self._state_lock:
                 connection = self._idle_connections.pop() if self._idle_connections else None
             connection = connection or self._open_connection()
@@ -158,7 +143,8 @@ class Sqlite:
                 is_usable = not sqlite_connection.leaves_bad_state(error)
                 raise
             finally:
-                sqlite_connection.roll_back(connection)
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK").fetchall()
                 with self._state_lock:
                     keep = is_usable and not self._closed
                     if keep:
@@ -167,19 +153,6 @@ class Sqlite:
                     connection.close()
                 for scope, write_blocks in self.vectors.take_due_blocks().items():
                     self.defer_write(write_blocks, dedupe_key=f"vector blocks {scope}")
-
-    def _read_as_writer(self, connection: apsw.Connection, work: Work[T]) -> T:
-        """Read on the write connection: it has in its cache what it wrote; a reader's cache ends with each commit."""
-        try:
-            sqlite_connection.roll_back(connection)
-            connection.execute("BEGIN").fetchall()
-            return run_sync(work(SqliteTransaction(connection)), closed_to=NO_WAIT_REASON)
-        except apsw.Error as error:
-            if sqlite_connection.leaves_bad_state(error):
-                connection = self._renew_write_connection()
-            raise
-        finally:
-            sqlite_connection.roll_back(connection)
 
     # --- writes -------------------------------------------------------------------------------------------------------
 
@@ -225,7 +198,7 @@ class Sqlite:
         sqlite_connection.check_writes_allowed(self.path, self._read_only)
         await run_in_thread(self._reopen_if_replaced)
         if self._last_write_failed or self._log.is_suspect:
-            await self.write(write_and_remove)
+            await self.write(_write_and_remove)
         return self._files.describe_low_space()
 
     def defer_write(self, work: Work[None], *, dedupe_key: str = "") -> None:
@@ -347,7 +320,7 @@ class Sqlite:
             try:
                 self._reopen_if_replaced()
             except AthenaError as error:
-                fail_jobs(jobs, error)
+                _fail_jobs(jobs, error)
                 jobs = []
             with self._fork_lock, self._write_lock:
                 if jobs:
@@ -366,7 +339,7 @@ class Sqlite:
                         self._run_statements(self._get_write_connection(), job)
                 self._log.checkpoint_if_due(self._get_write_connection())
         except Exception as error:  # noqa: BLE001  # the writer thread must survive any error; each caller gets it
-            fail_jobs(jobs, error)
+            _fail_jobs(jobs, error)
         if self._log.has_failed and self._write_connection is not None:
             with contextlib.suppress(AthenaError), translate_errors(self.path):  # the next write gets the error
                 self._log.repair(self._write_connection)
@@ -419,21 +392,23 @@ class Sqlite:
         tx, deferred_sync = SqliteTransaction(connection), all(job.deferred_sync for job in jobs)
         try:
             with translate_errors(self.path):
-                sqlite_connection.roll_back(connection)
+                if connection.in_transaction:  # left by a job that an interrupt ended
+                    connection.execute("ROLLBACK").fetchall()
                 self._log.prepare_commit(connection, deferred_sync)
                 self._set_deferred_sync(connection, deferred_sync)
                 connection.execute("BEGIN IMMEDIATE").fetchall()
-                pages_before = 0 if deferred_sync else sqlite_connection.count_pages_written(connection)
+                pages_before = 0 if deferred_sync else _count_pages_written(connection)
                 if len(jobs) == 1:
                     jobs[0].value = run_sync(jobs[0].work(tx), closed_to=NO_WAIT_REASON)
                 else:
                     for job in jobs:
                         self._run_in_savepoint(tx, job)
                 connection.execute("COMMIT").fetchall()
-                has_written = deferred_sync or sqlite_connection.count_pages_written(connection) > pages_before
+                has_written = deferred_sync or _count_pages_written(connection) > pages_before
                 self._log.count_commit(connection, deferred_sync, has_written=has_written)
         except BaseException as error:  # noqa: BLE001  # delivered to the callers below
-            sqlite_connection.roll_back(connection)
+            if connection.in_transaction:
+                connection.execute("ROLLBACK").fetchall()
             if sqlite_connection.is_disk_error(error):
                 self._log.mark_failed()
             if sqlite_connection.leaves_bad_state(error):
@@ -491,3 +466,33 @@ class Sqlite:
     def _open_connection(self, *, create: bool = False) -> apsw.Connection:
         with translate_errors(self.path):
             return sqlite_connection.connect(self.path, create=create, read_only=self._read_only)
+
+
+def _fail_jobs(jobs: list[WriteJob], error: BaseException) -> None:
+    for job in jobs:
+        job.error = job.error or error
+        job.deliver_result()
+
+
+async def _write_and_remove(tx: Transaction) -> None:
+    """Write something, to learn whether that is possible."""
+    await tx.execute("INSERT INTO counters VALUES ('write check', 1)")
+    await tx.execute("DELETE FROM counters WHERE name = 'write check'")
+
+
+def _count_pages_written(connection: apsw.Connection) -> int:
+    """Return how many pages a connection has written to the log; a row rewritten unchanged adds none."""
+    return connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
+
+
+class DeferredSyncSqlite:
+    """The same store, with writes that do not wait for the disk."""
+
+    def __init__(self, store: Sqlite) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._store.write(work, deferred_sync=True)
