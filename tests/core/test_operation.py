@@ -31,13 +31,14 @@ class FakeContext:
     def __init__(self, caller: CallerKind = CallerKind.API) -> None:
         self.caller = caller
         self.calls: list[str] = []
+        self.outcomes: list[str] = []
 
-    @asynccontextmanager
-    async def record_call(
-        self, operation: Operation[Any, ..., Any], arguments: Mapping[str, Any]
-    ) -> AsyncGenerator["FakeContext"]:
+    def begin_call(self, operation: Operation[Any, ..., Any], arguments: Mapping[str, Any]) -> "FakeContext":
         self.calls.append(operation.name)
-        yield self
+        return self
+
+    def end_call(self, operation: Operation[Any, ..., Any], outcome: str) -> None:
+        self.outcomes.append(outcome)
 
     @asynccontextmanager
     async def guard_values(
@@ -83,6 +84,18 @@ def test_call_is_checked_recorded_and_run() -> None:
     result = call({"points": [{"x": 1, "label": "a"}], "count": 4, "weight": 2}, visitor)
     assert result == {"points": [{"x": 1, "label": "a"}], "count": 4, "mode": "fast", "weight": 2.0}
     assert visitor.calls == ["add_points"]
+    assert visitor.outcomes == ["done"]
+
+
+def test_failed_call_is_logged_with_its_code() -> None:
+    @operation(Effect.READ, callers=PEOPLE)
+    async def look_up(ctx: FakeContext) -> int:
+        raise NotFound("it is not there")
+
+    visitor = FakeContext()
+    with pytest.raises(NotFound):
+        run_sync(look_up(visitor))
+    assert visitor.outcomes == ["not_found"]
 
 
 @pytest.mark.parametrize("caller", [kind for kind in CallerKind if kind not in PEOPLE])

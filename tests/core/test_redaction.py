@@ -344,6 +344,21 @@ def test_lookalike_is_left_alone(text: str) -> None:
     assert redact(text) == RedactedText(text, ())
 
 
+def test_secret_is_replaced_each_time() -> None:
+    text = f"token ghp_{mixed_chars(36)} and more"
+    assert [redact(text).kinds for _ in range(2)] == [("github-token",)] * 2
+    assert text not in redaction._clean_texts
+
+
+def test_few_clean_texts_are_remembered() -> None:
+    for number in range(redaction.MAX_CLEAN_TEXTS + 10):
+        assert redact(f"entity {number}") == (f"entity {number}", ())
+    assert len(redaction._clean_texts) <= redaction.MAX_CLEAN_TEXTS
+    assert f"entity {redaction.MAX_CLEAN_TEXTS + 9}" in redaction._clean_texts
+    redact(long := "word " * redaction.MAX_CLEAN_CHARS)
+    assert long not in redaction._clean_texts
+
+
 def test_kinds_are_listed_in_order() -> None:
     github, stripe = "ghp_" + mixed_chars(36), "sk_live_" + mixed_chars(24)
     text = f"{stripe} then {github}, then {stripe}; password=hunter2xyz"

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, S
 from athena.core import types
 from athena.core.text import make_value_storable
 from athena.core.words import resolve_parameter_aliases, suggest_name
-from athena.errors import Denied, InvalidInput
+from athena.errors import AthenaError, Denied, InvalidInput
 
 
 class Effect(StrEnum):
@@ -63,9 +63,13 @@ class Caller(Protocol):
     @property
     def caller(self) -> CallerKind: ...
 
-    def record_call(
-        self, operation: "Operation[Any, ..., Any]", arguments: Mapping[str, Any]
-    ) -> AbstractAsyncContextManager[Self]: ...
+    def begin_call(self, operation: "Operation[Any, ..., Any]", arguments: Mapping[str, Any]) -> Self:
+        """Return the caller as the operation gets it, with the record of this call."""
+        ...
+
+    def end_call(self, operation: "Operation[Any, ..., Any]", outcome: str) -> None:
+        """Log how the call of this caller ended: `done`, or the code of its error."""
+        ...
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         """Log how many tokens the arguments and the result have."""
@@ -175,8 +179,14 @@ class Operation(Generic[C, P, R]):
             raise Denied(f"a {ctx.caller} may not call {self.path}", hint=hint)
         async with ctx.guard_values(self, dict(zip(self.parameter_names, args, strict=False)) | kwargs) as guarded:
             arguments = self.check_arguments(guarded.arguments)
-            async with ctx.record_call(self, arguments) as recorded:
+            recorded, outcome = ctx.begin_call(self, arguments), "done"
+            try:
                 result: R = await guarded.release(await self.run(recorded, **arguments))  # type: ignore[call-arg]
+            except AthenaError as error:
+                outcome = error.code
+                raise
+            finally:
+                recorded.end_call(self, outcome)
         ctx.record_usage(self.name, arguments, result)
         return result
 

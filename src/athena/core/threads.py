@@ -264,13 +264,15 @@ class SharedLock:
 
     def __enter__(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_exclusive)
+            while self._is_exclusive:
+                self._changed.wait()
             self._holders += 1
 
     def __exit__(self, *_: object) -> None:
         with self._changed:
             self._holders -= 1
-            self._changed.notify_all()
+            if self._is_exclusive:
+                self._changed.notify_all()
 
     def acquire_exclusive(self, timeout: float) -> bool:
         """Block new holders, and wait until the present ones are gone or the timeout is over; False if it was over."""

@@ -72,16 +72,15 @@ def create_checker(annotation: Any) -> ValueCheck:
         value = inner(value, where)
         if value is None:
             return value
-        sized = isinstance(value, str | Sequence | Mapping)
+        sized = type(value) in (str, list, dict) or isinstance(value, (str, Sequence, Mapping))
         size = len(value) if sized else value
+        if (least is None or size >= least) and (most is None or size <= most):
+            return value
+        if sized and size == 0:
+            raise InvalidInput(f"{where} must not be empty")
         subject = f"{where} has a length of {size:,}; it" if sized else f"{where} is {size:,}; it"
-        if least is not None and size < least:
-            if sized and size == 0:
-                raise InvalidInput(f"{where} must not be empty")
-            raise InvalidInput(f"{subject} must be at least {least:,}")
-        if most is not None and size > most:
-            raise InvalidInput(f"{subject} must be at most {most:,}")
-        return value
+        bound = f"at least {least:,}" if least is not None and size < least else f"at most {most:,}"
+        raise InvalidInput(f"{subject} must be {bound}")
 
     return check_bounds
 
@@ -167,7 +166,9 @@ def _create_list_checker(kind: Any) -> ValueCheck:
     check_item = create_checker(kind)
 
     def check_list(value: Any, where: str) -> Any:
-        if isinstance(value, str | bytes) or not isinstance(value, Sequence | set | frozenset):
+        if type(value) is not list and (
+            isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, set, frozenset))
+        ):
             raise _WrongType(where, f"a list of {describe_type(kind)}", value)
         return [check_item(item, f"{where}[{i}]") for i, item in enumerate(value)]
 
@@ -193,7 +194,7 @@ def _create_record_checker(kind: Any) -> ValueCheck:
     required: frozenset[str] = kind.__required_keys__
 
     def check_record(value: Any, where: str) -> Any:
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             raise _WrongType(where, "an object", value)
         if missing := sorted(required - value.keys()):
             raise InvalidInput(f"{where} lacks {missing[0]!r}", hint=f"it takes {', '.join(fields)}")
@@ -281,11 +282,14 @@ def to_source(annotation: Any) -> str:
 
 def to_json(value: Any) -> Any:
     """Convert a result to plain JSON values."""
-    if type(value) in JSON_TYPE_NAMES:
+    kind = type(value)
+    if kind in JSON_TYPE_NAMES:
         return value
-    if type(value) is list:
-        return [to_json(item) for item in value]
-    if value is None or isinstance(value, str | int | float | bool):
+    if kind is list:
+        return [item if type(item) is str else to_json(item) for item in value]
+    if kind is dict:
+        return {str(key): item if type(item) is str else to_json(item) for key, item in value.items()}
+    if isinstance(value, (str, int, float)):
         return value
     if fields := getattr(type(value), "__dataclass_fields__", None):
         return {name: to_json(getattr(value, name)) for name in fields}

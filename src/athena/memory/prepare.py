@@ -21,6 +21,7 @@ MAX_PASSAGE_CHARS = 8_000  # of words so long that 90 of them would fill pages
 MAX_PASSAGES = 2_000  # of one text, about: a book gets longer passages instead of more
 MAX_IMMEDIATE_PASSAGES = 16  # of one memory, that get their vectors before the call returns; the rest follow
 TEXT_KEYS = ("session_id", "speaker", "role", "source")  # metadata of any type that is stored as text
+encode_json = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would create an encoder each time
 ANSWERING_ROLES = {"assistant", "system", "tool"}
 FIRST_PERSON_PATTERN = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)
 SENTENCE_PATTERN = re.compile(r"[^\n]*?(?:[.!?;](?=\s)|\n|\Z)")
@@ -81,9 +82,9 @@ class PreparedMemory(NamedTuple):
             "digest": self.digest,
             "content": draft.content,
             "label": self.label,
-            "tags": json.dumps(draft.tags, ensure_ascii=False),
+            "tags": encode_json(draft.tags),
             "memory_type": draft.memory_type,
-            "metadata": json.dumps(draft.metadata, ensure_ascii=False),
+            "metadata": encode_json(draft.metadata),
             "session": draft.metadata.get("session_id"),
             "happened": self.happened,
             "created": now,
@@ -94,15 +95,18 @@ class PreparedMemory(NamedTuple):
         }
 
 
-def prepare_memory(draft: Draft, now: float) -> PreparedMemory:
+def prepare_memory(draft: Draft, now: float, *, with_passages: bool = True) -> PreparedMemory:
     """Compute the data stored with a text: its digest, its time, its passages and the label that full text also finds.
 
-    `now` is the time that relative dates in the metadata refer to.
+    `now` is the time that relative dates in the metadata refer to. Without passages it is for a row that waits for
+    its index.
     """
     metadata = draft.metadata
     for key in TEXT_KEYS:
         if metadata.get(key) is not None and not isinstance(metadata[key], str):
             metadata = metadata | {key: str(metadata[key])}
+    if metadata is not draft.metadata:
+        draft = replace(draft, metadata=metadata)
     moment = metadata.get(MOMENT_KEY)
     happened, day = _parse_date(metadata.get("date"), now) if moment is None else (float(moment), "")
     origin = " ".join(metadata[key] for key in ("speaker", "source") if metadata.get(key))
@@ -111,8 +115,8 @@ def prepare_memory(draft: Draft, now: float) -> PreparedMemory:
     speaker = metadata.get("speaker") or heading
     header = f"{speaker}{f' ({day})' if day else ''}: " if speaker or day else ""
     digest = hash_text(draft.content, compute_digest_salt(metadata))
-    passages = split_passages(draft.content)
-    return PreparedMemory(replace(draft, metadata=metadata), digest, label, header, happened, passages, [])
+    passages = split_passages(draft.content) if with_passages else []
+    return PreparedMemory(draft, digest, label, header, happened, passages, [])
 
 
 def _parse_date(date: object, now: float) -> tuple[float, str]:

@@ -261,7 +261,7 @@ async def find_known_digests(tx: Transaction, scope_ids: list[int], digests: lis
 async def insert_memory(tx: Transaction, scope: int, columns: dict[str, Any]) -> int:
     """Insert a row and return its id."""
     columns["private"] = privacy.add_current_marks(columns["private"])
-    short_hash = await _assign_short_hash(tx, scope, columns["digest"])
+    short_hash, _ = await _assign_short_hash(tx, scope, columns["digest"])
     # Not RETURNING: after it SQLite makes FTS5 flush, which costs fifteen times as much as reading the id back.
     await tx.execute(INSERT_MEMORY_SQL, scope=scope, hash=short_hash, **columns)
     [(memory_id,)] = await tx.fetch(
@@ -272,10 +272,13 @@ async def insert_memory(tx: Transaction, scope: int, columns: dict[str, Any]) ->
     return int(memory_id)
 
 
-async def insert_unindexed_memory(tx: Transaction, scope: int, columns: dict[str, Any]) -> int:
-    """Insert a row that gets no full-text entry yet, with one statement less, and return its id."""
+async def insert_unindexed_memory(tx: Transaction, scope: int, columns: dict[str, Any]) -> int | None:
+    """Insert a row that gets no full-text entry yet, and return its id; None if a live row has its digest."""
+    short_hash, marks = await _assign_short_hash(tx, scope, columns["digest"])
+    if marks is not None:
+        privacy.note_read(marks)  # that a text is there says what it is
+        return None
     columns["private"] = privacy.add_current_marks(columns["private"])
-    short_hash = await _assign_short_hash(tx, scope, columns["digest"])
     row = await tx.fetch_one(f"{INSERT_MEMORY_SQL} RETURNING id", scope=scope, hash=short_hash, **columns)
     assert row is not None
     return int(row[0])
@@ -284,7 +287,7 @@ async def insert_unindexed_memory(tx: Transaction, scope: int, columns: dict[str
 async def update_memory_row(tx: Transaction, row: MemoryRow, columns: dict[str, Any]) -> None:
     privacy.note_change(row.private, "memory", row.memory.id)
     if columns.get("digest", row.digest) != row.digest:
-        columns["hash"] = await _assign_short_hash(tx, row.scope, columns["digest"])
+        columns["hash"], _ = await _assign_short_hash(tx, row.scope, columns["digest"])
     if "content" in columns:
         columns["private"] = privacy.add_current_marks(row.private)
     assignments = ", ".join(f"{name} = :{name}" for name in columns)
@@ -329,18 +332,23 @@ async def increment_occurrences(tx: Transaction, row: MemoryRow, *, revived: boo
         await counts.count_occurrence(tx, row.scope, row.memory.memory_type)
 
 
-async def _assign_short_hash(tx: Transaction, scope: int, digest: str) -> str:
-    """Return the shortest unique prefix of a digest, and lengthen the hashes that it would make ambiguous."""
-    head = digest[:MIN_HASH_CHARS]
+async def _assign_short_hash(tx: Transaction, scope: int, digest: str) -> tuple[str, str | None]:
+    """Return the shortest unique prefix of a digest, and lengthen the hashes that it would make ambiguous.
+
+    Return also the private marks of the live row that has this digest, or None.
+    """
+    head, marks = digest[:MIN_HASH_CHARS], None
     rows = await tx.fetch(
-        "SELECT id, digest, hash FROM memories WHERE scope = :scope AND digest >= :low AND digest < :high",
+        """SELECT id, digest, hash, deleted, private FROM memories
+           WHERE scope = :scope AND digest >= :low AND digest < :high""",
         scope=scope,
         low=head,
         high=head + "g",
     )
     length = MIN_HASH_CHARS
-    for memory_id, other, short_hash in rows:
+    for memory_id, other, short_hash, deleted, private in rows:
         if other == digest:
+            marks = private if deleted is None else marks
             continue
         unique_length = count_shared_prefix(digest, other) + 1
         length = max(length, unique_length)
@@ -351,7 +359,7 @@ async def _assign_short_hash(tx: Transaction, scope: int, digest: str) -> str:
                 scope=scope,
                 id=memory_id,
             )
-    return digest[:length]
+    return digest[:length], marks
 
 
 async def delete_memory(tx: Transaction, scope: int, memory: int) -> None:

@@ -33,9 +33,11 @@ async def insert_memory(store: Store, tx: Transaction, scope: int, prepared: Pre
     return memory_id
 
 
-async def insert_unindexed(tx: Transaction, scope: int, prepared: PreparedMemory, now: float) -> int:
-    """Write a new row without tags, queue its passages, and return its id."""
+async def insert_unindexed(tx: Transaction, scope: int, prepared: PreparedMemory, now: float) -> int | None:
+    """Write a new row without tags, queue its passages, and return its id; None if the same text is there."""
     memory_id = await rows.insert_unindexed_memory(tx, scope, prepared.to_columns(now))
+    if memory_id is None:
+        return None
     await counts.count_new(tx, scope, _count_prepared(prepared), ())
     await rows.enqueue_memory(tx, scope, memory_id)
     return memory_id

@@ -109,17 +109,12 @@ async def count_occurrence(tx: Transaction, scope: int, memory_type: str) -> Non
 
 async def _add_up(tx: Transaction, scope: int, memories: list[CountedMemory], tags: list[str], sign: int) -> None:
     changes: dict[tuple[str, str], list[int]] = {}
-
-    def add(facet: str, name: str, *numbers: int) -> None:
-        sums = changes.setdefault((facet, name), [0, 0, 0, 0])
-        for i, number in enumerate(numbers):
-            sums[i] += sign * number
-
-    for memory in memories:
-        add("type", memory.memory_type, 1, memory.characters, memory.occurrences, memory.in_session)
-        add("day", str(get_day(memory.happened)), 1)
+    for memory_type, characters, occurrences, in_session, happened in memories:
+        sums = changes.setdefault(("type", memory_type), [0, 0, 0, 0])
+        sums[:] = sums[0] + sign, sums[1] + sign * characters, sums[2] + sign * occurrences, sums[3] + sign * in_session
+        changes.setdefault(("day", str(get_day(happened))), [0, 0, 0, 0])[0] += sign
     for tag in tags:
-        add("tag", tag, 1)
+        changes.setdefault(("tag", tag), [0, 0, 0, 0])[0] += sign
     await _insert_changes(tx, scope, changes)
 
 

@@ -26,8 +26,14 @@ from athena.core.threads import check_stopped
 __all__ = ["RedactedText", "SecretMatch", "find_secrets", "redact", "redact_field", "redact_json"]
 
 MAX_PASSES = 6
+MAX_CLEAN_CHARS = 200
+MAX_CLEAN_TEXTS = 4_096
+MIN_LONG_CHARS = 2_000  # a shorter text is searched in less than a millisecond
 MAX_BLOB_DEPTH = 2  # base64 inside base64
 GENERIC_KINDS = frozenset({"api-key", "basic-auth", "bearer-token", "cookie", "password", "pin", "secret", "token"})
+
+
+_clean_texts: set[str] = set()  # the last short texts without a secret: names and questions come again and again
 
 
 class RedactedText(NamedTuple):
@@ -39,6 +45,8 @@ class RedactedText(NamedTuple):
 
 def redact(text: str) -> RedactedText:
     """Replace each secret in the text by `[SECRET:kind]`."""
+    if text in _clean_texts:
+        return RedactedText(text, ())
     replaced: list[SecretMatch] = []
     # A placeholder may complete a pattern with the text beside it, so we search again until nothing is found: that
     # makes redaction idempotent. The second pass is nearly always the last; the limit bounds the work, and the last
@@ -50,6 +58,10 @@ def redact(text: str) -> RedactedText:
         if number == MAX_PASSES - 1:
             matches = [_widen_match(text, match) for match in matches]
         text, replaced = _replace_matches(text, _merge_matches([*replaced, *matches]))
+    if not replaced and len(text) <= MAX_CLEAN_CHARS:
+        if len(_clean_texts) >= MAX_CLEAN_TEXTS:
+            _clean_texts.clear()
+        _clean_texts.add(text)
     return RedactedText(text, tuple(match.kind for match in replaced))
 
 
@@ -131,6 +143,7 @@ def _find_in_blobs(text: str, depth: int) -> Iterator[SecretMatch]:
 def _find_plain(text: str) -> Iterator[SecretMatch]:
     # U+0130 is the only character whose lower case is longer; without it the positions agree
     lower = text.replace("\u0130", "I").lower()
+    is_long = len(text) >= MIN_LONG_CHARS
     for find in (
         find_keys,
         find_headers,
@@ -141,7 +154,8 @@ def _find_plain(text: str) -> Iterator[SecretMatch]:
         find_settings,
         find_below_names,
     ):
-        check_stopped()  # the search of a long text takes seconds
+        if is_long:
+            check_stopped()  # the search of a long text takes seconds
         for match in find(text, lower):
             check_stopped()
             yield match

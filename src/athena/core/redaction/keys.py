@@ -89,7 +89,8 @@ def find_keys(text: str, lower: str) -> Iterator[SecretMatch]:
             for pattern in patterns:
                 yield from _find_by_trigger(text, text, *pattern)
     for pattern in _load_context_patterns():
-        yield from _find_by_trigger(text, lower, *pattern)
+        if pattern[0] in lower:
+            yield from _find_by_trigger(text, lower, *pattern)
     if "://" in text:
         yield from _find_in_urls(text)
         if has_run:

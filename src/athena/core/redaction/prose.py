@@ -144,7 +144,7 @@ def find_in_prose(text: str, lower: str) -> Iterator[SecretMatch]:
     """Find secrets that a sentence names; `lower` is the text in lower case."""
     for gate, names in _NAMES.items():
         # the names of one gate are looked for only if it is there, since a search of the text takes a while
-        if (gate.isascii() or not text.isascii()) and gate in lower:
+        if gate in lower:
             for literal, rest, kind in names:
                 search = compile_pattern(_build_name(literal, rest)).finditer
                 for name in islice(search(lower), MAX_NAMES):

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -104,10 +104,7 @@ def _estimate_json(value: Any, chars_left: list[int]) -> int:
     if value is None or kind is bool:
         return 1
     if kind is dict:
-        total = 1
-        for key, item in value.items():
-            total += 2 + _estimate_json(key, chars_left) + _estimate_json(item, chars_left)
-        return total
+        return 1 + 2 * len(value) + _estimate_items((*value, *value.values()), chars_left)
     if isinstance(value, int | float):
         return 1 + len(str(value)) // 3
     if fields := getattr(kind, "__dataclass_fields__", None):
@@ -119,9 +116,21 @@ def _estimate_json(value: Any, chars_left: list[int]) -> int:
         return _estimate_json(str(value), chars_left)
     if isinstance(value, Mapping):
         return _estimate_json(dict(value), chars_left)
-    items = list(value)
-    part = sum([1 + _estimate_json(item, chars_left) for item in items[:LIST_SAMPLE_ITEMS]])
-    return 1 + (part if len(items) <= LIST_SAMPLE_ITEMS else round(part * len(items) / LIST_SAMPLE_ITEMS))
+    items = value if kind is list else list(value)
+    sample = items if len(items) <= LIST_SAMPLE_ITEMS else items[:LIST_SAMPLE_ITEMS]
+    part = len(sample) + _estimate_items(sample, chars_left)
+    return 1 + (part if sample is items else round(part * len(items) / LIST_SAMPLE_ITEMS))
+
+
+def _estimate_items(items: Iterable[Any], chars_left: list[int]) -> int:
+    total = 0
+    for item in items:
+        if type(item) is str and len(item) <= MAX_CACHED_CHARS < chars_left[0]:  # most are short texts
+            chars_left[0] -= len(item)
+            total += 2 + _count_cached(item)
+        else:
+            total += _estimate_json(item, chars_left)
+    return total
 
 
 def load_exact_counter() -> Callable[[str], int]:

@@ -52,7 +52,8 @@ async def open_nodes(store: Store, names: Sequence[str], scope: Scope) -> Graph:
         named_ids = {entity.id for entity in named}
         aliases = [to_exact_key(key) for key in {*keys} - {entity.key for entity in named}]
         alias_ids = await graph_rows.list_mentioning_ids(tx, visible, aliases) if aliases else []
-        aliased = await graph_rows.fetch_entities_by_id(tx, visible, [i for i in alias_ids if i not in named_ids])
+        alias_ids = [i for i in alias_ids if i not in named_ids]
+        aliased = await graph_rows.fetch_entities_by_id(tx, visible, alias_ids) if alias_ids else []
         return await assemble_graph(tx, visible, named + aliased, create_budget())
 
     return await store.database.read(find_nodes)

@@ -228,26 +228,26 @@ async def _insert_entity(
     if facts:
         metadata[ENTITY_METADATA_KEY] = dict(facts)
     draft = Draft(name, (), entity_type, metadata)
-    entity_id = await write.insert_unindexed(tx, scope, prepare_memory(draft, now), now)
+    entity_id = await write.insert_unindexed(tx, scope, prepare_memory(draft, now, with_passages=False), now)
+    assert entity_id is not None  # the caller has looked for the name
     await graph_rows.insert_mentions(tx, scope, entity_id, [key] if (key := fold_name(name)) else [])
     await history_rows.insert_change(tx, scope, entity_id, call_id, now, "remembered", None)
     row = EntityRow(entity_id, scope, name, entity_type, entity_key(name))
-    await _insert_observations(tx, row, entity["observations"], call_id, now, new=True)
+    await _insert_observations(tx, row, entity["observations"], call_id, now)
     return entity_id
 
 
 async def _insert_observations(
-    tx: Transaction, entity: EntityRow, texts: Sequence[str], call_id: int, now: float, *, new: bool = False
+    tx: Transaction, entity: EntityRow, texts: Sequence[str], call_id: int, now: float
 ) -> list[tuple[int, str]]:
     """Insert the observations that an entity does not have, and return their ids and texts."""
-    by_key = {_observation_key(entity.id, text): text for text in texts}
-    known = set() if new else await memory_rows.find_known_digests(tx, [entity.scope], list(by_key))
     added = []
-    for key, text in by_key.items():
-        if key in known:
+    metadata = {"session_id": str(entity.id), "speaker": entity.name}
+    for text in dict.fromkeys(texts):
+        prepared = prepare_memory(Draft(text, (), OBSERVATION_TYPE, metadata), now, with_passages=False)
+        observation_id = await write.insert_unindexed(tx, entity.scope, prepared, now)
+        if observation_id is None:
             continue
-        draft = Draft(text, (), OBSERVATION_TYPE, {"session_id": str(entity.id), "speaker": entity.name})
-        observation_id = await write.insert_unindexed(tx, entity.scope, prepare_memory(draft, now), now)
         await history_rows.insert_change(tx, entity.scope, observation_id, call_id, now, "remembered", None)
         added.append((observation_id, text))
     return added

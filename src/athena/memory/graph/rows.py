@@ -15,6 +15,7 @@ from athena.storage.filters import bind_list, split_batches
 
 ENTITY_COLUMNS = "id, scope, content, memory_type, digest, private"
 RELATION_COLUMNS = "id, scope, source, target, source_name, target_name, relation, began, ended, private"
+FEW_ROWS_SQL = f" LIMIT {BOUNDED_BATCH_ROWS}"
 PADDED_KEY_COUNTS = (16, 32, 64, 128, 256, 500)
 
 
@@ -56,13 +57,15 @@ class RelationRow(NamedTuple):
 
 def _to_entity(row: Sequence[Any]) -> EntityRow:
     entity = EntityRow(*row)
-    privacy.note_read(entity.private)
+    if entity.private:
+        privacy.note_read(entity.private)
     return entity
 
 
 def _to_relation(row: Row) -> RelationRow:
     relation = RelationRow(*row)
-    privacy.note_read(relation.private)
+    if relation.private:
+        privacy.note_read(relation.private)
     return relation
 
 
@@ -116,19 +119,31 @@ async def fetch_observations(
 ) -> dict[int, list[str]]:
     """Return the live observations of entities, in the order they were added."""
     observations: dict[int, list[str]] = {entity_id: [] for entity_id in ids}
-    row_ids: list[int] = []
-    for batch in split_batches(ids):
-        names, bound = bind_list("session", map(str, batch))
-        row_ids += await _list_ids(tx, "memories", scope_ids, f"AND session IN ({names})", bound)
+    columns = "id, session, content, private"
 
     def add_texts(rows: list[Row]) -> None:
         if budget is not None:
             budget.spend(rows, observations)
         for _, session, content, private in rows:
-            privacy.note_read(private)
+            if private:
+                privacy.note_read(private)
             observations[int(session)].append(content)
 
-    await _visit_rows(tx, "id, session, content, private", scope_ids, row_ids, add_texts)
+    if len(ids) < BOUNDED_BATCH_ROWS:  # then they have few observations, mostly, which one statement reads
+        names, bound = bind_list("session", map(str, ids))
+        few = await tx.fetch(
+            f"""SELECT {columns} FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND session IN ({names})
+                AND deleted IS NULL{FEW_ROWS_SQL}""",
+            **bound,
+        )
+        if len(few) < BOUNDED_BATCH_ROWS:
+            add_texts(sorted(few))
+            return observations
+    row_ids: list[int] = []
+    for batch in split_batches(ids):
+        names, bound = bind_list("session", map(str, batch))
+        row_ids += await _list_ids(tx, "memories", scope_ids, f"AND session IN ({names})", bound)
+    await _visit_rows(tx, columns, scope_ids, row_ids, add_texts)
     return observations
 
 
@@ -272,18 +287,27 @@ async def list_relations_touching(
     budget: AnswerBudget | None = None,
 ) -> list[RelationRow]:
     """Return the live relations that start or end at any of these names, in the order they were created."""
-    columns = RELATION_COLUMNS if budget is None else "id"
-    by_id: dict[int, Row] = {}
-    for batch in split_batches(keys):
+
+    async def fetch_columns(columns: str, batch: list[str], limit: str = "") -> list[Row]:
         names, bound = bind_list("key", batch)
         parts = [
             f"""SELECT {columns} FROM relations
                 WHERE scope IN ({join_ids(scope_ids)}) AND {side} IN ({names}) AND removed IS NULL"""
             for side in sides
         ]
-        by_id |= {row[0]: row for row in await tx.fetch(" UNION ALL ".join(parts), **bound)}
+        return await tx.fetch(" UNION ALL ".join(parts) + limit, **bound)
+
+    by_id: dict[int, Row] = {}
     if budget is not None:
-        return await _fetch_relations(tx, scope_ids, by_id, budget)
+        few = None if len(keys) >= BOUNDED_BATCH_ROWS else await fetch_columns(RELATION_COLUMNS, keys, FEW_ROWS_SQL)
+        if few is None or len(few) >= BOUNDED_BATCH_ROWS:
+            ids = {row[0] for batch in split_batches(keys) for row in await fetch_columns("id", batch)}
+            return await _fetch_relations(tx, scope_ids, ids, budget)
+        by_id = {row[0]: row for row in few}
+        budget.spend(list(by_id.values()))
+    else:
+        for batch in split_batches(keys):
+            by_id |= {row[0]: row for row in await fetch_columns(RELATION_COLUMNS, batch)}
     return [_to_relation(by_id[relation_id]) for relation_id in sorted(by_id)]
 
 

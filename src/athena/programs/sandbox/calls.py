@@ -255,8 +255,11 @@ class RunCalls:
         call_error: CallError | None = None
         value: Any = None
         try:
-            with bind_current_calls(self):
+            before, _current.calls = _current.calls, self
+            try:
                 value = self._call(function.path, arguments)
+            finally:
+                _current.calls = before
             value = to_plain_json(value, self.limits.value_nodes, self.limits.value_bytes)
         except NeedsApproval as error:
             if pausable:

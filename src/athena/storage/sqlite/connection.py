@@ -4,8 +4,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 from zlib import crc32
@@ -204,18 +203,31 @@ def check_log_fits(path: str) -> None:
         )
 
 
-@contextmanager
-def translate_errors(path: str) -> Generator[None]:
+class translate_errors:  # noqa: N801  # used as a function; a generator costs more, at each read and write
     """Turn the driver's errors into ours."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, apsw.Error):
+            _raise_translated(self._path, error)
+
+
+def _raise_translated(path: str, error: apsw.Error) -> None:
     try:
-        yield
+        raise error
     except apsw.NotADBError:
         if _has_own_header(path):
             raise _create_lost_log_error(path) from None
         raise Misconfigured(
             f"{path} is not an Athena database", hint="move it away, or set ATHENA_DB_PATH elsewhere"
         ) from None
-    except apsw.CorruptError as error:
+    except apsw.CorruptError:
         if _get_extended_code(error) == apsw.SQLITE_CORRUPT_VTAB:  # FTS5 reports so, too, that the disk failed to read
             raise Unavailable(
                 f"the full-text index of {path} could not be read", hint="try again; else run `athena call verify`"
@@ -225,7 +237,7 @@ def translate_errors(path: str) -> Generator[None]:
             hint="`athena restore` lists the backups; `athena call verify` says what is damaged",
             retry=False,
         ) from error
-    except apsw.SQLError as error:
+    except apsw.SQLError:
         if "fts5" not in str(error):
             raise
         raise Unavailable(
@@ -239,15 +251,15 @@ def translate_errors(path: str) -> Generator[None]:
         raise create_read_only_error(path) from None
     except apsw.CantOpenError:
         raise Misconfigured(f"{path} cannot be opened", hint="check the folder's rights and free space") from None
-    except (apsw.ProtocolError, apsw.LockedError, apsw.InterruptError, apsw.NoMemError) as error:
+    except (apsw.ProtocolError, apsw.LockedError, apsw.InterruptError, apsw.NoMemError):
         raise Unavailable(f"{path} cannot be used now: {error}", hint="try again") from error
-    except apsw.IOError as error:
+    except apsw.IOError:
         if _get_extended_code(error) == apsw.SQLITE_IOERR_SHORT_READ:
             raise _create_lost_log_error(path) from error
         raise Unavailable(f"{path} cannot be read or written: {error}", hint="check the disk") from error
 
 
-def _describe_damage(error: apsw.CorruptError) -> str:
+def _describe_damage(error: apsw.Error) -> str:
     return "" if "not an error" in str(error) else f": {error}"  # a copy of pages leaves no message
 
 

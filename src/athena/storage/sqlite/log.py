@@ -54,7 +54,7 @@ class WriteAheadLog:
     @property
     def is_suspect(self) -> bool:
         """Whether a sync has failed since the log was last known to be on the disk, here or in another process."""
-        return self.has_failed or (self.path != "" and os.path.exists(self._marker))
+        return self.has_failed or (self.path != "" and os.access(self._marker, os.F_OK))  # `exists` takes longer
 
     def watch(self, connection: apsw.Connection) -> None:
         """Learn from a connection's commits how long the log is."""

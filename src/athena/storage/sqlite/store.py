@@ -2,7 +2,7 @@
 
 One thread at a time writes, the one that holds the write lock. A caller who finds the lock free and no job queued
 writes on its own thread; all others queue a job for the writer thread, which runs several in one commit group. Each
-reader has its own connection.
+reader has its own connection; a brief read uses the writer's, if nobody writes.
 
 A commit syncs the log to disk unless all its jobs defer the sync. The log is a sequence: a sync makes all earlier
 commits durable too, and if the machine fails, an unsynced commit is lost only together with all later ones.
@@ -398,16 +398,15 @@ class Sqlite:
                 self._log.prepare_commit(connection, deferred_sync)
                 self._set_deferred_sync(connection, deferred_sync)
                 connection.execute("BEGIN IMMEDIATE").fetchall()
-                pages_before = _count_pages_written(connection)
+                pages_before = 0 if deferred_sync else _count_pages_written(connection)
                 if len(jobs) == 1:
                     jobs[0].value = run_sync(jobs[0].work(tx), closed_to=NO_WAIT_REASON)
                 else:
                     for job in jobs:
                         self._run_in_savepoint(tx, job)
                 connection.execute("COMMIT").fetchall()
-                self._log.count_commit(
-                    connection, deferred_sync, has_written=_count_pages_written(connection) > pages_before
-                )
+                has_written = deferred_sync or _count_pages_written(connection) > pages_before
+                self._log.count_commit(connection, deferred_sync, has_written=has_written)
         except BaseException as error:  # noqa: BLE001  # delivered to the callers below
             if connection.in_transaction:
                 connection.execute("ROLLBACK").fetchall()

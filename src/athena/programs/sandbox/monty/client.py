@@ -25,6 +25,7 @@ _SCRIPT_PATH = Path(__file__).parents[1] / "worker" / "monty_client.py"
 _MAX_REPLY_BYTES = 64 << 20
 _SERVER_TIMEOUT_S = 60.0
 _SERVER_TRIES = 3
+_FRAME_HEAD = struct.Struct(">II")
 _SERVER_REQUEST = struct.Struct(">ci")  # as in worker/monty_client.py
 _SERVER_REPLY = struct.Struct(">i")
 Reply = dict[str, Any]
@@ -192,7 +193,7 @@ class MontyClient:
             raise MontyCrashed("the client of Monty ended")
         self._is_broken = True  # until the reply is complete
         data = json.dumps({"op": op, **fields}).encode()
-        self._write(struct.pack(">II", len(data), len(blob)) + data + blob)
+        self._write(_FRAME_HEAD.pack(len(data), len(blob)) + data + blob)
         while True:
             reply, answer = self._read_frame()
             if reply["op"] != "out":
@@ -294,33 +295,34 @@ class MontyClient:
             self._worker_handle = None
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
         try:
-            while view:
-                view = view[os.write(self._in, view) :]
+            written = os.write(self._in, data)
+            while written < len(data):
+                written += os.write(self._in, memoryview(data)[written:])
         except OSError:  # it has ended
             raise self._describe_exit() from None
 
     def _read_frame(self) -> tuple[Reply, bytes]:
-        size, blob_size = struct.unpack(">II", self._read_exactly(8))
+        self._fill_buffer(8)
+        size, blob_size = _FRAME_HEAD.unpack_from(self._buffer)
         if size > _MAX_REPLY_BYTES:
             raise MontyCrashed("a reply of Monty's client is too large")
-        data, blob = self._read_exactly(size), self._read_exactly(blob_size)
+        end = 8 + size + blob_size
+        self._fill_buffer(end)
+        data, blob = self._buffer[8 : 8 + size], bytes(self._buffer[8 + size : end])
+        del self._buffer[:end]
         try:
             reply: Reply = json.loads(data)
         except (ValueError, RecursionError):
             raise MontyCrashed("a reply of Monty's client cannot be read") from None
         return reply, blob
 
-    def _read_exactly(self, length: int) -> bytes:
+    def _fill_buffer(self, length: int) -> None:
         while len(self._buffer) < length:
             chunk = os.read(self._out, max(1 << 16, min(length - len(self._buffer), 1 << 20)))
             if not chunk:
                 raise self._describe_exit()
             self._buffer += chunk
-        data = bytes(self._buffer[:length])
-        del self._buffer[:length]
-        return data
 
     def _describe_exit(self) -> MontyCrashed:
         code = self._end_process()

@@ -37,6 +37,8 @@ _PARALLEL_NAMES = ("parallel", "parallel__")  # the second is called by the prel
 _SPARE_CPU_S = 2.0  # of this process, besides the program's own limit
 _PR_SET_PDEATHSIG = 1
 _MAX_IDLE_S = 3.0  # of a server without clients: the next sandbox of this process may come soon
+_FRAME_HEAD = struct.Struct(">II")  # the lengths of the two parts
+_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _REQUEST = struct.Struct(">ci")  # s: start a client; e: end the one with this pid
 _REPLY = struct.Struct(">i")  # the pid, or the exit code
 
@@ -282,32 +284,28 @@ class MontyClient:
             self._send({"op": "out", "text": accepted})
 
     def _read_request(self) -> tuple[dict[str, Any], bytes] | None:
-        head = self._read_exactly(8)
-        if head is None:
-            return None
-        size, blob_size = struct.unpack(">II", head)
-        data, blob = self._read_exactly(size), self._read_exactly(blob_size)
-        return None if data is None or blob is None else (json.loads(data), blob)
-
-    def _read_exactly(self, length: int) -> bytes | None:
-        parts = []
-        while length:
-            part = os.read(self._in, min(length, 1 << 20))
+        """Read a request; the host sends none before the reply to the last one, so all that comes belongs to it."""
+        data, missing = bytearray(), 8
+        while missing > 0:
+            part = os.read(self._in, max(1 << 16, min(missing, 1 << 20)))
             if not part:
                 return None
-            parts.append(part)
-            length -= len(part)
-        return b"".join(parts)
+            data += part
+            if len(data) >= 8:
+                size, blob_size = _FRAME_HEAD.unpack_from(data)
+                missing = 8 + size + blob_size - len(data)
+        return json.loads(data[8 : 8 + size]), bytes(data[8 + size :])
 
     def _send(self, fields: dict[str, Any], blob: bytes = b"") -> None:
         if self._dropped and fields["op"] != "out":
             fields["dropped"], self._dropped = self._dropped, 0
-        data = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-        view = memoryview(struct.pack(">II", len(data), len(blob)) + data + blob)
+        data = _encode_json(fields).encode("utf-8", "replace")
+        view = memoryview(_FRAME_HEAD.pack(len(data), len(blob)) + data + blob)
         while view:
             view = view[os.write(self._out, view) :]
 
 
+@cache
 def _to_text(owner: Any) -> str | None:
     return str(owner) if owner else None
 

@@ -83,6 +83,8 @@ class BoundedCopier:
 
     def copy(self, value: Any, depth: int = 0) -> Any:
         self.nodes -= 1
+        if type(value) is str:  # most values are texts
+            return self.copy_text(value)
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int):
