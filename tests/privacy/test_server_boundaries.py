@@ -12,6 +12,8 @@ from mcp.shared.exceptions import MCPError
 from privacy_tools import PrivateApp, open_private_app
 
 from athena.core.redaction.personal import PersonalRules
+from athena.core.threads import run_sync
+from athena.core.values import Scope
 from athena.server.admission import CallDispatcher
 from athena.server.guard import AccessPolicy, Guard, GuardedResponse
 from athena.server.log import write_log_line
@@ -20,6 +22,7 @@ from athena.server.mcp.workspaces import McpPeer
 from athena.storage.sqlite.store import Sqlite
 from http_tools import run_server
 
+SECRET = "walrus-orchard-91"
 EMAIL, CARD = "ada.lovelace@example.com", "4111 1111 1111 1111"
 
 
@@ -95,3 +98,48 @@ def test_server_follows_no_settings_that_config_no_longer_has(tmp_path: Path) ->
                 assert "config.toml" in reply.json["error"]["message"]
         config.unlink()
         assert EMAIL in repr(served.call("recall", query="write"))
+
+
+@pytest.fixture
+def crm(tmp_path: Path) -> Iterator[PrivateApp]:
+    """An app without privacy, whose project `p` has a secret for the server crm."""
+    with open_private_app(Sqlite(tmp_path / "home.db"), tmp_path, "off") as app:
+        run_sync(app.vault.put_secret(Scope("p"), "key", SECRET, ["crm"]))
+        app.add_server("crm")
+        yield app
+
+
+def send_secret(to: str) -> str:
+    return f"crm.add_contact(email='{to}@x', secret='[VAULT:key]')"
+
+
+def test_words_of_a_server_reach_no_other_call(crm: PrivateApp) -> None:
+    for _ in range(3):
+        failed = crm.run(send_secret("crash"))
+        assert 'it said: "error: cannot log in with [VAULT:key]"' in failed.error.message
+    for project in ("p", "other"):
+        for surface in ("mcp", "http"):
+            [server] = crm.call(surface, "list_servers", project=project)
+            assert server.detail.startswith("it ended during calls; retrying in")
+        assert "orchard" not in repr(crm.run("servers.list()", project=project))
+        refused = crm.run("crm.add_contact(email='a@x')", project=project)
+        assert "the server crm does not work: it ended during calls" in refused.error.message
+        assert "orchard" not in repr(refused)
+    assert SECRET in crm.call("cli", "list_servers")[0].detail
+    assert SECRET in crm.call("page", "describe_server", name="crm").server.detail
+
+
+def test_error_quotes_no_output_of_an_earlier_call(crm: PrivateApp) -> None:
+    assert crm.run(send_secret("log")).result == "added log@x [VAULT:key]"
+    failed = crm.run("crm.add_contact(email='exit@x')", project="other")
+    assert "the server crm broke off during add_contact" in failed.error.message
+    assert "orchard" not in repr(failed)
+
+
+def test_words_of_a_server_before_its_approval_are_for_people(crm: PrivateApp) -> None:
+    crm.app.gateway._approval_store.remove("crm")
+    crm.app.gateway._approval_store.write_failure("crm", f"it said: {SECRET}")
+    for answer in (crm.run("servers.list()"), crm.run("crm.add_contact(email='a@x')"), crm.call("mcp", "list_servers")):
+        assert "not approved yet" in repr(answer)
+        assert "orchard" not in repr(answer)
+    assert f"the last try: it said: {SECRET}" in crm.call("cli", "list_servers")[0].detail

@@ -80,6 +80,7 @@ class RegisteredServer(NamedTuple):
     config: ServerEntry
     approvals: ServerApprovals | None
     problem: str = ""  # why none of its tools can be called
+    failure: str = ""  # of the last try to list its tools, for people: it may quote the server
 
     @property
     def is_usable(self) -> bool:
