@@ -34,7 +34,7 @@ class FakeContext:
 
     @asynccontextmanager
     async def record_call(
-        self, operation: Operation[Any, ..., Any], arguments: Mapping[str, Any]
+        self, operation: Operation[Any, ..., Any], arguments: Mapping[str, Any], guarded: Any
     ) -> AsyncGenerator["FakeContext"]:
         self.calls.append(operation.name)
         yield self

@@ -64,7 +64,7 @@ class Caller(Protocol):
     def caller(self) -> CallerKind: ...
 
     def record_call(
-        self, operation: "Operation[Any, ..., Any]", arguments: Mapping[str, Any]
+        self, operation: "Operation[Any, ..., Any]", arguments: Mapping[str, Any], guarded: Any
     ) -> AbstractAsyncContextManager[Self]: ...
 
     def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
@@ -175,7 +175,7 @@ class Operation(Generic[C, P, R]):
             raise Denied(f"a {ctx.caller} may not call {self.path}", hint=hint)
         async with ctx.guard_values(self, dict(zip(self.parameter_names, args, strict=False)) | kwargs) as guarded:
             arguments = self.check_arguments(guarded.arguments)
-            async with ctx.record_call(self, arguments) as recorded:
+            async with ctx.record_call(self, arguments, guarded) as recorded:
                 result: R = await guarded.release(await self.run(recorded, **arguments))  # type: ignore[call-arg]
         ctx.record_usage(self.name, arguments, result)
         return result

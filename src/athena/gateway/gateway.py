@@ -96,11 +96,11 @@ class ToolCaller(Protocol):
         """Return whether the calling program has ended."""
         ...
 
-    async def store_attachment(self, path: str, data: str, private: str) -> bool:
-        """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
+    async def store_attachment(self, path: str, data: str, private: str) -> str:
+        """Store binary data, as base64, in the caller's workspace, with a private mark; return why not, if so."""
         ...
 
-    async def hide_values(self, value: Any) -> Any: ...
+    async def hide_answer(self, value: Any) -> Any: ...
 
     async def reveal_values(self, value: Any) -> Any: ...
 
@@ -244,7 +244,7 @@ class Gateway:
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
                 await database.write(lambda tx: calls.abandon_call(tx, call))
             raise
-        stored = await caller.hide_values(result)
+        stored = await caller.hide_answer(result)
         await database.write(lambda tx: calls.finish_call(tx, call, stored))
         return result
 
@@ -456,8 +456,7 @@ async def _store_attachments(tool: RemoteTool, result: ToolResult, caller: ToolC
         if position >= MAX_ATTACHMENTS:
             problem = f"an answer keeps at most {MAX_ATTACHMENTS} attachments"
         else:
-            is_stored = await caller.store_attachment(handle["path"], data, tool.private_mark)
-            problem = "" if is_stored else "the workspace has no room for it"
+            problem = await caller.store_attachment(handle["path"], data, tool.private_mark)
         if problem:
             del handle["path"]
             handle["note"] = f"it was not kept: {problem}"
