@@ -33,7 +33,9 @@ class FakeContext:
         self.calls: list[str] = []
         self.outcomes: list[str] = []
 
-    def begin_call(self, operation: Operation[Any, ..., Any], arguments: Mapping[str, Any]) -> "FakeContext":
+    def begin_call(
+        self, operation: Operation[Any, ..., Any], arguments: Mapping[str, Any], guarded: Any
+    ) -> "FakeContext":
         self.calls.append(operation.name)
         return self
 

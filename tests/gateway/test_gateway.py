@@ -560,11 +560,13 @@ def test_failed_start_is_not_retried_immediately(home: GatewayApp, tmp_path: Pat
     with pytest.raises(Unavailable, match="missing API key"):
         home.call("broken.echo", text="x")
     tried = starts.read_text("ascii")
-    with pytest.raises(Unavailable, match=r"does not work: .*missing API key") as caught:
+    with pytest.raises(Unavailable, match="does not work: it did not introduce itself\n") as caught:
         home.call("broken.echo", text="x")
     assert "tried again in" in str(caught.value.hint)
     assert starts.read_text("ascii") == tried != ""
     assert home.server("broken").status == "failing"
+    assert "missing API key" not in home.server("broken").detail
+    assert any("missing API key" in server.detail for server in home.call("list_servers", "cli"))
 
 
 def test_server_listing_tools_once_is_added(home: GatewayApp) -> None:

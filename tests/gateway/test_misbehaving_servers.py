@@ -227,6 +227,19 @@ def test_server_secrets_are_not_shown() -> None:
     assert watch.format_last_output() == '; it said: "cannot log in with [SECRET:github-token]"'
 
 
+def test_output_is_quoted_only_where_one_call_ran() -> None:
+    watch = ConnectionMonitor()
+    watch.record_stderr(b"error: of an earlier call\n")
+    with watch.watch_call() as quote_first:
+        assert quote_first() == ""
+        watch.record_stderr(b"error: of this call\n")
+        assert quote_first() == '; it said: "error: of this call"'
+        with watch.watch_call() as quote_second:
+            watch.record_stderr(b"error: of one of them\n")
+            assert quote_second() == quote_first() == ""
+        assert quote_first() == ""
+
+
 NPM = """npm error code E404
 npm error 404 Not Found - GET https://packages.example/nosuch
 npm error A complete log of this run can be found in: /home/ann/.npm/_logs/x.log

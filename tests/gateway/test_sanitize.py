@@ -40,15 +40,17 @@ async def nothing(ctx: Any, arguments: dict[str, Any]) -> None:
 @settings(max_examples=rounds(40, 150), deadline=None)
 @given(st.lists(tools, max_size=4), values)
 def test_any_json_definition_is_accepted(offered: list[dict[str, Any]], value: Any) -> None:
-    usable, _ = approvals.filter_definitions(offered)
-    made = approvals.create_approvals("", usable)
+    listing = approvals.ToolListing()
+    for tool in offered:
+        listing.add_tool(tool)
+    made = approvals.create_approvals("", listing.tools)
     catalog = Catalog()
     catalog.replace_category(
         "odd",
         "",
         [ForeignOperation(approvals.create_definition("odd", pin, "never"), nothing) for pin in made.tools.values()],
     )
-    assert len(catalog) == len(usable)
+    assert len(catalog) == len(listing.tools)
     names = build_names(catalog, {})
     for operation in catalog:
         written = stubs.render_operation(operation)

@@ -1,6 +1,8 @@
 """An MCP server with contacts: `list_contacts` gives those of a file, `add_contact` writes one to another file."""
 
+import base64
 import json
+import os
 import sys
 from typing import Any
 
@@ -37,6 +39,13 @@ def call_tool(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": json.dumps(value)}], "structuredContent": value}
     if arguments["email"].startswith("broken"):
         return {"isError": True, "content": [{"type": "text", "text": f"cannot add {arguments['email']}"}]}
+    if arguments["email"].startswith(("log", "crash")):
+        print("error: cannot log in with", arguments["secret"], file=sys.stderr, flush=True)
+    if arguments["email"].startswith(("exit", "crash")):
+        os._exit(3)
+    if arguments["email"].startswith("file"):
+        data = base64.b64encode(f"key: {arguments['secret']}".encode()).decode()
+        return {"content": [{"type": "resource", "resource": {"uri": "file:///x.cfg", "blob": data}}]}
     with open(TARGET, "a", encoding="utf-8") as file:
         file.write(json.dumps(arguments) + "\n")
     return {"content": [{"type": "text", "text": f"added {arguments['email']} {arguments.get('secret', '')}"}]}

@@ -1,8 +1,15 @@
 """The vault and the rules of privacy, from programs that fill them, ask them, and carry private text through them."""
 
+import asyncio
 import base64
+import html
 import json
+import re
+import secrets
 import subprocess
+import textwrap
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +19,7 @@ import pytest
 from privacy_tools import PrivateApp, open_private_app
 
 from athena.core.redaction.personal import PersonalRules, find_personal
-from athena.core.redaction.texts import list_encodings
+from athena.core.redaction.texts import SecretForms
 from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.storage import vault
@@ -185,19 +192,99 @@ def test_work_for_names_is_bounded_by_the_text() -> None:
     assert (match.start, match.end) == (len(text), len(text) + 8)
 
 
-@pytest.mark.parametrize("before", ["", "a", "ab", "abc"])
-def test_encodings_of_a_secret_are_known(before: str) -> None:
-    secret = 'zK/9"x+Qw77=mortar'
-    forms = list_encodings(secret)
+SECRETS = ('zK/9"x+Qw77=mortar', "tr'ee \"house(9)!kettle", "a<b>&\\c/`d'e\"fé\ng")
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "abc", "x" * 50])
+@pytest.mark.parametrize("secret", SECRETS)
+def test_encodings_of_a_secret_are_hidden(before: str, secret: str) -> None:
+    forms = SecretForms({secret: "[VAULT:key]"})
+    as_json, quoted = json.dumps(before + secret), quote(before + secret, safe="")
+    html_text = html.escape(before + secret, quote=False)
+    encoded = base64.b64encode(f"{before}{secret}tail".encode()).decode()
     for text in (
-        json.dumps({"k": before + secret}),
-        f"https://x/?k={quote(before + secret, safe='')}",
-        quote(secret, safe="").replace("%2F", "%2f").replace("%2B", "%2b").replace("%3D", "%3d"),
+        as_json,
+        f"https://x/?k={quoted}",
+        re.sub("%..", lambda match: match[0].lower(), quoted),
+        quote(secret, safe="!*'()"),  # encodeURIComponent
+        quote(secret, safe="!*'();,/?:@&=+$#"),  # encodeURI
+        html.escape(before + secret),
+        html_text.replace("'", "&#39;").replace('"', "&#34;"),  # Jinja, Go
+        html_text.replace("'", "&#039;").replace('"', "&quot;"),  # PHP
+        as_json.replace("'", "\\u0027"),
+        re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", as_json),  # Go
+        re.sub("[<>&'+`]|\\\\\"", lambda match: f"\\u{ord(match[0][-1]):04X}", as_json[1:-1]).replace(
+            "00e9", "00E9"
+        ),  # .NET
+        as_json.replace("/", "\\/"),  # PHP
+        json.dumps(as_json),
+        json.dumps(json.dumps({"k": secret}, ensure_ascii=False)),
         secret.encode().hex(),
-        base64.b64encode(f"{before}{secret}tail".encode()).decode(),
+        encoded,
         base64.urlsafe_b64encode(f"{before}{secret}".encode()).decode().rstrip("="),
+        base64.encodebytes(f"{before}{secret}{'y' * 80}".encode()).decode(),
+        json.dumps(base64.encodebytes(f"{before}{secret}".encode()).decode().replace("\n", "\r\n")),
+        textwrap.indent("\n".join(textwrap.wrap(encoded, 20)), "    "),
     ):
-        assert any(form in text for form in forms), text
+        hidden = forms.hide_in({"a": ["b", text]})["a"][1]
+        assert hidden.count("[VAULT:key]") == 1, text
+        assert len(hidden) < len(text) + 20
+
+
+def test_token_of_a_hidden_secret_stays_whole() -> None:
+    forms = SecretForms({"github": "[VAULT:a]", "walrus1": "[VAULT:github]", "0.1234": "[VAULT:c]"})
+    texts = ["walrus1", "github walrus11234", "1", "0", "0.1234"]
+    assert forms.hide_in(texts) == ["[VAULT:github]", "[VAULT:a] [VAULT:github]1234", "1", "0", "[VAULT:c]"]
+
+
+def read_contact(app: PrivateApp, contact: Any) -> Any:
+    (app.folder / "contacts.json").write_text(json.dumps([contact]))
+    app.app.guard.forget_rules()
+    return app.run("crm.list_contacts()['contacts'][0]").result
+
+
+def test_secret_that_is_a_number_is_hidden(open_app: PrivateApp) -> None:
+    run_sync(open_app.vault.put_secret(Scope("p"), "pin", "482913", ["crm"]))
+    open_app.add_server("crm")
+    answer = read_contact(open_app, {"a": 482913, "b": [482913.0, 14829135, 4.829131], "c": [7, 1.5, True, None]})
+    assert answer == {"a": "[VAULT:pin]", "b": ["[VAULT:pin]", "1[VAULT:pin]5", 4.829131], "c": [7, 1.5, True, None]}
+
+
+def test_secrets_of_one_name_are_both_hidden(open_app: PrivateApp) -> None:
+    run_sync(open_app.vault.put_secret(Scope("user"), "key", "heron-lantern-417", ["crm"]))
+    run_sync(open_app.vault.put_secret(Scope("p"), "key", "otter-granite-802", ["crm"]))
+    open_app.add_server("crm")
+    assert read_contact(open_app, "heron-lantern-417 otter-granite-802") == "[VAULT:key] [VAULT:key]"
+
+
+def test_long_answer_stops_no_other_thread(open_app: PrivateApp) -> None:
+    for number in range(40):
+        run_sync(open_app.vault.put_secret(Scope("p"), f"k{number}", secrets.token_urlsafe(24), ["crm"]))
+    open_app.add_server("crm")
+    text = secrets.token_urlsafe(3_000) * 1_000
+    stalls, is_over = [0.0], threading.Event()
+
+    def measure_stalls() -> None:
+        while not is_over.is_set():
+            began = time.perf_counter()
+            time.sleep(0.005)
+            stalls.append(time.perf_counter() - began)
+
+    measuring = threading.Thread(target=measure_stalls)
+    measuring.start()
+    (open_app.folder / "contacts.json").write_text(json.dumps([text]))
+    assert open_app.run("len(crm.list_contacts()['contacts'][0])").result == len(text)
+    is_over.set()
+    measuring.join()
+    assert max(stalls) < 1.5
+
+
+def test_long_answer_is_searched_beside_the_event_loop(open_app: PrivateApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(SecretForms, "hide_in", lambda *_: threads.append(threading.current_thread()))
+    for text in ("short", "long " * 10_000):
+        asyncio.run(open_app.app.guard.hide_known(text, SecretForms({"heron-lantern-417": "[VAULT:key]"})))
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
 
 
 def test_secret_is_hidden_in_the_next_answer_and_encoded(tmp_path: Path, engine: Engine) -> None:

@@ -180,7 +180,7 @@ def _check_servers() -> list[tuple[str, bool, str]]:
     app = connect.shared_app()
     try:
         app.catalog.refresh()
-        if not (server_list := app.gateway.list_servers()):
+        if not (server_list := app.gateway.list_servers(for_person=True)):
             return []
     except AthenaError as error:
         return [("servers", False, f"{error}; {error.hint or ''}")]
@@ -188,7 +188,7 @@ def _check_servers() -> list[tuple[str, bool, str]]:
         problems = run_sync(app.gateway.check_servers())
     daemon_problems = servers.fetch_server_problems(str(home_folder()))
     rows = []
-    for server in app.gateway.list_servers() if problems else server_list:
+    for server in app.gateway.list_servers(for_person=True) if problems else server_list:
         problem = problems.get(server.name) or server.detail or daemon_problems.get(server.name, "")
         is_ok = not problem or server.status == "disabled"
         rows.append(

@@ -63,7 +63,7 @@ class Caller(Protocol):
     @property
     def caller(self) -> CallerKind: ...
 
-    def begin_call(self, operation: "Operation[Any, ..., Any]", arguments: Mapping[str, Any]) -> Self:
+    def begin_call(self, operation: "Operation[Any, ..., Any]", arguments: Mapping[str, Any], guarded: Any) -> Self:
         """Return the caller as the operation gets it, with the record of this call."""
         ...
 
@@ -179,7 +179,7 @@ class Operation(Generic[C, P, R]):
             raise Denied(f"a {ctx.caller} may not call {self.path}", hint=hint)
         async with ctx.guard_values(self, dict(zip(self.parameter_names, args, strict=False)) | kwargs) as guarded:
             arguments = self.check_arguments(guarded.arguments)
-            recorded, outcome = ctx.begin_call(self, arguments), "done"
+            recorded, outcome = ctx.begin_call(self, arguments, guarded), "done"
             try:
                 result: R = await guarded.release(await self.run(recorded, **arguments))  # type: ignore[call-arg]
             except AthenaError as error:

@@ -66,13 +66,3 @@ class QuestionEncoding(NamedTuple):
     vector: NDArray[np.float32]
     token_vectors: NDArray[np.float32]  # n x SIGN_BITS, of unit length
     token_offsets: list[tuple[int, int]]  # (start, end) in characters of the question
-
-
-class TokenEmbedder(Embedder, Protocol):
-    """An embedder that also encodes tokens, so that search can compare a question word by word."""
-
-    def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
-        """Encode passages; blocks."""
-
-    def encode_question(self, question: str) -> QuestionEncoding:
-        """Encode a question; blocks."""

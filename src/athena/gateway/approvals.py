@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from athena.core.files import create_private_folder, lock_file, write_file_atomically
@@ -80,6 +80,7 @@ class RegisteredServer(NamedTuple):
     config: ServerEntry
     approvals: ServerApprovals | None
     problem: str = ""  # why none of its tools can be called
+    failure: str = ""  # of the last try to list its tools, for people: it may quote the server
 
     @property
     def is_usable(self) -> bool:
@@ -134,14 +135,6 @@ def _shorten_field(value: Any) -> Any:
     """Return a field that nobody reads, or its hash if it is long: an icon may be a whole picture."""
     text = json.dumps(value, sort_keys=True)
     return value if len(text) <= MAX_EXTRA_FIELD_CHARS else {"sha256": hash_text(text)}
-
-
-def filter_definitions(offered: Iterable[Mapping[str, Any]]) -> tuple[ToolDefinitions, int]:
-    """Return the definitions within our limits, and the number of the others."""
-    listing = ToolListing()
-    for tool in offered:
-        listing.add_tool(tool)
-    return listing.tools, listing.left_out
 
 
 def create_approvals(

@@ -194,13 +194,14 @@ class ConnectionPool:
             raise
         pending.outcome.result()
 
-    def get_status(self, server: str) -> tuple[bool, str]:
-        """Return whether a server is connected, and its last error."""
+    def get_status(self, server: str, *, for_person: bool = False) -> tuple[bool, str]:
+        """Return whether a server is connected, and its last error; only people read what the server said to it."""
         if (connection := self._connections.get(server)) is None:
             return False, ""
         delay_s = connection.retry_delay_s
         retry = f"; retrying in {delay_s:.0f} s" if delay_s else ""
-        return connection.is_connected, f"{connection.error}{retry}" if connection.error else ""
+        error = connection.error and connection.error + (connection.error_output if for_person else "") + retry
+        return connection.is_connected, error
 
     def get_log(self, server: str) -> bytes:
         """Return the end of what a server wrote to its standard error."""

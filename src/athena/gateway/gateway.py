@@ -96,11 +96,11 @@ class ToolCaller(Protocol):
         """Return whether the calling program has ended."""
         ...
 
-    async def store_attachment(self, path: str, data: str, private: str) -> bool:
-        """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
+    async def store_attachment(self, path: str, data: str, private: str) -> str:
+        """Store binary data, as base64, in the caller's workspace, with a private mark; return why not, if so."""
         ...
 
-    async def hide_values(self, value: Any) -> Any: ...
+    async def hide_answer(self, value: Any) -> Any: ...
 
     async def reveal_values(self, value: Any) -> Any: ...
 
@@ -194,10 +194,7 @@ class Gateway:
         except Misconfigured as error:
             return RegisteredServer(entry, None, str(error))
         if approvals is None:
-            failure = self._approval_store.read_failure(name)
-            return RegisteredServer(
-                entry, None, f"{NEVER_APPROVED}; the last try: {failure}" if failure else NEVER_APPROVED
-            )
+            return RegisteredServer(entry, None, NEVER_APPROVED, self._approval_store.read_failure(name))
         if not is_trusted:
             return RegisteredServer(entry, None, OTHER_PASSPHRASE)
         is_same = approvals.fingerprint == entry.fingerprint
@@ -247,7 +244,7 @@ class Gateway:
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
                 await database.write(lambda tx: calls.abandon_call(tx, call))
             raise
-        stored = await caller.hide_values(result)
+        stored = await caller.hide_answer(result)
         await database.write(lambda tx: calls.finish_call(tx, call, stored))
         return result
 
@@ -304,16 +301,16 @@ class Gateway:
         """The names in servers.json that programs cannot write, each with the name that they use instead."""
         return {server.config.name: name for name, server in self._servers.items() if server.config.name != name}
 
-    def list_servers(self) -> list[ConnectedServer]:
-        """Return the status of every server without connecting any."""
+    def list_servers(self, *, for_person: bool = False) -> list[ConnectedServer]:
+        """Return the status of every server without connecting any; only people read what failing servers said."""
         if self._problem is not None:
             raise Misconfigured(str(self._problem), hint=self._problem.hint)
-        return [self._describe_server(name, server) for name, server in sorted(self._servers.items())]
+        return [self._describe_server(name, server, for_person) for name, server in sorted(self._servers.items())]
 
-    def _describe_server(self, name: str, server: RegisteredServer) -> ConnectedServer:
+    def _describe_server(self, name: str, server: RegisteredServer, for_person: bool) -> ConnectedServer:
         approvals = server.approvals
         refused = _format_refusals(approvals.refused) if approvals else []
-        status, detail = self._compute_status(name, server, bool(refused))
+        status, detail = self._compute_status(name, server, bool(refused), for_person)
         renamed = {} if server.config.name == name else {server.config.name: name}
         if approvals is not None:
             renamed |= {_format_tool_name(theirs): ours for theirs, ours in approvals.renamed_tools.items()}
@@ -322,14 +319,18 @@ class Gateway:
         tool_count = len(server.callable_tools)
         return ConnectedServer(name, server.config.transport, status, tool_count, detail, refused, renamed)
 
-    def _compute_status(self, name: str, server: RegisteredServer, has_refused: bool) -> tuple[Status, str]:
+    def _compute_status(
+        self, name: str, server: RegisteredServer, has_refused: bool, for_person: bool
+    ) -> tuple[Status, str]:
         if server.config.is_disabled:
             return "disabled", ""
         if server.problem:
-            return "waiting", f"{server.problem}{APPROVE_WORDS}athena servers approve {name}"
+            failure = f"; the last try: {server.failure}" if server.failure and for_person else ""
+            return "waiting", f"{server.problem}{failure}{APPROVE_WORDS}athena servers approve {name}"
         if unset := server.config.list_unset_variables(self._environ):
             return "failing", f"it {_format_unset_variables(unset)}; {self._format_set_hint(unset[0])}"
-        is_connected, error = (False, "") if self._connections is None else self._connections.get_status(name)
+        pool = self._connections
+        is_connected, error = (False, "") if pool is None else pool.get_status(name, for_person=for_person)
         if error:
             return "failing", error
         if has_refused:
@@ -455,8 +456,7 @@ async def _store_attachments(tool: RemoteTool, result: ToolResult, caller: ToolC
         if position >= MAX_ATTACHMENTS:
             problem = f"an answer keeps at most {MAX_ATTACHMENTS} attachments"
         else:
-            is_stored = await caller.store_attachment(handle["path"], data, tool.private_mark)
-            problem = "" if is_stored else "the workspace has no room for it"
+            problem = await caller.store_attachment(handle["path"], data, tool.private_mark)
         if problem:
             del handle["path"]
             handle["note"] = f"it was not kept: {problem}"

@@ -3,6 +3,8 @@
 import asyncio
 import re
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -40,6 +42,7 @@ class ConnectionMonitor:
         self._stderr_level, self._stderr_at = 0.0, 0.0  # bytes in the bucket, and when they were counted
         self.stderr_bytes = 0  # in all
         self._unparsed_lines = (0, "")  # how many, and the last one
+        self._begun_calls = self._open_calls = 0
         _http_status.set([0])
 
     @property
@@ -110,6 +113,21 @@ class ConnectionMonitor:
     def record_unparsed_line(self, line: bytes) -> None:
         """Keep a line on standard output that is no JSON-RPC message."""
         self._unparsed_lines = self._unparsed_lines[0] + 1, line[:MAX_QUOTE_CHARS].decode("utf-8", "replace")
+
+    @contextmanager
+    def watch_call(self) -> Iterator[Callable[[], str]]:
+        """Yield a function that quotes what the server writes during a call; nothing if others run meanwhile."""
+        self._begun_calls += 1
+        self._open_calls += 1
+        begun, since_bytes, is_alone = self._begun_calls, self.stderr_bytes, self._open_calls == 1
+
+        def quote_output() -> str:
+            return self.format_last_output(since_bytes) if is_alone and begun == self._begun_calls else ""
+
+        try:
+            yield quote_output
+        finally:
+            self._open_calls -= 1
 
     def format_last_output(self, since_bytes: int = 0) -> str:
         """Return the line of what the server wrote after `since_bytes` that explains a failure best; empty if none."""

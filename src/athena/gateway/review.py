@@ -104,7 +104,7 @@ def _describe_details(gateway: Gateway, name: str) -> ServerDetails:
     changes = [] if approved is None or not server.problem else describe_changes(approved.fingerprint, server.config)
     log = redaction.redact(gateway.read_log(name)).text  # it may print a key that it was configured with
     return ServerDetails(
-        next(listed for listed in gateway.list_servers() if listed.name == name),
+        next(listed for listed in gateway.list_servers(for_person=True) if listed.name == name),
         describe_server(server.config),
         changes,
         approved.at if approved else None,

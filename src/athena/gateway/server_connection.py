@@ -70,7 +70,8 @@ class ServerConnection:
         self.name, self.config, self._environ = name, entry, environ
         self._verify, self._load_auth, self._data_folder = verify, load_auth, data_folder
         self.approvals = approved  # `verify` compares the tools with these
-        self.error = ""  # why the last attempt to connect failed
+        self.error = ""  # why it does not work, in our own words: every project reads them
+        self.error_output = ""  # what the server said to that, for people
         self._refusals: Mapping[str, approvals.Refusal] = {}
         self._client: Any = None
         self._connection_task: asyncio.Task[None] | None = None
@@ -126,27 +127,27 @@ class ServerConnection:
     ) -> Any:
         client = await self.ensure_connected()
         monitor = self._monitor  # of this connection: during the call another one may replace it
-        stderr_before = monitor.stderr_bytes  # errors quote only the output of this call
-        try:
-            async with self._call_slots:
-                if monitor.tools_changed and self._is_current(monitor):  # announced during the wait for a slot
-                    await self.ensure_connected()
-                if refusal := self._refusals.get(tool):
-                    raise create_refusal_error(self.name, tool, refusal)
-                if monitor.ended.is_set() or monitor is not self._monitor:
-                    raise SessionExpired("it has ended")
-                monitor.reset_counts()
-                on_begin()
-                # the timeout starts after the wait for a slot, so that a call does not pay for those before it
-                async with asyncio.timeout(self.config.timeout_s):
-                    request = asyncio.ensure_future(client.call_tool(tool, arguments))
-                    result = await self._wait_for_response(request, monitor)
-        except TimeoutError:
-            raise await self._record_timeout(tool, monitor, stderr_before, is_read_only) from None
-        except AthenaError:
-            raise
-        except Exception as error:  # noqa: BLE001  # the SDK and servers raise anything
-            raise await self._classify_failure(tool, error, monitor, stderr_before) from None
+        with monitor.watch_call() as quote_output:
+            try:
+                async with self._call_slots:
+                    if monitor.tools_changed and self._is_current(monitor):  # announced during the wait for a slot
+                        await self.ensure_connected()
+                    if refusal := self._refusals.get(tool):
+                        raise create_refusal_error(self.name, tool, refusal)
+                    if monitor.ended.is_set() or monitor is not self._monitor:
+                        raise SessionExpired("it has ended")
+                    monitor.reset_counts()
+                    on_begin()
+                    # the timeout starts after the wait for a slot, so that a call does not pay for those before it
+                    async with asyncio.timeout(self.config.timeout_s):
+                        request = asyncio.ensure_future(client.call_tool(tool, arguments))
+                        result = await self._wait_for_response(request, monitor)
+            except TimeoutError:
+                raise await self._record_timeout(tool, monitor, quote_output(), is_read_only) from None
+            except AthenaError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the SDK and servers raise anything
+                raise await self._classify_failure(tool, error, monitor, quote_output) from None
         self._unanswered = self._failures = 0
         return result
 
@@ -158,7 +159,7 @@ class ServerConnection:
             if not request.done():
                 await asyncio.wait({request}, timeout=0.2)  # the response may still be in the pipe
             if not request.done():
-                raise ConnectionLost(_format_reason("it has ended", monitor))
+                raise ConnectionLost("it has ended")
             return request.result()
         finally:
             ended.cancel()
@@ -167,14 +168,13 @@ class ServerConnection:
                 await asyncio.wait({request}, timeout=1.0)
 
     async def _record_timeout(
-        self, tool: str, monitor: ConnectionMonitor, stderr_before: int, is_read_only: bool
+        self, tool: str, monitor: ConnectionMonitor, output: str, is_read_only: bool
     ) -> AthenaError:
         """Count an unanswered call, close the connection after the third in a row, and return the error."""
-        output = monitor.format_last_output(stderr_before)
         if self._is_current(monitor):
             self._unanswered += 1
             if self._unanswered >= MAX_UNANSWERED_CALLS or monitor.ended.is_set():
-                self._schedule_retry(_format_reason(f"it did not answer {self._unanswered} calls in a row", monitor))
+                self._schedule_retry(f"it did not answer {self._unanswered} calls in a row", monitor)
                 self._unanswered = 0
                 await self._disconnect()
         hint = f'ask for less, or let it take longer: "timeout" in servers.json, for {self.name}'
@@ -185,7 +185,7 @@ class ServerConnection:
         )
 
     async def _classify_failure(
-        self, tool: str, error: Exception, monitor: ConnectionMonitor, stderr_before: int
+        self, tool: str, error: Exception, monitor: ConnectionMonitor, quote_output: Callable[[], str]
     ) -> Exception:
         """Return the error to raise for a call that the SDK could not finish."""
         code, message = getattr(error, "code", None), _format_error(error)
@@ -199,9 +199,9 @@ class ServerConnection:
             if self._is_current(monitor):
                 self._unanswered += 1
                 if self._unanswered >= MAX_UNANSWERED_CALLS:
-                    self._schedule_retry(_format_reason("it ended during calls", monitor))
+                    self._schedule_retry("it ended during calls", monitor)
                 await self._disconnect()
-            return error if isinstance(error, ConnectionLost) else ConnectionLost(_format_reason(message, monitor))
+            return error if isinstance(error, SessionExpired) else ConnectionLost(message + quote_output())
         if monitor.http_status == 404:  # after a restart a server does not know its old sessions
             if self._is_current(monitor):
                 await self._disconnect()
@@ -216,9 +216,8 @@ class ServerConnection:
             )
         if code is not None and code != stdio.PARSE_ERROR_CODE:  # a JSON-RPC error of the server
             return Unavailable(f"the server {self.name} refused {tool}: {message}", hint=LIST_SERVERS_HINT, retry=False)
-        output = monitor.format_last_output(stderr_before)
         return Unavailable(
-            f"the server {self.name} answered {tool} with what is no result: {message}{output}",
+            f"the server {self.name} answered {tool} with what is no result: {message}{quote_output()}",
             hint=LIST_SERVERS_HINT,
             retry=False,
         )
@@ -238,17 +237,17 @@ class ServerConnection:
             if self.retry_delay_s:
                 raise Unavailable(
                     f"the server {self.name} does not work: {self.error}",
-                    hint=f"it is tried again in {self.retry_delay_s:.0f} s; athena servers list says more",
+                    hint=f"it is tried again in {self.retry_delay_s:.0f} s; a person sees what it said: athena ui",
                 )
             try:
                 async with asyncio.timeout(self.config.startup_timeout_s):
                     self._client = await self._connect()
                     await self._compare_tools(self._client)
             except (Misconfigured, InvalidInput) as error:  # the entry is wrong: no delay, a person must edit it
-                self.error = str(error)
+                self.error, self.error_output = str(error), ""
                 raise
             except Exception as error:  # noqa: BLE001  # the SDK and servers raise anything
-                raise await self._record_connect_failure(error) from None
+                raise await self._record_connect_failure(error, "did not introduce itself") from None
             self.error, self._failures = "", 0
             return self._client
 
@@ -259,13 +258,14 @@ class ServerConnection:
 
     async def _recheck_tools(self) -> bool:
         """Compare the tools on the open connection; return False if it has ended without our noticing."""
+        since_bytes = self._monitor.stderr_bytes  # before that, it wrote for other calls
         try:
             async with asyncio.timeout(self.config.startup_timeout_s):
                 await self._compare_tools(self._client)
         except Exception as error:  # noqa: BLE001  # the SDK and servers raise anything
             if not self._monitor.violation and (self._monitor.ended.is_set() or self._monitor.http_status == 404):
                 return False  # no call was sent yet, so a new connection can take it
-            raise await self._record_connect_failure(error, "did not list its tools") from None
+            raise await self._record_connect_failure(error, "did not list its tools", since_bytes) from None
         return True
 
     async def _connect(self) -> Any:
@@ -354,25 +354,23 @@ class ServerConnection:
 
     # --- failures -----------------------------------------------------------------------------------------------------
 
-    async def _record_connect_failure(
-        self, error: Exception, missed_step: str = "did not introduce itself"
-    ) -> AthenaError:
+    async def _record_connect_failure(self, error: Exception, missed_step: str, since_bytes: int = 0) -> AthenaError:
         """Close the connection, schedule the next attempt, and return the error to raise."""
-        status = self._monitor.http_status
+        status, cause = self._monitor.http_status, _unwrap_error(error)
         if isinstance(error, TimeoutError):
-            message = f"it {missed_step} within {self.config.startup_timeout_s:g} s"
+            message = own_words = f"it {missed_step} within {self.config.startup_timeout_s:g} s"
         else:
-            message = _format_error(_unwrap_error(error)) or type(error).__name__
+            message = _format_error(cause) or type(error).__name__
+            own_words = f"it answered {status}" if status else f"it {missed_step}"
         if self._connection_task is not None:
             await asyncio.wait({self._connection_task}, timeout=LAST_OUTPUT_WAIT_S)
-        reason = _format_reason(message, self._monitor)
         await self._disconnect()
-        self._schedule_retry(reason)
-        if isinstance(cause := _unwrap_error(error), AthenaError):
+        self._schedule_retry(str(cause) if isinstance(cause, AthenaError) else own_words, self._monitor)
+        if isinstance(cause, AthenaError):
             return cause
         if status in (401, 403):
-            self.error = f"it answered {status}"
             return _create_login_error(self.name, status)
+        reason = (self._monitor.violation or message) + self._monitor.format_last_output(since_bytes)
         status_note = f" (HTTP {status})" if status else ""
         target = sanitize.sanitize_line(redaction.redact(self.config.target).text, 200)
         is_http = self.config.transport == "http"
@@ -382,13 +380,13 @@ class ServerConnection:
             retry=False,  # an immediate retry would only meet the delay
         )
 
-    def _schedule_retry(self, reason: str) -> None:
-        """Set a delay before the next attempt, longer each time."""
+    def _schedule_retry(self, reason: str, monitor: ConnectionMonitor) -> None:
+        """Set a delay before the next attempt, longer each time; the reason has no word of the server."""
         delay_s = RETRY_DELAYS_S[min(self._failures, len(RETRY_DELAYS_S) - 1)]
         self._failures += 1
         self._mode = "auto"
         self._retry_at = time.monotonic() + delay_s * (0.8 + 0.4 * random.random())
-        self.error = reason
+        self.error, self.error_output = monitor.violation or reason, monitor.format_last_output()
 
     def _is_current(self, monitor: ConnectionMonitor) -> bool:
         """Return whether this is the open connection: when it ends, only the first of its calls may handle that."""
@@ -423,10 +421,6 @@ def _create_login_error(server: str, status: int) -> Denied:
         f"the server {server} answered {status}: it does not let us in",
         hint=f"a person logs in: athena servers login {server}; or check the header with its token",
     )
-
-
-def _format_reason(message: str, monitor: ConnectionMonitor) -> str:
-    return (monitor.violation or message) + monitor.format_last_output()
 
 
 def _find_program(command: str, folder: str, environ: Mapping[str, str]) -> str | None:

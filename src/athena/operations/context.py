@@ -11,6 +11,7 @@ from athena.core.catalog import AnyOperation, Catalog
 from athena.core.hashing import hash_text
 from athena.core.operation import PEOPLE, CallerKind, Effect, Reach
 from athena.core.redaction.personal import find_personal
+from athena.core.threads import run_in_thread
 from athena.core.types import to_json
 from athena.core.values import HOOK_SURFACE, MCP_SURFACE, Author, BackupFile, Call, CallProgress, Scope, SettingValue
 from athena.discovery.finder import ToolFinder
@@ -88,6 +89,7 @@ class Context:
     approval: Approval | None = None  # a person's leave for this call
     idempotency_key: str | None = None
     current_call: Call | None = None
+    values: CallValues | None = None  # of that call
     reach: frozenset[Reach] = frozenset()  # of the operation in progress
     run_id: str | None = None  # of the program that makes the call
     workspace: str | None = None  # of that program
@@ -166,11 +168,14 @@ class Context:
     def database(self) -> Database:
         return self.store.database
 
-    async def store_attachment(self, path: str, data: str, private: str) -> bool:
-        """Store binary data, as base64, in the caller's workspace, with a private mark; False if it does not fit."""
+    async def store_attachment(self, path: str, data: str, private: str) -> str:
+        """Store binary data, as base64, in the caller's workspace, with a private mark; return why not, if so."""
         name, now = clean_name(self.workspace), self.store.clock()
+        if self.values is not None and await run_in_thread(self.values.secrets.is_in_file, data):
+            return "it holds a secret"
         data = await self.hide_values(data)
-        return await self.database.write(lambda tx: put_text(tx, self.scope, name, path, data, now, private))
+        is_stored = await self.database.write(lambda tx: put_text(tx, self.scope, name, path, data, now, private))
+        return "" if is_stored else "the workspace has no room for it"
 
     def pin_skills(self, skills: Mapping[str, "Skill"]) -> "Context":
         """Return the context of a run that may use only these skills."""
@@ -191,6 +196,7 @@ class Context:
             approval=None,
             idempotency_key=None,
             current_call=None,
+            values=None,
             run_id=run_id,
             workspace=workspace,
             is_run_closed=is_run_closed,
@@ -220,6 +226,12 @@ class Context:
             return value
         return await self.required_guard.hide(self.scope, value, by_program=by_program)
 
+    async def hide_answer(self, value: Any) -> Any:
+        """Return a server's answer as it may be stored."""
+        if self.values is not None:
+            value = await self.required_guard.hide_known(value, self.values.secrets)
+        return await self.hide_values(value)
+
     async def hide_in_document(self, value: Any) -> Any:
         """Return a text of a file with tokens for personal values; secrets stay, for the caller looks for them."""
         if not self.hides_values:
@@ -242,7 +254,7 @@ class Context:
             return source
         return await self.guard.reveal_source(self.scope, source)
 
-    def begin_call(self, operation: AnyOperation, arguments: Mapping[str, Any]) -> "Context":
+    def begin_call(self, operation: AnyOperation, arguments: Mapping[str, Any], guarded: CallValues) -> "Context":
         """Return the context in which an operation runs: it has the record of the call, which a write stores."""
         key, caller = self.idempotency_key, self.caller
         digest = "" if key is None else hash_text(json.dumps(to_json(arguments), sort_keys=True))
@@ -259,7 +271,7 @@ class Context:
             caller in SPEAKING_PROGRAMS,
         )
         context = object.__new__(Context)  # `replace` takes four times as long
-        context.__dict__.update(self.__dict__, current_call=call, reach=operation.reach)
+        context.__dict__.update(self.__dict__, current_call=call, values=guarded, reach=operation.reach)
         return context
 
     def end_call(self, operation: AnyOperation, outcome: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from athena.core.catalog import AnyOperation
 from athena.core.operation import PEOPLE, CallerKind, Values
+from athena.core.redaction.texts import SecretForms
 from athena.core.values import Scope
 from athena.errors import AthenaError, Denied
 from athena.memory.store import Store
@@ -44,7 +45,7 @@ class CallValues:
         self, ctx: GuardedCaller, guard: PrivacyGuard, operation: AnyOperation, arguments: dict[str, Any]
     ) -> None:
         self._ctx, self._guard, self._operation, self.arguments = ctx, guard, operation, arguments
-        self._secrets: dict[str, str] = {}  # that this tool may answer with, by their tokens
+        self.secrets = SecretForms({})  # that this tool may answer with
 
     async def __aenter__(self) -> "CallValues":
         self._guard.require_current()
@@ -65,16 +66,14 @@ class CallValues:
     ) -> None:
         if not isinstance(error, AthenaError):
             return
-        if self._secrets:  # a tool may say what it did not like
-            error.args = self._guard.hide_known(error.args, self._secrets)
-            error.hint = self._guard.hide_known(error.hint, self._secrets)
+        # a tool may say what it did not like
+        error.args, error.hint = await self._guard.hide_known((error.args, error.hint), self.secrets)
         if self._sees_tokens:
             await self._guard.hide_error(self._ctx.scope, error, from_store=self._answers_from_store)
 
     async def release(self, result: Any) -> Any:
         """Return a result as the caller may see it."""
-        if self._secrets:
-            result = self._guard.hide_known(result, self._secrets)
+        result = await self._guard.hide_known(result, self.secrets)
         if not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
             return result
         if self._sees_tokens:
@@ -141,7 +140,7 @@ class CallValues:
                     hint=f"a person decides: athena servers privacy {self._operation.category} --receives",
                 )
         self.arguments, sent = await guard.reveal_secrets(ctx.scope, self.arguments, tool)
-        self._secrets = await guard.load_secrets(ctx.scope) | sent  # it may know one from an earlier call
+        self.secrets = await guard.load_secrets(ctx.scope, sent)  # it may know one from an earlier call
         kinds["SECRET"] += len(sent)
         if counted := {kind: count for kind, count in kinds.items() if count}:
             # who received what: kinds and counts, no values

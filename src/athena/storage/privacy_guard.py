@@ -11,11 +11,12 @@ from athena.core.redaction import redact, redact_field
 from athena.core.redaction.personal import NumberQuestions, PersonalRules, find_personal, split_name
 from athena.core.redaction.personal_values import NAME, TOKEN_PATTERN, PersonalMatch
 from athena.core.redaction.texts import (
+    MIN_SECRET_CHARS,
     NUMBER_PREFIX,
+    SecretForms,
     TextKey,
     find_literals,
     iter_texts,
-    list_encodings,
     replace_in_literals,
     replace_texts,
 )
@@ -30,7 +31,6 @@ from athena.storage.vault import CUED_KINDS, SAID, SAID_APART, SHOWN_APART, Vaul
 PrivacyMode = Literal["off", "boundary", "strict"]
 MAX_FIELD_CHARS = 100  # a longer text says itself what it is about
 RULES_MAX_AGE_S = 5.0
-MIN_SECRET_CHARS = 6  # that is looked for in what tools return
 PERSON_TYPES = ("person", "people", "human", "contact", "customer", "employee", "user", "friend", "colleague")
 _TOKEN = re.compile(TOKEN_PATTERN, re.ASCII)
 _SECRET = re.compile(r"\[VAULT:([A-Za-z][A-Za-z0-9_]{0,63})\]", re.ASCII)
@@ -68,7 +68,7 @@ class PrivacyGuard:
         self.vault, self.mode, self.is_current = vault, mode, is_current
         self._names, self._patterns = frozenset(names), dict(patterns or {})
         self._rules: dict[str, LoadedRules] = {}
-        self._secrets: dict[str, tuple[float, dict[str, str]]] = {}
+        self._secrets: dict[str, tuple[float, SecretForms]] = {}
 
     def for_run(self, database: Database) -> "PrivacyGuard":
         """Return this guard for the calls of a run, whose database notes what is read and marks what is written."""
@@ -254,23 +254,26 @@ class PrivacyGuard:
 
     async def reveal_secrets(self, scope: Scope, value: Any, tool: str) -> tuple[Any, dict[str, str]]:
         """Return a value with the secrets that a tool may receive by name, and these secrets by their tokens."""
-        names = [name for _, text in iter_texts(value) if "[VAULT:" in text for name in _SECRET.findall(text)]
+        keys = [key for key in iter_texts(value) if "[VAULT:" in key[1]]
+        names = [name for _, text in keys for name in _SECRET.findall(text)]
         secrets = await self.vault.resolve_secrets(scope, names, tool) if names else {}
-        return _replace_all(value, secrets), secrets
+        changed = {key: _SECRET.sub(lambda match: secrets.get(match[0], match[0]), key[1]) for key in keys}
+        return replace_texts(value, changed) if secrets else value, secrets
 
-    async def load_secrets(self, scope: Scope) -> dict[str, str]:
-        """Return the secrets of a project by their tokens; not those that are so short that they are words."""
+    async def load_secrets(self, scope: Scope, sent: Mapping[str, str]) -> SecretForms:
+        """Return the secrets of a project, but for those that are so short that they are words, and those just sent."""
         loaded, now = self._secrets.get(scope.project), time.monotonic()
         if loaded is None or now - loaded[0] > RULES_MAX_AGE_S:
             secrets = await self.vault.list_secrets(scope)
-            loaded = now, {token: secret for token, secret in secrets.items() if len(secret) >= MIN_SECRET_CHARS}
-            self._secrets[scope.project] = loaded
-        return loaded[1]
+            known = {secret: token for secret, token in secrets.items() if len(secret) >= MIN_SECRET_CHARS}
+            loaded = self._secrets[scope.project] = now, SecretForms(known)
+        known = dict(loaded[1].secrets)
+        new = {secret: token for token, secret in sent.items() if secret and secret not in known}
+        return SecretForms(known | new) if new else loaded[1]
 
-    def hide_known(self, value: Any, secrets: Mapping[str, str]) -> Any:
+    async def hide_known(self, value: Any, secrets: SecretForms) -> Any:
         """Return a value with tokens in place of secrets."""
-        forms = [(form, token) for token, secret in secrets.items() for form in list_encodings(secret)]
-        return _replace_all(value, dict(sorted(forms, key=lambda pair: -len(pair[0]))))
+        return await run_in_thread(secrets.hide_in, value) if is_long(value) else secrets.hide_in(value)
 
     # --- rules --------------------------------------------------------------------------------------------------------
 
@@ -323,15 +326,6 @@ def _join_pieces(hidden: HiddenText, tokens: list[str]) -> str:
         pieces += [hidden.text[done : match.start], token]
         done = match.end
     return "".join([*pieces, hidden.text[done:]])
-
-
-def _replace_all(value: Any, texts: Mapping[str, str]) -> Any:
-    """Return a value with each of some texts replaced by another, wherever it stands."""
-    if not texts:
-        return value
-    pattern = re.compile("|".join(map(re.escape, texts)))
-    changed = {key: pattern.sub(lambda match: texts[match[0]], key[1]) for key in iter_texts(value)}
-    return replace_texts(value, {key: text for key, text in changed.items() if text != key[1]})
 
 
 def _is_name(name: str) -> bool:

@@ -316,12 +316,12 @@ class Vault:
         return _describe_row(await self._database.write(write))
 
     async def list_secrets(self, scope: Scope) -> dict[str, str]:
-        """Return the secrets that this project and `user` have by name, by their tokens."""
+        """Return the secrets that this project and `user` have by name, each with its token; both may have one name."""
 
         async def read(tx: Transaction) -> dict[str, str]:
             scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
             rows = await vault_rows.list_rows(tx, scope_ids, [SECRET_KIND])
-            return {f"[VAULT:{row.name}]": self._decrypt(row) for row in rows if row.name and row.value is not None}
+            return {self._decrypt(row): f"[VAULT:{row.name}]" for row in rows if row.name and row.value is not None}
 
         return await self._database.read(read)
 

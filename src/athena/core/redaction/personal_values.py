@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 CARD, EMAIL, IBAN, IP, NAME, PHONE = "CARD", "EMAIL", "IBAN", "IP", "NAME", "PHONE"
 BIRTH_DATE, NATIONAL_ID = "BIRTH_DATE", "NATIONAL_ID"
-PERSONAL_KINDS = (EMAIL, PHONE, CARD, IBAN, NATIONAL_ID, IP, BIRTH_DATE, NAME)
 # How a token looks: a kind and a number. A secret that a person put into the vault has a name instead.
 TOKEN_PATTERN = r"\[([A-Z][A-Z0-9_]{0,39})_([1-9][0-9]{0,14})\]"
 

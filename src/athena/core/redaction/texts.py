@@ -4,15 +4,19 @@ import base64
 import html
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from functools import partial
+from itertools import product
 from typing import Any
 from urllib.parse import quote, quote_plus
 
 from athena.core.types import to_json
 from athena.core.values import Page
 
+MIN_SECRET_CHARS = 6  # that is looked for in what tools return
 MIN_NUMBER = 1_000_000  # a smaller number is no phone, card or id
 COMMENT_PREFIX, NUMBER_PREFIX = "#", "0"  # of what is no text in a program
 TextKey = tuple[str, str]  # the name of the field that holds a text, and the text
@@ -20,9 +24,9 @@ MAX_WHOLE_FLOAT = 1e16  # beyond that, a float does not hold each digit
 _PLAIN_TYPES = (type(None), bool, bytes)
 
 
-def iter_texts(value: Any, name: str = "") -> Iterator[TextKey]:
+def iter_texts(value: Any, *, every_number: bool = False) -> Iterator[TextKey]:
     """Yield every text inside of a value with the name of its field; long whole numbers are texts, too."""
-    pending: list[TextKey | tuple[str, Any]] = [(name, value)]
+    pending: list[TextKey | tuple[str, Any]] = [("", value)]
     while pending:
         name, value = pending.pop()
         if isinstance(value, str):
@@ -30,8 +34,8 @@ def iter_texts(value: Any, name: str = "") -> Iterator[TextKey]:
         elif isinstance(value, _PLAIN_TYPES):
             continue
         elif isinstance(value, int | float):
-            if (text := _write_number(value)) is not None:
-                yield name, text
+            if every_number or (abs(value) >= MIN_NUMBER and _is_whole(value)):
+                yield name, _write_number(value)
         elif fields := getattr(type(value), "__dataclass_fields__", None):
             pending += [(field, getattr(value, field)) for field in fields]
         elif isinstance(value, Mapping):
@@ -43,11 +47,13 @@ def iter_texts(value: Any, name: str = "") -> Iterator[TextKey]:
             pending += [(name, item) for item in value]
 
 
-def _write_number(value: int | float) -> str | None:
-    """Return the digits of a number that may be a phone, a card or an id: spreadsheets give them as floats."""
-    if isinstance(value, float) and not (value.is_integer() and abs(value) < MAX_WHOLE_FLOAT):
-        return None
-    return str(int(value)) if abs(value) >= MIN_NUMBER else None
+def _is_whole(value: int | float) -> bool:
+    return isinstance(value, int) or (value.is_integer() and abs(value) < MAX_WHOLE_FLOAT)
+
+
+def _write_number(value: int | float) -> str:
+    """Return the digits of a number: spreadsheets give phones, cards and ids as floats."""
+    return str(int(value)) if _is_whole(value) else repr(value)
 
 
 def replace_texts(value: Any, texts: Mapping[TextKey, str], name: str = "") -> Any:
@@ -58,8 +64,7 @@ def replace_texts(value: Any, texts: Mapping[TextKey, str], name: str = "") -> A
     if isinstance(value, _PLAIN_TYPES):
         return value
     if isinstance(value, int | float):
-        text = _write_number(value)
-        return value if text is None else texts.get((name, text), value)
+        return texts.get((name, _write_number(value)), value)
     if fields := getattr(type(value), "__dataclass_fields__", None):
         items = {field: replace_texts(getattr(value, field), texts, field) for field in fields}
         if all(item is getattr(value, field) for field, item in items.items()):
@@ -139,26 +144,92 @@ def _escape_for_literal(value: str, prefix: str) -> str | None:
     return escaped.replace("{", "{{").replace("}", "}}") if "f" in prefix else escaped
 
 
-def list_encodings(secret: str) -> set[str]:
-    """Return a secret as it is, and as JSON, URLs, HTML, base64 and hex write it, also inside of a longer text."""
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+class SecretForms:
+    """Secrets in the forms in which a server may answer with them, each with the token that takes its place."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        """`secrets`: the token of each."""
+        self.secrets = secrets
+        self._plain = [(form, token) for secret, token in secrets.items() for form in list_plain_forms(secret)]
+        self._base64 = [(form, token) for secret, token in secrets.items() for form in list_base64_forms(secret)]
+        for forms in (self._plain, self._base64):
+            forms.sort(key=lambda pair: -len(pair[0]))  # a short one may be part of a long one
+
+    def hide_in(self, value: Any) -> Any:
+        """Return a value with tokens in place of the secrets.
+
+        All texts are searched as one, for one form after the other: a search for all forms at once would stop every
+        other thread for seconds.
+        """
+        if not self.secrets:
+            return value
+        keys = list(dict.fromkeys(iter_texts(value, every_number=True)))
+        # no text holds the mark; it stands for what is found, since a form may be part of the token of another secret
+        mark, end = "".join(chr(byte % 8) for byte in os.urandom(20)), chr(8)
+        text, tokens = f"{mark}{end}".join(text for _, text in keys), list[str]()
+        for form, token in self._plain:
+            if form in text:
+                text = text.replace(form, f"{mark}{len(tokens)}{end}")
+                tokens.append(token)
+        unbroken = _remove_gaps(text)
+        for form, token in self._base64:
+            if form in unbroken:
+                text = re.sub(_GAP.join(map(re.escape, form)), f"{mark}{len(tokens)}{end}", text)
+                tokens.append(token)
+        if not tokens:
+            return value
+        for number, token in enumerate(tokens):
+            text = text.replace(f"{mark}{number}{end}", token)
+        changed = zip(keys, text.split(f"{mark}{end}"), strict=True)
+        return replace_texts(value, {key: hidden for key, hidden in changed if hidden != key[1]})
+
+    def is_in_file(self, data: str) -> bool:
+        """Return whether a file, as base64, holds a secret of a length that is no coincidence."""
+        if not self.secrets:
+            return False
+        content = base64.b64decode(data).replace(b"\0", b"").decode("latin-1")  # without the zeros of UTF-16
+        views = ((data, self._plain), (content, self._plain), (_remove_gaps(content), self._base64))
+        forms = ((view, form.encode("utf-8", "surrogatepass")) for view, pairs in views for form, _ in pairs)
+        return any(len(form) >= MIN_SECRET_CHARS and form.decode("latin-1") in view for view, form in forms)
+
+
+def _remove_gaps(text: str) -> str:
+    for gap in ("\\r", "\\n", "\r", "\n", "\t", " "):
+        text = text.replace(gap, "")
+    return text
+
+
+def list_plain_forms(secret: str) -> set[str]:
+    """Return a secret as it is, and as JSON, JSON in JSON, URLs, HTML and hex of common libraries write it."""
     data = secret.encode("utf-8", "surrogatepass")
-    forms = {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], html.escape(secret)}
-    forms |= {html.escape(secret, quote=False), data.hex(), data.hex().upper(), repr(secret)[1:-1]}
-    for safe in ("", "/"):
-        quoted = quote(data, safe=safe)
-        forms |= {quoted, quote_plus(data, safe=safe), re.sub("%..", lambda match: match[0].lower(), quoted)}
+    forms = {secret, data.hex(), data.hex().upper()}
+    for apostrophe, quotation in product(("'", "&#x27;", "&#39;", "&#039;", "&apos;"), ('"', "&quot;", "&#34;")):
+        forms.add(html.escape(secret, quote=False).replace("'", apostrophe).replace('"', quotation))
+    for write, safe in product((quote, quote_plus), ("", "/", "!*'()", "/!*'()", "/!*'();,?:@&=+$#")):
+        quoted = write(data, safe=safe)
+        forms |= {quoted, re.sub("%..", lambda match: match[0].lower(), quoted)}
+    written = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    texts = written | {text.replace("/", "\\/") for text in written}
+    for chars, quotation in product(("'", "[<>&]", "[<>&']", "[<>&'+`]"), ("", r'|\\"')):
+        escape = partial(re.sub, chars + quotation, lambda match: f"\\u{ord(match[0][-1]):04x}")
+        texts |= set(map(escape, written))
+    texts |= {re.sub(r"\\u\w{4}", lambda match: f"\\u{match[0][2:].upper()}", text) for text in texts}
+    forms |= texts | {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for text in texts for is_ascii in (True, False)}
+    return {form for form in forms | {repr(secret)[1:-1]} if len(form) >= len(secret)}
+
+
+def list_base64_forms(secret: str) -> set[str]:
+    """Return a secret as base64 writes it, also inside of a longer text."""
+    data = secret.encode("utf-8", "surrogatepass")
+    forms = {base64.b64encode(data).decode(), base64.b64encode(data).decode().rstrip("=")}
     for offset, first in enumerate((0, 2, 3)):  # what stands before it in a longer text shifts its letters
         encoded = base64.b64encode(bytes(offset) + data).decode()
-        whole = encoded[first : (len(data) + offset) * 8 // 6]  # letters that no neighbour changes
-        forms |= {whole, whole.translate(_URL_SAFE)}
-        if offset == 0:
-            forms |= {
-                encoded,
-                encoded.translate(_URL_SAFE),
-                encoded.rstrip("="),
-                encoded.translate(_URL_SAFE).rstrip("="),
-            }
-    return {form for form in forms if len(form) >= len(secret)}
+        forms.add(encoded[first : (len(data) + offset) * 8 // 6])  # letters that no neighbour changes
+    return {text for form in forms for text in (form, form.translate(_URL_SAFE)) if len(form) >= len(secret)}
 
 
+_GAP = r"(?:\s|\\[rn]){0,64}"  # where base64 is broken into lines
 _URL_SAFE = str.maketrans("+/", "-_")

@@ -26,7 +26,6 @@ DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 SLIDES = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 SHEETS = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 LINKS = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
-CONTAINER = "{urn:oasis:names:tc:opendocument:xmlns:container}"
 PACKAGE = "{http://www.idpf.org/2007/opf}"
 BUILT_IN_DATE_FORMATS = {*range(14, 23), *range(45, 48)}
 EPOCH = datetime.datetime(1899, 12, 30)  # day 0 of a spreadsheet

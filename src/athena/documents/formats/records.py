@@ -21,7 +21,6 @@ MAX_JSON_DEPTH = 60
 MAX_OUTPUT_CHARS = 2_000  # of a notebook's cell
 MAX_MAIL_PARTS = 1_000
 CSV_DELIMITERS = ",;\t|"
-CODE_FENCE = "```"
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
