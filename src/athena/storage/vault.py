@@ -386,10 +386,13 @@ class Vault:
 
         Backups from before cannot be read any more: neither their values nor those that were forgotten since.
         """
-        new_key = self.keys.create()
+        new_key, is_written = self.keys.create(), False
         old_keys: set[str] = set()
 
         async def write(tx: Transaction) -> int:
+            nonlocal is_written
+            is_written = False
+            await vault_rows.claim_keys(tx)
             cipher = Cipher(new_key, self.keys.read(new_key))
             rows = await vault_rows.list_readable_rows(tx)
             for row in rows:
@@ -403,14 +406,16 @@ class Vault:
                 old_keys.add(current)
             await vault_rows.delete_other_keys(tx, "")
             await vault_rows.insert_key(tx, new_key, self._clock())
+            is_written = True  # from here on it may be committed, whatever becomes of the answer
             return len(rows)
 
         try:
             count = await self._database.write(write)
-        except BaseException:
-            self.keys.delete(new_key)
+        except Exception:
+            if not is_written:
+                self.keys.delete(new_key)
             raise
-        for key in old_keys - {new_key}:
+        for key in old_keys - await self._database.read(vault_rows.list_used_keys):
             self.keys.delete(key)
         return count
 
@@ -430,6 +435,7 @@ class Vault:
         return None if key is None else self._get_cipher(key)
 
     async def _ensure_cipher(self, tx: Transaction) -> Cipher:
+        await vault_rows.claim_keys(tx)
         if (cipher := await self._load_cipher(tx)) is not None:
             return cipher
         self._first_key = self._first_key or self.keys.create()  # the transaction may run twice
