@@ -143,6 +143,33 @@ def test_rotation_keeps_what_another_process_stores_meanwhile(
     assert assign(fresh, P, ADA, phone) == ["[EMAIL_1]", "[PHONE_1]"]
 
 
+def test_key_is_durable_before_the_store_needs_it(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    link, fsync, insert_key = os.link, os.fsync, vault_rows.insert_key
+
+    def record_link(*paths: str) -> None:
+        steps.append("link")
+        link(*paths)
+
+    def record_sync(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), os.stat(tmp_path / "keys")):
+            steps.append("sync")
+        fsync(descriptor)
+
+    async def record_use(tx: Transaction, key: str, now: float) -> None:
+        steps.append("use")
+        await insert_key(tx, key, now)
+
+    monkeypatch.setattr(os, "link", record_link)
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(vault_rows, "insert_key", record_use)
+    assign(vault, P, ADA)
+    run_sync(vault.rotate_key())
+    assert steps == ["link", "sync", "use", "link", "sync", "use", "sync"]  # the last one: the old key is gone
+
+
 def test_failed_rotation_keeps_the_keys_that_are_needed(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
