@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from privacy_tools import open_private_app
 
 from athena.core.clock import system_clock
 from athena.core.threads import run_sync
 from athena.core.values import Scope
-from athena.errors import Denied, Misconfigured, NotFound, Unavailable
+from athena.errors import Conflict, Denied, Misconfigured, NotFound, Unavailable
 from athena.storage import vault_rows
 from athena.storage.database import Database, Transaction
 from athena.storage.sqlite.store import Sqlite
@@ -263,3 +264,16 @@ def test_secret_needs_leave(vault: Vault) -> None:
     assert (info.token, info.allowed) == ("[VAULT:api]", ("crm.send",))
     assert run_sync(vault.forget(P, "api")) == "[VAULT:api]"
     assert run_sync(vault.resolve_secrets(P, ["api"], "crm.send")) == {}
+
+
+def test_rename_leaves_no_values_behind(tmp_path: Path, engine: Engine) -> None:
+    """A project without memories may have values: a rename to its name would make them unreachable."""
+    with open_private_app(engine.open(tmp_path / "home.db"), tmp_path, "strict") as private:
+        private.call("cli", "remember", project="old", content="Deploys run on Fridays")
+        run_sync(private.vault.put_secret(Scope("new"), "mail_key", "walnut-orbit-9917", ["mail"]))
+        with pytest.raises(Conflict, match="the vault has values of a project 'new'") as caught:
+            private.call("cli", "rename_project", name="old", to="new")
+        assert "athena vault --project NAME" in str(caught.value.hint)
+        assert run_sync(private.vault.show(Scope("new"), "mail_key")) == "walnut-orbit-9917"
+        run_sync(private.vault.forget(Scope("new"), "mail_key"))
+        assert private.call("cli", "rename_project", name="old", to="new").name == "new"
