@@ -77,6 +77,7 @@ class Vault:
         self._database, self._clock, self.keys = database, clock, keys
         self._ciphers: dict[str, Cipher] = {}
         self._first_key = ""
+        self._writes = [0, 0]  # that assigned tokens, and how many of them are durable; shared by the views of all runs
 
     # --- values and tokens --------------------------------------------------------------------------------------------
 
@@ -98,7 +99,15 @@ class Vault:
             # not synced by itself: a text with the token is written later, and so is never durable without it
             database = self._database.deferred_sync
             known |= await database.write(lambda tx: self._insert_values(tx, scope, missing, said, private))
+            self._writes[0] += 1
         return known
+
+    async def make_durable(self) -> None:
+        """Sync the tokens of before: one that was shown, and lost with the power, would be given to another value."""
+        written, durable = self._writes
+        if durable < written:
+            await self._database.sync()
+            self._writes[1] = max(written, self._writes[1])
 
     async def find_spellings(self, scope: Scope, values: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
         """Return all tokens of each value that is known, whatever its spelling, in the project and in `user`."""
