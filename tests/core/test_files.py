@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 import sys
@@ -55,6 +56,34 @@ def test_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.
                 write_file_atomically(path, b"new")
         assert path.read_bytes() == b"old"
         assert os.listdir(tmp_path) == ["a"]
+
+
+def test_name_is_synced_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose content is synced, but not its name, may be gone after a power cut."""
+    synced: list[list[str]] = []
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == os.fstat(folder).st_ino:
+            synced.append(sorted(os.listdir(tmp_path)))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    write_file_atomically(tmp_path / "a", b"x")
+    write_file_atomically("b", b"x", dir_fd=folder)
+    create_file_atomically(tmp_path / "c", b"x")
+    create_private_folder(f"{tmp_path}/d/")
+    write_file_atomically(tmp_path / "e", b"can be made again", sync=False)
+    assert synced == [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]]
+
+    def refuse(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == os.fstat(folder).st_ino:
+            raise OSError(errno.EINVAL, "this file system cannot")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    assert write_file_atomically(tmp_path / "a", b"y")
+    os.close(folder)
 
 
 def test_check_can_stop_replace(tmp_path: Path) -> None:

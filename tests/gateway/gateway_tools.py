@@ -1,5 +1,6 @@
 """An app with servers that misbehave on demand."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,3 +63,16 @@ def open_gateway_app(home: Path, project: str = "test") -> Iterator[GatewayApp]:
         yield gateway
     finally:
         gateway.app.close()
+
+
+@contextmanager
+def serve_web(kind: str) -> Iterator[str]:
+    """Yield the address of a server over HTTP that misbehaves in one way."""
+    web = subprocess.Popen(
+        [sys.executable, "-I", "-S", PROGRAM, kind, "http"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert web.stdout
+        yield f"http://127.0.0.1:{int(web.stdout.readline())}/mcp"
+    finally:
+        web.communicate()

@@ -26,7 +26,7 @@ ECHO = {
 }
 SELF = {"$ref": "#/$defs/a"}
 LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-state = {"calls": 0, "lists": 0}
+state = {"calls": 0, "lists": 0, "gets": 0, "asked": 0}
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------
@@ -429,6 +429,11 @@ def serve_pipes() -> None:
 # --- HTTP -----------------------------------------------------------------------------------------------------------
 
 
+EMPTY_EVENT = b"id: 7\nretry: 5\ndata: \n\n"
+REPORTING = ("http-404-answer", "http-404-stateless", "http-resumes", "http-polls")
+WITH_SESSION = ("http-forgets", "http-404-answer", "http-resumes")
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -436,7 +441,19 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.send_error(405)
+        state["gets"] += 1
+        if KIND == "http-polls":
+            return self.give(EMPTY_EVENT, "text/event-stream")
+        if KIND == "http-resumes" and state["gets"] % 2:
+            return self.refuse(404)  # one replica does not know the stream, the other one does
+        if KIND == "http-resumes":
+            return self.give(b"data: %s\n\n" % self.report_failure(state["asked"]), "text/event-stream")
+        return self.send_error(405)
+
+    def report_failure(self, request: int) -> bytes:
+        """Return an error of a tool that has done its work, which says how often."""
+        error = {"code": -32603, "message": f"paid {state['calls']} times, then the paper was out"}
+        return json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode()
 
     def do_DELETE(self) -> None:
         self.send_error(405)
@@ -458,17 +475,22 @@ class Handler(BaseHTTPRequestHandler):
             return self.refuse(500)
         if "id" not in message:
             return self.refuse(202)
+        if KIND in REPORTING and message.get("method") == "tools/call" and not calls:
+            message["params"]["arguments"]["text"] = f"{state['calls']} calls, {state['gets']} gets"
         if calls and KIND not in ("good", "good-announces", "http-forgets"):
             return self.misbehave(message)
-        return self.give(json.dumps(answer(message)).encode())
+        made = json.dumps(answer(message)).encode()
+        if message.get("method") == "initialize" and KIND in WITH_SESSION:
+            return self.give(made, Mcp_Session_Id="s1")
+        return self.give(made)
 
     def refuse(self, status: int) -> None:
         self.send_response(status)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def give(self, body: bytes, kind: str = "application/json", **headers: str) -> None:
-        self.send_response(200)
+    def give(self, body: bytes, kind: str = "application/json", status: int = 200, **headers: str) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", kind)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
@@ -478,8 +500,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def misbehave(self, message: dict[str, Any]) -> None:
         good = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": text("late")}).encode()
+        state["calls"] += KIND in REPORTING
         if KIND == "http-hangs":
             hang()
+        elif KIND == "http-404-answer":
+            self.give(self.report_failure(message["id"]), status=404)
+        elif KIND == "http-404-stateless":
+            self.give(b"paid %d times" % state["calls"], "text/plain", 404)
+        elif KIND in ("http-resumes", "http-polls"):
+            state["asked"] = message["id"]
+            self.give(EMPTY_EVENT, "text/event-stream")
         elif KIND == "http-mixed":
             time.sleep(0.6)
             self.give(b"nothing")

@@ -109,6 +109,11 @@ WEB: dict[str, Any] = {
     "http-drip": "did not answer bad within 2 s",
     "http-breaks-off": "broke off during bad|did not answer bad within 2 s",
     "http-wrong-id": "did not answer bad within 2 s",
+    # what was done is not done again, whatever status the answer has
+    "http-404-answer": "answered bad with HTTP 404: paid 1 times, then the paper was out",
+    "http-404-stateless": "answered bad with HTTP 404: Not Found",
+    "http-resumes": "refused bad: paid 1 times, then the paper was out",
+    "http-polls": "did not answer bad within 2 s",
 }
 ALL = [*((kind, "stdio") for kind in PIPES), *((kind, "http") for kind in WEB)]
 

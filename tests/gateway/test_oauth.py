@@ -3,6 +3,7 @@
 import json
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +17,7 @@ from gateway_tools import GatewayApp, open_gateway_app
 
 from athena.errors import Denied, InvalidInput, Unavailable
 from athena.gateway.oauth import is_safe_url
+from wait_tools import wait_until
 
 ECHO = {"name": "echo", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}}
 
@@ -35,7 +37,10 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        self.wfile.write(body)
+        for part in (body[:20], body[20:40], body[40:]):
+            self.wfile.write(part)
+            if self.path == "/token":
+                time.sleep(self.server.pause_s)
 
     def do_GET(self) -> None:
         base, address = self.server.base, urlsplit(self.path)
@@ -92,6 +97,7 @@ class Bank(ThreadingHTTPServer):
         self.base = f"http://127.0.0.1:{self.server_port}"
         self.page = f"{self.base}/authorize"
         self.good, self.lasts = "", 3600
+        self.pause_s = 0.0  # in the middle of a token
         self.grants: list[str] = []
         self.seen: list[str] = []
 
@@ -140,6 +146,21 @@ def test_login_is_renewed_without_browser(home: GatewayApp, bank: Bank) -> None:
         assert other.call("bank.echo", text="x") == "welcome"
     assert bank.grants[0] == "authorization_code"
     assert set(bank.grants[1:]) == {"refresh_token"}
+
+
+def test_login_is_renewed_after_its_call_is_over(home: GatewayApp, bank: Bank) -> None:
+    home.add("bank", {"url": f"{bank.base}/mcp", "timeout": 1}, approve=False)
+    bank.lasts = 1
+    home.gateway.login("bank", browse)
+    home.approve("bank")
+    assert home.call("bank.echo", text="x") == "welcome"
+    time.sleep(1.1)  # the token is too old
+    bank.pause_s, bank.lasts = 0.7, 3600
+    with pytest.raises(Unavailable, match="did not answer echo within 1 s"):
+        home.call("bank.echo", text="x")
+    renewed = bank.good
+    wait_until(lambda: renewed in (home.home / "logins" / "bank.json").read_text())
+    assert home.call("bank.echo", text="x") == "welcome"
 
 
 def test_token_goes_only_to_its_server(home: GatewayApp, bank: Bank) -> None:

@@ -4,14 +4,18 @@ import json
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from privacy_tools import PrivateApp, open_private_app
 
 from athena.core.threads import run_sync
 from athena.core.values import Scope
-from athena.errors import AthenaError, Denied, InvalidInput, Misconfigured
+from athena.errors import AthenaError, Denied, InvalidInput, Misconfigured, NotFound
+from athena.storage import vault_rows
+from athena.storage.database import Transaction
 from athena.storage.privacy_guard import PrivacyMode
+from athena.storage.sqlite.store import Sqlite
 from conftest import Engine
 from person_tools import decide_run
 from wait_tools import wait_until
@@ -44,6 +48,28 @@ def test_store_holds_tokens_and_people_read_values(private: PrivateApp) -> None:
         contents = {hit.content for hit in private.call(surface, "recall", query="what did Ada write from")}
         assert TEXT in contents
     assert private.call("mcp", "list_tags")[0].tag == "[EMAIL_1]"
+
+
+@pytest.mark.sqlite_only("PostgreSQL syncs every commit")
+def test_token_is_durable_before_anybody_sees_it(private: PrivateApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut the number of a token that was lost would be given to another value."""
+    store = private.app.store.database
+    assert isinstance(store, Sqlite)
+    log, insert_rows, commits = store._log, vault_rows.insert_rows, list[int]()
+
+    async def record(tx: Transaction, rows: Any) -> None:
+        commits.append(log._unsynced_commits + 1)  # the number of this one
+        await insert_rows(tx, rows)
+
+    monkeypatch.setattr(vault_rows, "insert_rows", record)
+    assert private.call("mcp", "tokenize", text=EMAIL).text == "[EMAIL_1]"
+    assert log._synced_commits >= commits[-1]
+    with pytest.raises(NotFound, match=r"\[PHONE_1\]"):
+        private.call("mcp", "get_run", run_id=PHONE)
+    assert log._synced_commits >= commits[-1]
+    assert private.run(f"'{CARD}'").result == "[CARD_1]"
+    assert log._synced_commits >= commits[-1]
+    assert len(commits) >= 3
 
 
 def test_search_by_address_finds_whatever_its_spelling(private: PrivateApp) -> None:

@@ -3,16 +3,20 @@
 import os
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from privacy_tools import open_private_app
 
 from athena.core.clock import system_clock
 from athena.core.threads import run_sync
 from athena.core.values import Scope
-from athena.errors import Denied, Misconfigured, NotFound
+from athena.errors import Conflict, Denied, Misconfigured, NotFound, Unavailable
 from athena.storage import vault_rows
 from athena.storage.database import Database, Transaction
 from athena.storage.sqlite.store import Sqlite
@@ -20,6 +24,7 @@ from athena.storage.vault import Vault
 from athena.storage.vault_keys import KeyFolder
 from canary_tools import read_all_files
 from conftest import Engine
+from wait_tools import LONG
 
 P, Q, USER = Scope("p"), Scope("q"), Scope("user")
 ADA = ("EMAIL", "ada@example.com")
@@ -107,6 +112,90 @@ def test_rotation_keeps_values_and_removes_the_old_key(vault: Vault, tmp_path: P
     assert run_sync(fresh.resolve_secrets(P, ["api"], "crm.send")) == {"[VAULT:api]": "s3cret"}
 
 
+@pytest.mark.parametrize("writes_first", [True, False])
+def test_rotation_keeps_what_another_process_stores_meanwhile(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes_first: bool
+) -> None:
+    assign(vault, P, ADA)
+    phone, reached, go_on = ("PHONE", "+1 415 555 2671"), threading.Event(), threading.Event()  # first of its kind
+    other = Vault(vault._database, system_clock, vault.keys)
+    name = "insert_rows" if writes_first else "delete_other_keys"
+    slow_step: Any = getattr(vault_rows, name)
+
+    async def pause(tx: Transaction, value: Any) -> None:
+        await slow_step(tx, value)
+        reached.set()
+        go_on.wait(LONG)
+
+    monkeypatch.setattr(vault_rows, name, pause)
+    with ThreadPoolExecutor(2) as pool:
+        works = [lambda: assign(other, P, phone), lambda: run_sync(vault.rotate_key())]
+        first, second = works if writes_first else works[::-1]
+        done = [pool.submit(first)]
+        assert reached.wait(LONG)
+        monkeypatch.setattr(vault_rows, name, slow_step)
+        done.append(pool.submit(second))
+        wait(done, timeout=0.5)
+        go_on.set()
+        assert ["[PHONE_1]"] in [one.result() for one in done]
+    assert len(list((tmp_path / "keys").iterdir())) == 1
+    fresh = Vault(vault._database, system_clock, vault.keys)
+    assert resolve(fresh, P, ("EMAIL", 1), ("PHONE", 1)) == {"[EMAIL_1]": ADA[1], "[PHONE_1]": phone[1]}
+    assert assign(fresh, P, ADA, phone) == ["[EMAIL_1]", "[PHONE_1]"]
+
+
+def test_key_is_durable_before_the_store_needs_it(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    link, fsync, insert_key = os.link, os.fsync, vault_rows.insert_key
+
+    def record_link(*paths: str) -> None:
+        steps.append("link")
+        link(*paths)
+
+    def record_sync(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), os.stat(tmp_path / "keys")):
+            steps.append("sync")
+        fsync(descriptor)
+
+    async def record_use(tx: Transaction, key: str, now: float) -> None:
+        steps.append("use")
+        await insert_key(tx, key, now)
+
+    monkeypatch.setattr(os, "link", record_link)
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(vault_rows, "insert_key", record_use)
+    assign(vault, P, ADA)
+    run_sync(vault.rotate_key())
+    assert steps == ["link", "sync", "use", "link", "sync", "use", "sync"]  # the last one: the old key is gone
+
+
+def test_failed_rotation_keeps_the_keys_that_are_needed(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assign(vault, P, ADA)
+    [old] = (tmp_path / "keys").iterdir()
+    database, write = vault._database, vault._database.write
+
+    async def lose_answer(work: Any) -> Any:
+        await write(work)
+        raise Unavailable("the connection was lost: it may be stored or not")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "write", lose_answer)
+        with pytest.raises(Unavailable):
+            run_sync(vault.rotate_key())
+    assert resolve(Vault(database, system_clock, vault.keys), P, ("EMAIL", 1)) == {"[EMAIL_1]": ADA[1]}
+    kept = sorted((tmp_path / "keys").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(vault, "_decrypt", lambda row: vault.keys.read("missing"))
+        with pytest.raises(Misconfigured):
+            run_sync(vault.rotate_key())
+    assert old in kept
+    assert sorted((tmp_path / "keys").iterdir()) == kept  # without the key that nothing was written with
+
+
 def test_forgotten_value_is_gone_and_its_number_is_not_used_again(vault: Vault) -> None:
     assign(vault, P, ADA)
     assert run_sync(vault.forget(P, "EMAIL_1")) == "[EMAIL_1]"
@@ -175,3 +264,16 @@ def test_secret_needs_leave(vault: Vault) -> None:
     assert (info.token, info.allowed) == ("[VAULT:api]", ("crm.send",))
     assert run_sync(vault.forget(P, "api")) == "[VAULT:api]"
     assert run_sync(vault.resolve_secrets(P, ["api"], "crm.send")) == {}
+
+
+def test_rename_leaves_no_values_behind(tmp_path: Path, engine: Engine) -> None:
+    """A project without memories may have values: a rename to its name would make them unreachable."""
+    with open_private_app(engine.open(tmp_path / "home.db"), tmp_path, "strict") as private:
+        private.call("cli", "remember", project="old", content="Deploys run on Fridays")
+        run_sync(private.vault.put_secret(Scope("new"), "mail_key", "walnut-orbit-9917", ["mail"]))
+        with pytest.raises(Conflict, match="the vault has values of a project 'new'") as caught:
+            private.call("cli", "rename_project", name="old", to="new")
+        assert "athena vault --project NAME" in str(caught.value.hint)
+        assert run_sync(private.vault.show(Scope("new"), "mail_key")) == "walnut-orbit-9917"
+        run_sync(private.vault.forget(Scope("new"), "mail_key"))
+        assert private.call("cli", "rename_project", name="old", to="new").name == "new"

@@ -19,6 +19,7 @@ def create_private_folder(path: str | os.PathLike[str]) -> None:
     """Create a folder, and those above it that are missing, for the owner alone; leave one that exists as it is."""
     try:
         os.mkdir(path, 0o700)
+        sync_folder(os.path.abspath(path))
     except FileNotFoundError:
         parent = os.path.dirname(os.path.abspath(path))
         if os.path.isdir(parent):  # where nobody can create a folder, such as /proc
@@ -182,7 +183,7 @@ def write_file_atomically(
     Readers see the old content or the new, never a part. A symbolic link at `path` is replaced, not followed: resolve
     the path first to keep a link. The folder must exist.
     `mode` is subject to the umask unless `exact_mode` is set. With `skip_same` a regular file that has this content
-    and mode already is left alone. `sync=False` leaves out the fsync, for files that can be regenerated.
+    and mode already is left alone. `sync=False` leaves out the syncs, for files that can be regenerated.
     `before_replace` runs when the data is on disk; if it raises, the file stays as it was.
     With `dir_fd` the path starts at that open folder.
     """
@@ -197,6 +198,8 @@ def write_file_atomically(
     except BaseException:
         os.unlink(temp_path, dir_fd=dir_fd)
         raise
+    if sync:
+        sync_folder(path, dir_fd)
     return True
 
 
@@ -210,7 +213,24 @@ def create_file_atomically(path: str | os.PathLike[str], data: bytes | memoryvie
         return False
     finally:
         os.unlink(temp_path)
+    sync_folder(path)
     return True
+
+
+def sync_folder(path: str | os.PathLike[str], dir_fd: int | None = None) -> None:
+    """Make the name of a file durable that was created, replaced or deleted, where the file system can do that."""
+    folder = os.path.dirname(path) or os.curdir
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+    except PermissionError:  # a folder that we may write but not list
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _write_temp_file(

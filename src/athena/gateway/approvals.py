@@ -102,7 +102,8 @@ class RegisteredServer(NamedTuple):
         reasons: dict[str, tuple[str, str]] = {}
         for tool, refusal in self.approvals.refused.items():
             path = f"{name}.{get_program_name(self.approvals, tool)}"
-            reasons[path] = (f"{path} waits for a person: it {refusal.message}", hint)
+            subject = path if tool in self.approvals.tools else f"a new tool of {name}"  # nobody approved its name
+            reasons[path] = (f"{subject} waits for a person: it {refusal.message}", hint)
         return reasons
 
 

@@ -301,15 +301,21 @@ class Gateway:
         """The names in servers.json that programs cannot write, each with the name that they use instead."""
         return {server.config.name: name for name, server in self._servers.items() if server.config.name != name}
 
-    def list_servers(self, *, for_person: bool = False) -> list[ConnectedServer]:
-        """Return the status of every server without connecting any; only people read what failing servers said."""
+    def list_servers(self, *, for_person: bool = False, with_new_names: bool = True) -> list[ConnectedServer]:
+        """Return the status of every server without connecting any.
+
+        Only people read what failing servers said (`for_person`), and names of tools that nobody approved.
+        """
         if self._problem is not None:
             raise Misconfigured(str(self._problem), hint=self._problem.hint)
-        return [self._describe_server(name, server, for_person) for name, server in sorted(self._servers.items())]
+        servers = sorted(self._servers.items())
+        return [self._describe_server(name, server, for_person, with_new_names) for name, server in servers]
 
-    def _describe_server(self, name: str, server: RegisteredServer, for_person: bool) -> ConnectedServer:
+    def _describe_server(
+        self, name: str, server: RegisteredServer, for_person: bool, with_new_names: bool
+    ) -> ConnectedServer:
         approvals = server.approvals
-        refused = _format_refusals(approvals.refused) if approvals else []
+        refused = _format_refusals(approvals, with_new_names) if approvals else []
         status, detail = self._compute_status(name, server, bool(refused), for_person)
         renamed = {} if server.config.name == name else {server.config.name: name}
         if approvals is not None:
@@ -472,10 +478,12 @@ def _format_unset_variables(variables: list[str]) -> str:
     return f"needs {names}, which {'is' if len(variables) == 1 else 'are'} not set"
 
 
-def _format_refusals(refused: Mapping[str, Refusal]) -> list[str]:
-    """Return a line for each of the first refused tools; these names have no approval, so they are cut short."""
-    lines = [f"{_format_tool_name(tool)}: {refusal}" for tool, refusal in [*refused.items()][:MAX_LISTED_REFUSALS]]
-    return [*lines, f"and {len(refused) - MAX_LISTED_REFUSALS} more"] if len(refused) > MAX_LISTED_REFUSALS else lines
+def _format_refusals(approvals: ServerApprovals, with_new_names: bool) -> list[str]:
+    """Return a line for each of the first refused tools; names without an approval are cut short, or only counted."""
+    shown = [tool for tool in approvals.refused if with_new_names or tool in approvals.tools][:MAX_LISTED_REFUSALS]
+    lines = [f"{_format_tool_name(tool)}: {approvals.refused[tool]}" for tool in shown]
+    rest = len(approvals.refused) - len(lines)
+    return [*lines, f"and {rest} more" if lines else f"{rest} new"] if rest else lines
 
 
 def _format_tool_name(name: str) -> str:

@@ -1,5 +1,6 @@
 """The Streamable HTTP transport of a server, with limits on its responses."""
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,12 +10,13 @@ from athena.gateway.monitor import (
     LIST_CHANGED,
     MAX_MESSAGE_BYTES,
     MAX_MESSAGE_VALUES,
-    MAX_MESSAGES,
     VALUE_MARKERS,
     ConnectionMonitor,
+    HttpExchange,
 )
 
 LIST_CHANGED_BYTES = LIST_CHANGED.encode()
+EVENT_MARKERS = (b"\ndata:", b"\rdata:")  # each begins an event; inside of JSON there are no line breaks
 
 
 @asynccontextmanager
@@ -26,27 +28,29 @@ async def open_http_streams(
     from mcp.client.streamable_http import streamable_http_client
 
     class LimitedStream(httpx2.AsyncByteStream):
-        def __init__(self, inner: Any) -> None:
-            self._inner = inner
+        def __init__(self, inner: Any, exchange: HttpExchange) -> None:
+            self._inner, self._exchange = inner, exchange
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = events = values = 0
+            size = values = 0
             last = b""
             async for chunk in self._inner:
-                if LIST_CHANGED_BYTES in last + chunk:
+                seen = last + chunk
+                if LIST_CHANGED_BYTES in seen:
                     monitor.change_count += 1
-                last = chunk[-len(LIST_CHANGED_BYTES) :]
-                size, events = size + len(chunk), events + chunk.count(b"\ndata:")
+                events = sum(seen.count(marker) - last.count(marker) for marker in EVENT_MARKERS)
+                last = seen[1 - len(LIST_CHANGED_BYTES) :]
+                size += len(chunk)
                 values += sum(map(chunk.count, VALUE_MARKERS))
                 if size > MAX_MESSAGE_BYTES:
                     monitor.violation = f"it answered with more than {MAX_MESSAGE_BYTES >> 20} MB at once"
                 elif values > MAX_MESSAGE_VALUES:
                     monitor.violation = f"it answered with more than {MAX_MESSAGE_VALUES:,} values at once"
-                elif events > MAX_MESSAGES:
-                    monitor.violation = f"it sent more than {MAX_MESSAGES:,} messages that nobody had asked for"
-                if monitor.violation:
+                if not monitor.accept_messages(events, len(chunk)):
                     monitor.ended.set()
                     raise httpx2.ReadError(monitor.violation)
+                if self._exchange.is_over:
+                    raise httpx2.ReadError("nobody waits for it any more")
                 yield chunk
 
         async def aclose(self) -> None:
@@ -54,23 +58,28 @@ async def open_http_streams(
 
     class LimitedTransport(httpx2.AsyncHTTPTransport):
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            if request.method == "GET" and "last-event-id" not in request.headers and _is_event_stream(request):
-                return httpx2.Response(405)  # we use nothing that a server sends unasked
+            exchange, is_resumption = monitor.exchange, "last-event-id" in request.headers
+            if request.method == "GET" and _is_event_stream(request) and (exchange.is_over or not is_resumption):
+                return httpx2.Response(405)  # we use nothing that a server sends unasked, or too late
             if not _is_allowed_url(request.url, origin):
                 raise httpx2.UnsupportedProtocol(f"the server sent us to {request.url.scheme}://{request.url.host}")
-            if request.method == "POST" and b'"method"' not in request.content and not monitor.accept_request():
+            is_message = request.method == "POST" and b'"method"' in request.content
+            if request.method == "POST" and not is_message and not monitor.accept_request():
                 monitor.ended.set()  # a message without a method answers a request of the server: it sent too many
                 raise httpx2.WriteError(monitor.violation)
             request.headers["accept-encoding"] = "identity"  # no compression: a small body must not become a large one
             response = await super().handle_async_request(request)
-            if response.status_code >= 300:
-                monitor.http_status = response.status_code
             if response.headers.get("content-encoding", "identity").lower() != "identity":
-                await response.aclose()
                 monitor.violation = "it answered in a form that was not asked for"
+            if not monitor.accept_messages(1, 0):
+                await response.aclose()
                 monitor.ended.set()
                 raise httpx2.ReadError(monitor.violation)
-            response.stream = LimitedStream(response.stream)
+            is_login = not is_message and not is_resumption  # it goes on after the call that needed it
+            response.stream = LimitedStream(response.stream, HttpExchange() if is_login else exchange)
+            if is_message:  # not where a stream is resumed, or a login renewed: that says nothing about the call
+                exchange.error_status = response.status_code if response.status_code >= 300 else 0
+                exchange.session_expired = await _is_session_expired(request, response)
             return response
 
     origin = httpx2.URL(url)
@@ -130,3 +139,17 @@ def _is_allowed_url(url: Any, origin: Any) -> bool:
 def _is_event_stream(request: Any) -> bool:
     """Return whether a GET opens the stream for a server's own messages; other GETs belong to a login."""
     return "text/event-stream" in request.headers.get("accept", "")
+
+
+async def _is_session_expired(request: Any, response: Any) -> bool:
+    """Return whether a server refused a message because it does not know its session: then it has done nothing.
+
+    Without a session none can expire, and an error with the id of the message says what became of it.
+    """
+    if response.status_code != 404 or "mcp-session-id" not in request.headers:
+        return False
+    try:
+        answer, message = json.loads(await response.aread()), json.loads(request.content)
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(answer, dict) or str(answer.get("id")) != str(message.get("id"))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from athena.core import redaction
@@ -28,8 +29,18 @@ ERROR_LINE_PATTERN = re.compile(
     r"\b(?:error|fatal|failed|cannot)\b(?!.{0,20} code \w+$)", re.IGNORECASE
 )  # but no bare code
 
-# a list, because the SDK sends in a task of its own, which inherits our context variable but cannot set it for us
-_http_status: ContextVar[list[int]] = ContextVar("status")
+
+@dataclass(slots=True)
+class HttpExchange:
+    """What became of the HTTP requests of one call; concurrent calls have their own."""
+
+    error_status: int = 0  # of the last POST; 0 if that was no error
+    session_expired: bool = False  # the server refused the call because it does not know the session
+    is_over: bool = False  # nobody waits for the answer any more
+
+
+# changed, never replaced, by the SDK's tasks: they inherit our context variable, but cannot set it for us
+_exchange: ContextVar[HttpExchange] = ContextVar("exchange")
 
 
 class ConnectionMonitor:
@@ -43,16 +54,12 @@ class ConnectionMonitor:
         self.stderr_bytes = 0  # in all
         self._unparsed_lines = (0, "")  # how many, and the last one
         self._begun_calls = self._open_calls = 0
-        _http_status.set([0])
+        _exchange.set(HttpExchange())
 
     @property
-    def http_status(self) -> int:
-        """The HTTP error status of this call, 0 if there was none; concurrent calls have their own."""
-        return _http_status.get([0])[0]
-
-    @http_status.setter
-    def http_status(self, status: int) -> None:
-        _http_status.get([0])[0] = status
+    def exchange(self) -> HttpExchange:
+        """The HTTP requests of the call in whose context this runs."""
+        return _exchange.get(None) or HttpExchange()
 
     @property
     def tools_changed(self) -> bool:
@@ -62,7 +69,7 @@ class ConnectionMonitor:
     def reset_counts(self) -> None:
         """Reset the counts that hold between two calls."""
         self._message_count, self._request_count, self._byte_count, self._unparsed_lines = 0, 0, 0, (0, "")
-        _http_status.set([0])
+        _exchange.set(HttpExchange())
 
     def accept_message(self, message: bytes) -> bool:
         """Count a message; return False if it breaks a limit, so that the connection must end."""
@@ -70,8 +77,12 @@ class ConnectionMonitor:
             self.violation = f"it answered with more than {MAX_MESSAGE_BYTES >> 20} MB at once"
         elif len(message) > MAX_MESSAGE_VALUES and sum(map(message.count, VALUE_MARKERS)) > MAX_MESSAGE_VALUES:
             self.violation = f"it answered with more than {MAX_MESSAGE_VALUES:,} values at once"
-        self._message_count += 1
-        self._byte_count += len(message)
+        return self.accept_messages(1, len(message))
+
+    def accept_messages(self, count: int, size: int) -> bool:
+        """Count messages and their bytes; return False if a limit was broken, also one before."""
+        self._message_count += count
+        self._byte_count += size
         if self._message_count > MAX_MESSAGES:
             self.violation = f"it sent more than {MAX_MESSAGES:,} messages that nobody had asked for"
         elif self._byte_count > MAX_TOTAL_BYTES:

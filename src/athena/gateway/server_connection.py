@@ -163,6 +163,7 @@ class ServerConnection:
             return request.result()
         finally:
             ended.cancel()
+            monitor.exchange.is_over = True
             if not request.done():
                 request.cancel()
                 await asyncio.wait({request}, timeout=1.0)
@@ -202,16 +203,16 @@ class ServerConnection:
                     self._schedule_retry("it ended during calls", monitor)
                 await self._disconnect()
             return error if isinstance(error, SessionExpired) else ConnectionLost(message + quote_output())
-        if monitor.http_status == 404:  # after a restart a server does not know its old sessions
+        if monitor.exchange.session_expired:  # after a restart a server does not know its old sessions
             if self._is_current(monitor):
                 await self._disconnect()
             return SessionExpired("it answered 404")
-        if monitor.http_status in (401, 403):
-            return _create_login_error(self.name, monitor.http_status)
-        if monitor.http_status >= 300:
+        if (status := monitor.exchange.error_status) in (401, 403):
+            return _create_login_error(self.name, status)
+        if status:
             return Unavailable(
-                f"the server {self.name} answered {tool} with HTTP {monitor.http_status}: {message}",
-                hint="look at its log, or try again later",
+                f"the server {self.name} answered {tool} with HTTP {status}: {message}",
+                hint=f"look at its log; {UNCERTAIN_HINT}",
                 retry=False,
             )
         if code is not None and code != stdio.PARSE_ERROR_CODE:  # a JSON-RPC error of the server
@@ -263,7 +264,8 @@ class ServerConnection:
             async with asyncio.timeout(self.config.startup_timeout_s):
                 await self._compare_tools(self._client)
         except Exception as error:  # noqa: BLE001  # the SDK and servers raise anything
-            if not self._monitor.violation and (self._monitor.ended.is_set() or self._monitor.http_status == 404):
+            monitor = self._monitor
+            if not monitor.violation and (monitor.ended.is_set() or monitor.exchange.error_status == 404):
                 return False  # no call was sent yet, so a new connection can take it
             raise await self._record_connect_failure(error, "did not list its tools", since_bytes) from None
         return True
@@ -356,7 +358,7 @@ class ServerConnection:
 
     async def _record_connect_failure(self, error: Exception, missed_step: str, since_bytes: int = 0) -> AthenaError:
         """Close the connection, schedule the next attempt, and return the error to raise."""
-        status, cause = self._monitor.http_status, _unwrap_error(error)
+        status, cause = self._monitor.exchange.error_status, _unwrap_error(error)
         if isinstance(error, TimeoutError):
             message = own_words = f"it {missed_step} within {self.config.startup_timeout_s:g} s"
         else:

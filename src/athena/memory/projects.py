@@ -6,7 +6,7 @@ from athena.core.home.paths import USER_PROJECT
 from athena.core.values import Call, Scope
 from athena.errors import Conflict, NotFound
 from athena.memory.store import Store
-from athena.storage import calls, scopes
+from athena.storage import calls, scopes, vault_rows
 from athena.storage.database import Transaction
 
 
@@ -37,6 +37,12 @@ async def rename_project(store: Store, name: str, to: str, call: Call) -> Projec
                 raise NotFound(f"there is no project {old!r:.80}", hint="list_projects says which there are")
             if new in known:
                 raise Conflict(f"there is a project {new!r:.80} already", hint="two projects cannot be joined")
+            # values are encrypted for their scope, so that they cannot move to that of the renamed project
+            if await vault_rows.count_kinds(tx, await scopes.fetch_project_ids(tx, Scope(new))):
+                raise Conflict(
+                    f"the vault has values of a project {new!r:.80}, which has no memories",
+                    hint="choose another name, or forget them: athena vault --project NAME lists them",
+                )
             await scopes.rename_project(tx, old, new)
 
         await calls.run_once(tx, call, rename_scope)

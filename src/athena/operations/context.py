@@ -220,11 +220,14 @@ class Context:
         """Turn arguments into the values that the operation works with, and its result and errors into the caller's."""
         return CallValues(self, self.required_guard, operation, arguments)
 
-    async def hide_values(self, value: Any, *, by_program: bool = False) -> Any:
+    async def hide_values(self, value: Any, *, by_program: bool = False, is_shown: bool = False) -> Any:
         """Return a value as it may be stored, or shown to a model; `by_program`: a program has computed it."""
         if not self.hides_values:
             return value
-        return await self.required_guard.hide(self.scope, value, by_program=by_program)
+        hidden = await self.required_guard.hide(self.scope, value, by_program=by_program)
+        if is_shown:
+            await self.required_guard.vault.make_durable()
+        return hidden
 
     async def hide_answer(self, value: Any) -> Any:
         """Return a server's answer as it may be stored."""

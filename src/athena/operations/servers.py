@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from athena.core.operation import EVERYONE, ONLY_PERSONS, CallerKind, Effect, Reach, operation
+from athena.core.operation import EVERYONE, ONLY_PERSONS, PEOPLE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
 from athena.gateway import review
 from athena.gateway.values import ConnectedServer, ServerDetails, ServerReview, ServerTool
@@ -24,7 +24,7 @@ async def list_servers(ctx: Context) -> list[ConnectedServer]:
     >>> servers.list_servers()
     """
     ctx.catalog.refresh()
-    return ctx.gateway.list_servers(for_person=ctx.caller is CallerKind.PERSON)
+    return ctx.gateway.list_servers(for_person=ctx.caller is CallerKind.PERSON, with_new_names=ctx.caller in PEOPLE)
 
 
 @operation(

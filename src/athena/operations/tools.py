@@ -113,6 +113,7 @@ def format_waiting_tools(ctx: Context, category: str | None) -> list[str]:
     waiting = [reason for name, reason in ctx.catalog.unavailable.items() if name.rpartition(".")[0] == category]
     if other := ctx.gateway.renamed_servers.get(category):
         waiting.insert(0, (f"the server {category} is called {other} here", f'category="{other}"'))
+    waiting = list(dict.fromkeys(waiting))  # new tools have no names here
     lines = [f"# {message}; {hint}" for message, hint in waiting[:MAX_WAITING_TOOLS]]
     more = len(waiting) - len(lines)
     return [*lines, f"# and {more} more"] if more else lines

@@ -64,12 +64,13 @@ class CallValues:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not isinstance(error, AthenaError):
-            return
-        # a tool may say what it did not like
-        error.args, error.hint = await self._guard.hide_known((error.args, error.hint), self.secrets)
-        if self._sees_tokens:
-            await self._guard.hide_error(self._ctx.scope, error, from_store=self._answers_from_store)
+        if isinstance(error, AthenaError):
+            # a tool may say what it did not like
+            error.args, error.hint = await self._guard.hide_known((error.args, error.hint), self.secrets)
+            if self._sees_tokens:
+                await self._guard.hide_error(self._ctx.scope, error, from_store=self._answers_from_store)
+        if self._ctx.caller is not CallerKind.PROGRAM:  # what a program gets stays here until it ends
+            await self._guard.vault.make_durable()
 
     async def release(self, result: Any) -> Any:
         """Return a result as the caller may see it."""

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from athena.core.files import create_private_folder
+from athena.core.files import create_private_folder, sync_folder
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage import copying
 from athena.storage.database import Database
-from athena.storage.sqlite.restore import check_store, copy_store_file, is_store_file, remove_store_files, sync_folder
+from athena.storage.sqlite.restore import check_store, copy_store_file, is_store_file, remove_store_files
 from athena.storage.sqlite.store import Sqlite
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from athena.errors import Misconfigured
 #   disclosures            how many values of a kind a tool has received on a day
 #   counters               `stamp` grows with every write, `purges` with every purge; `announced N`: the last memory
 #                          of scope N that learning stored and a session start has announced; `token KIND`: the last
-#                          number of a token; `vault keys`: how many keys there were
+#                          number of a token; `vault keys`: changes with each new key or value
 STEPS: tuple[str, ...] = (
     """
     CREATE TABLE scopes (

@@ -77,6 +77,7 @@ class Vault:
         self._database, self._clock, self.keys = database, clock, keys
         self._ciphers: dict[str, Cipher] = {}
         self._first_key = ""
+        self._writes = [0, 0]  # that assigned tokens, and how many of them are durable; shared by the views of all runs
 
     # --- values and tokens --------------------------------------------------------------------------------------------
 
@@ -98,7 +99,15 @@ class Vault:
             # not synced by itself: a text with the token is written later, and so is never durable without it
             database = self._database.deferred_sync
             known |= await database.write(lambda tx: self._insert_values(tx, scope, missing, said, private))
+            self._writes[0] += 1
         return known
+
+    async def make_durable(self) -> None:
+        """Sync the tokens of before: one that was shown, and lost with the power, would be given to another value."""
+        written, durable = self._writes
+        if durable < written:
+            await self._database.sync()
+            self._writes[1] = max(written, self._writes[1])
 
     async def find_spellings(self, scope: Scope, values: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
         """Return all tokens of each value that is known, whatever its spelling, in the project and in `user`."""
@@ -386,10 +395,13 @@ class Vault:
 
         Backups from before cannot be read any more: neither their values nor those that were forgotten since.
         """
-        new_key = self.keys.create()
+        new_key, is_written = self.keys.create(), False
         old_keys: set[str] = set()
 
         async def write(tx: Transaction) -> int:
+            nonlocal is_written
+            is_written = False
+            await vault_rows.claim_keys(tx)
             cipher = Cipher(new_key, self.keys.read(new_key))
             rows = await vault_rows.list_readable_rows(tx)
             for row in rows:
@@ -403,14 +415,16 @@ class Vault:
                 old_keys.add(current)
             await vault_rows.delete_other_keys(tx, "")
             await vault_rows.insert_key(tx, new_key, self._clock())
+            is_written = True  # from here on it may be committed, whatever becomes of the answer
             return len(rows)
 
         try:
             count = await self._database.write(write)
-        except BaseException:
-            self.keys.delete(new_key)
+        except Exception:
+            if not is_written:
+                self.keys.delete(new_key)
             raise
-        for key in old_keys - {new_key}:
+        for key in old_keys - await self._database.read(vault_rows.list_used_keys):
             self.keys.delete(key)
         return count
 
@@ -430,6 +444,7 @@ class Vault:
         return None if key is None else self._get_cipher(key)
 
     async def _ensure_cipher(self, tx: Transaction) -> Cipher:
+        await vault_rows.claim_keys(tx)
         if (cipher := await self._load_cipher(tx)) is not None:
             return cipher
         self._first_key = self._first_key or self.keys.create()  # the transaction may run twice

@@ -73,6 +73,7 @@ class KeyFolder:
             return
         with suppress(FileNotFoundError):
             os.unlink(self.get_file(key))
+            files.sync_folder(self.get_file(key))
 
 
 class Cipher:

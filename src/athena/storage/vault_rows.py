@@ -51,13 +51,25 @@ async def fetch_current_key(tx: Transaction) -> str | None:
     return None if row is None else str(row[0])
 
 
-async def insert_key(tx: Transaction, key: str, now: float) -> None:
-    """Add a key; of two processes that add the first at once, one has to try again and finds the other's."""
+async def claim_keys(tx: Transaction) -> None:
+    """Before a key or a value is added: of two processes that do so at once, one waits, and may have to try again.
+
+    On PostgreSQL neither would see what the other adds: a rotation would miss a value, and delete its key.
+    """
     await tx.execute(
         """INSERT INTO counters (name, value) VALUES ('vault keys', 1)
            ON CONFLICT (name) DO UPDATE SET value = counters.value + 1"""
     )
+
+
+async def insert_key(tx: Transaction, key: str, now: float) -> None:
     await tx.execute("INSERT INTO vault_keys (id, created) VALUES (:key, :now)", key=key, now=now)
+
+
+async def list_used_keys(tx: Transaction) -> set[str]:
+    """Return the ids of the keys that something in the store needs."""
+    rows = await tx.fetch("SELECT key FROM vault WHERE value IS NOT NULL UNION SELECT id FROM vault_keys")
+    return {str(row[0]) for row in rows}
 
 
 async def delete_other_keys(tx: Transaction, key: str) -> None:

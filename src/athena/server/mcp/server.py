@@ -105,7 +105,8 @@ class McpHandlers:
         names, next_cursor = _select_page(list(by_name), params, self._page_size)
         definitions = [mcp_tools.define_tool(by_name[name], surface) for name in names]
         if any(by_name[name].is_foreign for name in names):  # a server may write anything into its descriptions
-            definitions = await self._create_context(self._get_peer(ctx).project, None).hide_values(definitions)
+            context = self._create_context(self._get_peer(ctx).project, None)
+            definitions = await context.hide_values(definitions, is_shown=True)
         tools = [types.Tool.model_validate(definition) for definition in definitions]
         is_static = surface != "all"  # which includes the tools of connected servers
         return types.ListToolsResult(
@@ -280,7 +281,8 @@ class McpHandlers:
             problem = f"Unknown prompt: {mask_private(params.name[:80])}"
             raise MCPError(types.INVALID_PARAMS, problem, {"hint": f"there is {PROMPT_NAME}"})
         task = (params.arguments or {}).get("task", "").strip() or "what I ask for next"
-        task = await self._create_context(self._get_peer(ctx).project, None).hide_values(task, by_program=True)
+        context = self._create_context(self._get_peer(ctx).project, None)
+        task = await context.hide_values(task, by_program=True, is_shown=True)
         text = (
             f"{mcp_tools.INSTRUCTIONS}\n\nDo this now: {task}\n\nFirst `recall` what is known about it. {PROMPT_STEPS}"
         )

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import apsw
 
+from athena.core.files import sync_folder
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage.counts import count_kinds
@@ -200,11 +201,3 @@ def remove_store_files(path: str) -> None:
     for suffix in FILE_SUFFIXES:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path + suffix)
-
-
-def sync_folder(path: str) -> None:
-    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
