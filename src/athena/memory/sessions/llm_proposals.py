@@ -39,9 +39,9 @@ from athena.memory.sessions.statements import (
     drop_unsafe,
     find_quotations,
     is_quoted,
-    list_turns,
     names_nothing,
 )
+from athena.memory.sessions.turns import list_turns
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import (
     ASKED_PATTERN,

@@ -128,10 +128,9 @@ def make_storable(text: str) -> str:
     return rest if rest != text and is_storable(rest) else ""
 
 
-def is_storable(text: str) -> bool:
+def is_storable(text: str, min_words: int = MIN_WORDS) -> bool:
     """Return whether a statement has enough words, and nothing in it is secret, private or an order to a model."""
-    count = len(WORD_PATTERN.findall(text))
-    if not (MIN_WORDS <= count <= MAX_WORDS or (count == MIN_WORDS - 1 and any(map(str.isdigit, text)))):
+    if not min_words - any(map(str.isdigit, text)) <= len(WORD_PATTERN.findall(text)) <= MAX_WORDS:
         return False
     if len(text) > MAX_STATEMENT_CHARS or text.rstrip().endswith("?") or PERSONAL_PATTERN.search(text):
         return False
