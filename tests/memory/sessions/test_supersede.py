@@ -236,6 +236,15 @@ def test_a_change_back_is_new(app: App, learn: Learn) -> None:
     assert "bank is 23:00" not in brief(app)
 
 
+@pytest.mark.parametrize(
+    ("turn", "holds"), [("nvm json5, jaxon cant read toml", False), ("never mind, found it", True)]
+)
+def test_never_mind_takes_back_what_another_statement_follows(learn: Learn, turn: str, holds: bool) -> None:
+    learned = learn("ours is toml, config/froghaven.toml", ">> TOML it is.", turn)
+    assert ("Ours is toml, config/froghaven.toml" in learned) is holds
+    assert any(text.startswith("Json5") for text in learned) is not holds
+
+
 def test_a_correction_names_what_it_takes_back(learn: Learn) -> None:
     rule = "ok rule for lights, max 4 shadow casters per room"
     learned = learn(rule, ">> I'll add a check in the room validator.", "wait no lets say 6. 4 kills the crypt level")

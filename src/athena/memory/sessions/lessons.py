@@ -32,7 +32,6 @@ from athena.memory.sessions.select import (
     measure_overlap,
     recall_without_use,
 )
-from athena.memory.sessions.turns import list_turns
 from athena.memory.sessions.values import (
     EVERYWHERE_KEY,
     REQUESTED_KEY,
@@ -129,7 +128,7 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
     by_users = supersede.settle_changes(_select_best(by_users), model)
     by_users = mark_everywhere(by_users, [message.text for message in messages if message.role == "user"])
     answers = [message.text for message in messages if message.role != "user"]
-    prompts = [get_typed_part(text) for text, _ in list_turns(messages) if not is_unrecorded(text)]
+    prompts = [get_typed_part(text) for text, _ in extract.list_turns(messages) if not is_unrecorded(text)]
     fixes = [Candidate(text, "fix", "assistant") for text in extract.find_fixes(answers)]
     own_fixes = [text for text in extract.find_fixes(prompts) if is_storable(text)]
     fix_words = [extract_words(text) for text in own_fixes]  # a cause and its fix stay together
@@ -216,8 +215,9 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
         similar = [part for part in parts if _is_similar(text, part)]
         if any(candidate.role != "user" or not _is_different(text, part) for part in similar):
             newer = by_id.get(hit.contradicted_by or 0)
-            is_back = candidate.role == "user" and newer and text != hit.content  # "back to 23:00" is new, not known
-            return _Relation(None, [newer]) if is_back else _Relation(hit.id)
+            if candidate.role == "user" and newer and text != hit.content:
+                return _Relation(None, [newer])  # "back to 23:00" is new, not known
+            return _Relation(hit.id)
     if candidate.role != "user" or not hits:
         return _Relation(None)
     replaced, undecided = await run_in_thread(_compare_with_hits, store, candidate, hits)

@@ -24,6 +24,7 @@ from athena.memory.sessions.commands import (
     is_unrecorded,
     remove_pasted_text,
 )
+from athena.memory.sessions.extract import MAX_TURN_CHARS, list_replies, list_turns
 from athena.memory.sessions.fragments import Fragment, split_fragments
 from athena.memory.sessions.proposals import (
     ACCEPT_PATTERN,
@@ -36,7 +37,6 @@ from athena.memory.sessions.proposals import (
 )
 from athena.memory.sessions.select import extract_words, find_specific_words
 from athena.memory.sessions.supersede import announces_change, is_elliptic
-from athena.memory.sessions.turns import MAX_TURN_CHARS, list_replies, list_turns
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import (
     ASKED_PATTERN,
@@ -64,7 +64,7 @@ MAX_CONFIDENCE = 0.99  # only what the person asks to remember is certain
 MAX_REPLY_START = 25  # characters of a turn before what may reply to the answer
 LAST_TURNS = 2  # in which a session is closed
 OTHERS_WORDS = frozenset({"quote", "question", "hypothesis", "private", "secret", "control"})
-MAX_READ_CHARS = 30_000  # of a conversation that the model reads, with the ends of answers: a second of CPU
+MAX_READ_CHARS = 24_000  # of a conversation that the model reads, with the ends of answers: a second of CPU
 MEMORY_TYPES = {"rule": "convention", "correction": "fact", "order": "decision", "report": "fact"}
 CHANGE_OF_MIND_PATTERN = re.compile(
     r"\bchanged? (?:my|our|his|her) mind|\bon second thought|\bcorrection\b|\bscratch that|\bi was wrong", re.IGNORECASE

@@ -14,7 +14,7 @@ MAX_WORDS, MAX_STATEMENT_CHARS, MAX_RAW_CHARS = 60, 400, 1_000  # raw: before fi
 _FILLERS = r"""o+k(?:ay)?|yes|yeah|yep|yup|nope|nah|alright|hm+|and|but|also|oh|ah+|btw|by\ the\ way|fyi|cool|perfect
     |thanks?(?:\ you)?|thx|sure|hey|hi|hello|listen|actually|anyways?|hold\ on|sorry|plus|um+|uh+|you\ know|i\ mean
     |basically|honestly|one\ more\ thing|another\ thing|last\ thing|first\ of\ all|for\ the\ record|exactly|agreed
-    |haha+|lol|ugh|damn|changed\ my\ mind|on\ second\ thought|reminder|and\ yes"""
+    |haha+|lol|ugh|damn|changed\ my\ mind|on\ second\ thought|reminder|and\ yes|nvm|never\ ?mind"""
 # words that may be a part of the statement ("no tabs", "right margin"): only a mark after them tells
 _MARKED_FILLERS = r"""no+|so|like|just|now|good|right|fine|well|then|please|pls|great|nice|correct|super|wait|look|again
     |important|rule|decision|god|true|last|first|(?:scratch|strike|forget|ignore|disregard)\ (?:that|this|it)
