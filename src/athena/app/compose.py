@@ -281,7 +281,7 @@ def open_configured_database(settings: Settings, copying: CopyRole = "") -> Data
     return open_postgres(settings.database_url, copying)
 
 
-def open_postgres(url: str, copying: CopyRole = "") -> Database:
+def open_postgres(url: str, copying: CopyRole = "", partitions: int = 0) -> Database:
     """Open a store on a PostgreSQL server."""
     try:
         from athena.storage.postgres.store import Postgres  # the driver is slow to load, and most people use SQLite
@@ -290,15 +290,20 @@ def open_postgres(url: str, copying: CopyRole = "") -> Database:
             "ATHENA_DATABASE_URL is set, but the driver for PostgreSQL is not installed",
             hint="pip install 'athena-memory[postgres]'",
         ) from None
-    return Postgres(url, copying=copying)
+    return Postgres(url, copying=copying, partitions=partitions)
 
 
-def open_database_at(address: str | None, copying: CopyRole) -> Database:
-    """Open the store that a URL or the path of a file names; None is the store in use."""
+def open_database_at(address: str | None, copying: CopyRole, partitions: int = 0) -> Database:
+    """Open the store that a URL or the path of a file names; None is the store in use.
+
+    `partitions` divides the large tables of a new one on PostgreSQL.
+    """
     if address is None:
         return open_configured_database(load_settings(), copying)
     if address.startswith(("postgresql://", "postgres://")):
-        return open_postgres(address, copying)
+        return open_postgres(address, copying, partitions)
+    if partitions:
+        raise InvalidInput("a file has no partitions", hint="leave out --partitions, or name a PostgreSQL database")
     path = "/" + unquote(address).partition(":")[2].lstrip("/") if address.startswith("sqlite:///") else address
     # the error does not show the address: a mistyped URL may hold a password
     if not path.strip() or re.match(r"[\w+.-]*:|.*\b(host|dbname|password)\s*=", path):

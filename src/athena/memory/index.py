@@ -39,14 +39,24 @@ class Progress:
 
 async def reembed(store: Store, limit: int) -> Progress:
     """Give up to `limit` passages a vector of the model in use."""
-    models = ModelNames(store.encoder.name)  # those of earlier models need a vector, too
-    await write.index_all(store)
-    done = await _encode_batch(store, limit, models)
+    done = await encode_claimed(store, limit)
+    return Progress(done, await count_remaining(store))
 
-    async def count_remaining(tx: Transaction) -> int:
+
+async def encode_claimed(store: Store, limit: int) -> int:
+    """Give passages that no other process has claimed a vector of the model in use; return how many there were."""
+    await write.index_all(store)
+    return await _encode_batch(store, limit, ModelNames(store.encoder.name))  # those of earlier models need one, too
+
+
+async def count_remaining(store: Store) -> int:
+    """Count the passages without a vector of the model in use, and those whose vectors are stale."""
+    models = ModelNames(store.encoder.name)
+
+    async def count_passages(tx: Transaction) -> int:
         return await passages.count_pending(tx, models) + await passages.count_stale(tx)
 
-    return Progress(done, await store.database.read(count_remaining))
+    return await store.database.read(count_passages)
 
 
 async def encode_missing(store: Store, kind: Kind = "memory") -> None:

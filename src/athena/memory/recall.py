@@ -112,7 +112,8 @@ async def _search_memories(
         None if question is None else await vectors.search_nearest(tx, candidates, question.vector, limit, matches)
     )
     ranking = Ranking(query.text, matches, nearest, store.weights)
-    ranking.add_facts(await vectors.load_features(tx, candidates, ranking.memories))
+    features = nearest.features if nearest else None  # of the same memories: it has looked at those of the words, too
+    ranking.add_facts(features or await vectors.load_features(tx, candidates, ranking.memories))
     order = ranking.sort_positions()
     top = await _rerank(store, tx, ranking.take(order[:MAX_RERANKED]), matches, candidates, question)
     contradicted = await _find_contradicted(tx, query, candidates.scopes, top.memories.tolist())

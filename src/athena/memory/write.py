@@ -26,7 +26,8 @@ INDEX_BATCH_SIZE = 500  # rows whose passages one transaction writes
 async def insert_memory(store: Store, tx: Transaction, scope: int, prepared: PreparedMemory, now: float) -> int:
     """Write a new memory and return its id."""
     memory_id = await rows.insert_memory(tx, scope, prepared.to_columns(now))
-    await rows.replace_tags(tx, scope, memory_id, prepared.draft.tags, prepared.happened)
+    if prepared.draft.tags:
+        await rows.replace_tags(tx, scope, memory_id, prepared.draft.tags, prepared.happened)
     await counts.count_new(tx, scope, _count_prepared(prepared), prepared.draft.tags)
     await mentions.write_mentions(tx, scope, memory_id, prepared.draft.content)
     await _put_passages(store, tx, scope, memory_id, prepared)

@@ -89,9 +89,10 @@ class VectorMatches(NamedTuple):
     """Memories close in meaning to a query, each by its best passage, and the spread of all cosines."""
 
     memories: "Ids"
-    cosines: "Floats"
+    cosines: "Floats"  # below -1 where a memory has no vector that can be compared
     mean: float
     deviation: float
+    features: "RankingFeatures | None" = None  # where they came with them; the memories are sorted then
 
 
 class RankingFeatures(NamedTuple):

@@ -4,8 +4,8 @@ import json
 from typing import Any, NamedTuple
 
 from athena.core.values import Kind, ModelNames
-from athena.storage.database import IndexedPassage, Transaction
-from athena.storage.filters import bind_list
+from athena.storage.database import IndexedPassage, Row, Transaction
+from athena.storage.filters import bind_list, split_batches
 
 PASSAGE_IDS_PER_SCOPE = 1 << 32  # the ids of a scope's passages are one range, so that an index on them splits by scope
 # The order in which passages get their vectors: people search for memories, and events are many.
@@ -175,33 +175,41 @@ async def fetch_passages_in_session(tx: Transaction, ids: list[int], model: str)
     """Return passages by id, each with its text, its memory's metadata and its neighbours' texts."""
     passages: list[PassageInSession] = []
     texts = _MemoryTexts(tx)
-    for passage in ids:
-        row = await tx.fetch_one(
-            """SELECT p.memory, p.start, p.length, m.metadata, m.created, p.scope, p.session,
-                      EXISTS (SELECT 1 FROM tokens t JOIN models d ON d.name = :model
-                              WHERE t.scope = p.scope AND t.passage = p.id AND d.id = p.model)
-               FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
-               WHERE p.scope = :scope AND p.id = :id""",
-            scope=get_passage_scope_id(passage),
-            id=passage,
-            model=model,
-        )
-        if row is None:
-            continue
-        memory, start, length, metadata, created, scope, session, has_tokens = row
-        neighbours = [
-            await tx.fetch_one(
-                f"""SELECT p.memory, p.start, p.length FROM passages p
-                    WHERE p.scope = :scope AND p.session = :session AND p.live = 1 AND p.id {side} LIMIT 1""",
-                scope=scope,
-                session=session,
-                id=passage,
+    for batch in split_batches(sorted(ids)):
+        rows = await _fetch_places(tx, batch, model)
+        neighbours = {row[0]: row for row in rows}
+        missing = {near for row in rows for near in row[8:] if near is not None} - neighbours.keys()
+        neighbours |= {row[0]: row for row in await _fetch_places(tx, sorted(missing), model)}
+        for passage, memory, start, length, metadata, created, scope, has_tokens, *sides in rows:
+            parts = [neighbours[near][1:4] if near in neighbours else None for near in sides]
+            before, text, after = [
+                await texts.read_part(scope, *part) if part else ""
+                for part in (parts[0], (memory, start, length), parts[1])
+            ]
+            passages.append(
+                PassageInSession(passage, text, json.loads(metadata), created, before, after, bool(has_tokens))
             )
-            for side in ("< :id ORDER BY p.id DESC", "> :id ORDER BY p.id")
-        ]
-        before, text, after = [
-            await texts.read_part(scope, *part) if part else ""
-            for part in (neighbours[0], (memory, start, length), neighbours[1])
-        ]
-        passages.append(PassageInSession(passage, text, json.loads(metadata), created, before, after, bool(has_tokens)))
     return passages
+
+
+async def _fetch_places(tx: Transaction, ids: list[int], model: str) -> list[Row]:
+    """Return where passages stand, with the ids of their neighbours; those of one scope by one statement."""
+    rows: list[Row] = []
+    for scope in {get_passage_scope_id(passage): None for passage in ids}:
+        names, bound = bind_list("id", [passage for passage in ids if get_passage_scope_id(passage) == scope])
+        sides = ", ".join(
+            f"""(SELECT {pick}(n.id) FROM passages n WHERE n.scope = p.scope AND n.session = p.session AND n.live = 1
+                 AND n.id {side} p.id)"""
+            for pick, side in (("max", "<"), ("min", ">"))
+        )
+        rows += await tx.fetch(
+            f"""SELECT p.id, p.memory, p.start, p.length, m.metadata, m.created, p.scope,
+                       EXISTS (SELECT 1 FROM tokens t JOIN models d ON d.name = :model
+                               WHERE t.scope = p.scope AND t.passage = p.id AND d.id = p.model), {sides}
+                FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
+                WHERE p.scope = :scope AND p.id IN ({names}) ORDER BY p.id""",
+            scope=scope,
+            model=model,
+            **bound,
+        )
+    return rows

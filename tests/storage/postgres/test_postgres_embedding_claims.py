@@ -1,10 +1,24 @@
 """Deferred embedding: one process embeds each passage, and another takes over when it dies."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import postgres
 import pytest
-from postgres_tools import call, new_database_with_tables, open_app, query, read_line, start_processes, start_script
+from postgres_tools import (
+    call,
+    finish_script,
+    new_database_with_tables,
+    open_app,
+    query,
+    read_line,
+    start_processes,
+    start_script,
+)
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
@@ -124,6 +138,30 @@ def test_late_vector_leaves_nothing(url: str, unembedded_app: App, change: str) 
     assert query(url, orphans) == [(0,)]
     assert query(url, "SELECT count(*) FROM tokens") == [(0 if change == "purge" else 1,)]
     assert call(unembedded_app, "verify").ok
+
+
+def start_worker(url: str, home: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "athena", "worker", "--threads", "1", *options]
+    environment = os.environ | {"ATHENA_DATABASE_URL": url, "ATHENA_HOME": str(home)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_workers_share_backlog(url: str, unembedded_app: App, tmp_path: Path) -> None:
+    del unembedded_app  # its texts wait for their vectors
+    workers = [start_worker(url, tmp_path, "--once", "--json") for _ in range(2)]
+    reports = [json.loads("".join(finish_script(worker))) for worker in workers]
+    assert sum(report["done"] for report in reports) == PASSAGES
+    assert pending_counts(url) == (0, 0)
+    assert query(url, "SELECT count(*) FROM passages WHERE claimed IS NOT NULL") == [(0,)]
+
+
+def test_worker_waits_for_work_until_it_is_stopped(url: str, unembedded_app: App, tmp_path: Path) -> None:
+    worker = start_worker(url, tmp_path)
+    wait_until(lambda: pending_counts(url) == (0, 0))
+    call(unembedded_app, "remember", content=LONG.replace("journey", "voyage"))
+    wait_until(lambda: pending_counts(url) == (0, 0))
+    worker.terminate()
+    assert finish_script(worker) == [f"{2 * PASSAGES} passages done"]
 
 
 def test_restored_memory_keeps_vectors(url: str, unembedded_app: App) -> None:

@@ -22,7 +22,7 @@ from athena.storage import counts, scopes
 from athena.storage.database import IndexedPassage, Transaction
 from athena.storage.filters import Filter
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
-from athena.storage.postgres import store, vectors
+from athena.storage.postgres import fulltext, store, vectors
 from athena.storage.postgres.fulltext import PostgresFullText
 from athena.storage.postgres.store import Postgres
 from athena.storage.terms import parse_query_terms
@@ -171,13 +171,12 @@ def test_term_counts_are_read_back(server: postgres.Server) -> None:
     ]
     items.append({"content": "only in the label", "tags": ["kettle"]})
     stored = call(app, "remember_batch", items=items)
-    words: Any = app.store.database.fulltext
 
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
         vectors, scope = app.store.database.vectors, Scope("test")
         scope_ids = await scopes.fetch_visible_ids(tx, scope)
         among = await vectors.select_candidates(tx, Filter(scope), scope_ids, ModelNames("bag"), DIMENSIONS)
-        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms("kettle"), 0)
+        nodes, _ = await fulltext._read_term_passages(tx, among, parse_query_terms("kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}
 

@@ -2,20 +2,24 @@
 
 import contextlib
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import psycopg
 from psycopg import conninfo, errors
 
-from athena.errors import InvalidInput, Misconfigured, Unavailable
+from athena.errors import Conflict, InvalidInput, Misconfigured, Unavailable
 from athena.storage import migrations
 from athena.storage.database import UNFINISHED_COPY_COUNTER, CopyRole, Row, check_usable, require_row
+from athena.storage.postgres.formats import to_array_literal
 from athena.storage.sqlite.schema import list_columns
 
 MIN_SERVER_VERSION = 140_000  # PostgreSQL 14
+MIN_PARTITIONS_VERSION = 170_000  # the first with identity columns in partitioned tables
+PARTITIONED_TABLES = ("memories", "passages", "tokens", "words")  # the large ones, each by the hash of the scope
 MIN_PGVECTOR_VERSION = (0, 8)  # the first with iterative index scans
 MIGRATION_LOCK_ID = 0x41746865  # "Athe": held while a process migrates a database
 SCHEMA = "athena"
@@ -25,6 +29,8 @@ RACE_CONSTRAINTS = {
     "models_name_key",
     "memories_live",
     "memories_named",
+    "memories_scope_digest_idx",  # the server's names for the first two in a partition, without its number
+    "memories_scope_hash_idx",
     "tags_pkey",
     "links_pkey",
     "receipts_pkey",
@@ -65,6 +71,8 @@ DIALECT = {
 }
 SEARCH_PATH_SQL = f"SET search_path TO {SCHEMA}".encode()
 VECTOR_NAMES_PATTERN = re.compile(r"\b(halfvec(?:_send|_cosine_ops)?|vector_dims)\b|<=>", re.IGNORECASE)
+PARTITION_NUMBER_PATTERN = re.compile(r"_p[0-9]+(?=_)")
+LONG_LIST_PATTERN = re.compile(r"(?<!NOT )\bIN \(:([a-z_]+)0((?:, :\1\d+){7,})\)")
 NAMED_PARAMETER_PATTERN = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
 
 
@@ -76,34 +84,49 @@ class PostgresTransaction:
         self._cursor = connection.cursor(binary=True)
 
     async def execute(self, sql: str, **values: Any) -> int:
-        return self._cursor.execute(self._translate(sql), values).rowcount
+        return self._cursor.execute(*self._translate(sql, values)).rowcount
 
     async def execute_many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Run a statement once for each row, in a pipeline: without waiting for each result before the next."""
         rows = list(rows)
         if len(rows) == 1:
-            self._cursor.execute(self._translate(sql), rows[0])
+            self._cursor.execute(*self._translate(sql, rows[0]))
         elif rows:
-            self._cursor.executemany(self._translate(sql), rows)
+            self._cursor.executemany(self._translate(sql, {})[0], rows)
 
     async def fetch(self, sql: str, **values: Any) -> list[Row]:
-        return self._cursor.execute(self._translate(sql), values).fetchall()
+        return self._cursor.execute(*self._translate(sql, values)).fetchall()
 
     async def fetch_one(self, sql: str, **values: Any) -> Row | None:
-        return self._cursor.execute(self._translate(sql), values).fetchone()
+        return self._cursor.execute(*self._translate(sql, values)).fetchone()
 
     async def fetch_required(self, sql: str, **values: Any) -> Row:
-        return require_row(self._cursor.execute(self._translate(sql), values).fetchone(), sql)
+        return require_row(self._cursor.execute(*self._translate(sql, values)).fetchone(), sql)
 
-    def _translate(self, sql: str) -> bytes:
-        return _to_psycopg_sql(sql, self.vector_schema)
+    def _translate(self, sql: str, values: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
+        statement, lists = _to_psycopg_sql(sql, self.vector_schema)
+        for name, keys in lists:
+            items = [values[key] for key in keys]
+            values = {**values, name: to_array_literal(items) if isinstance(items[0], int) else items}
+        return statement, values
 
 
 @lru_cache(maxsize=2_000)
-def _to_psycopg_sql(sql: str, vector_schema: str) -> bytes:
-    """Rewrite `:name` as psycopg's `%(name)s`, and name the schema of pgvector."""
+def _to_psycopg_sql(sql: str, vector_schema: str) -> tuple[bytes, list[tuple[str, list[str]]]]:
+    """Rewrite `:name` as psycopg's `%(name)s`, and name the schema of pgvector.
+
+    A long list of values (`bind_list`) becomes one array, which is returned with the names of its items: the driver
+    takes 10 us for each value, and parses a statement with more than 50 again every time.
+    """
+    lists: list[tuple[str, list[str]]] = []
+
+    def replace_list(match: re.Match[str]) -> str:
+        lists.append((f"{match[1]}_list", [f"{match[1]}{at}" for at in range(match[2].count(":") + 1)]))
+        return f"= ANY(:{match[1]}_list)"
+
+    sql = LONG_LIST_PATTERN.sub(replace_list, sql)
     sql = NAMED_PARAMETER_PATTERN.sub(lambda match: f"%({match[1]})s" if match[1] else "%%", sql)
-    return qualify_vectors(sql, vector_schema.replace("%", "%%")).encode()
+    return qualify_vectors(sql, vector_schema.replace("%", "%%")).encode(), lists
 
 
 def qualify_vectors(sql: str, schema: str) -> str:
@@ -166,38 +189,43 @@ def configure_connection(connection: psycopg.Connection[Any]) -> None:
         "SET jit = off",  # compiling takes longer than any statement here
         "SET max_parallel_workers_per_gather = 0",  # many short queries use the cores better than one in parallel
         "SET client_min_messages = warning",
+        "SET plan_cache_mode = force_generic_plan",
     )
     connection.execute("; ".join(settings).encode())
 
 
-def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = "") -> str:
-    """Check the server and run the missing migration steps, one process at a time; return the schema of pgvector."""
+def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = "", partitions: int = 0) -> str:
+    """Check the server and run the missing migration steps, one process at a time; return the schema of pgvector.
+
+    `partitions` divides the large tables of a new store.
+    """
     with translate_errors(url), psycopg.connect(**parse_connection_url(url), autocommit=True) as connection:
         connection.execute(SEARCH_PATH_SQL)
         _check_server(connection)
         version, complete, stored = _read_state(connection)
         check_usable(copying, format_location(url), exists=version > 0, complete=complete)
+        if partitions:
+            _check_partitions(connection, format_location(url), partitions, exists=version > 0)
         fingerprint = migrations.compute_fingerprint(DIALECT, indexes)
         if version == len(migrations.STEPS):
             _check_fingerprint(connection, format_location(url), stored, fingerprint)
             return _find_vector_schema(connection)
         connection.execute("SET lock_timeout = '60s'")
-        connection.isolation_level = (
-            psycopg.IsolationLevel.READ_COMMITTED
-        )  # to see what another process has just migrated
+        # to see what another process has just migrated
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK_ID])
             _install_vector(connection)
             vector_schema = _find_vector_schema(connection)
             if connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone() == (None,):
-                connection.execute(
-                    f"CREATE SCHEMA {SCHEMA}"
-                )  # not IF NOT EXISTS, which needs the right to create even where it exists
+                # Not IF NOT EXISTS, which needs the right to create even where it exists.
+                connection.execute(f"CREATE SCHEMA {SCHEMA}")
             configure_connection(connection)
             connection.execute("SET statement_timeout = 0")  # a step may change every row
             version, _, _ = _read_state(connection)
             for step in range(version, len(migrations.STEPS)):
-                for statement in migrations.iter_statements(step, DIALECT, indexes):
+                statements = migrations.iter_statements(step, DIALECT, indexes)
+                for statement in chain.from_iterable(_partition_table(one, partitions) for one in statements):
                     # Sort by bytes as SQLite does, not by the database's language.
                     sorted_by_bytes = statement.replace(" TEXT", ' TEXT COLLATE "C"')
                     connection.execute(qualify_vectors(sorted_by_bytes, vector_schema).encode())
@@ -213,16 +241,37 @@ def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = 
     return vector_schema
 
 
-def _check_fingerprint(
-    connection: psycopg.Connection[Any], location: str, stored: int | None, fingerprint: int
-) -> None:
+def _partition_table(statement: str, partitions: int) -> Iterator[str]:
+    """Yield a statement, or those that create a large table in partitions."""
+    words = statement.split(maxsplit=3)
+    if not partitions or words[:2] != ["CREATE", "TABLE"] or words[2] not in PARTITIONED_TABLES:
+        yield statement
+        return
+    yield f"{statement} PARTITION BY HASH (scope)"
+    for i in range(partitions):
+        yield f"""CREATE TABLE {words[2]}_p{i} PARTITION OF {words[2]}
+                  FOR VALUES WITH (MODULUS {partitions}, REMAINDER {i})"""
+
+
+def _check_partitions(connection: psycopg.Connection[Any], location: str, partitions: int, *, exists: bool) -> None:
+    """Refuse partitions where the server cannot have them, or where a store is there with other ones."""
+    if connection.info.server_version < MIN_PARTITIONS_VERSION:
+        raise Misconfigured(
+            f"partitions need PostgreSQL {MIN_PARTITIONS_VERSION // 10_000} or newer", hint="leave out --partitions"
+        )
+    count_sql = "SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass(%s)"
+    if exists and connection.execute(count_sql, [f"{SCHEMA}.passages"]).fetchone() != (partitions,):
+        raise Conflict(f"{location} has tables with other partitions, or none", hint="name an empty database")
+
+
+def _check_fingerprint(connection: psycopg.Connection[Any], location: str, stored: int | None, wanted: int) -> None:
     """Refuse a database with the same format number and other tables; one without a fingerprint gets it."""
-    if stored == fingerprint:
+    if stored == wanted:
         return
     if differences := _find_schema_differences(connection):
         raise migrations.create_schema_error(location, differences)
     with contextlib.suppress(errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege):
-        _store_fingerprint(connection, fingerprint)
+        _store_fingerprint(connection, wanted)
 
 
 def _store_fingerprint(connection: psycopg.Connection[Any], fingerprint: int) -> None:
@@ -305,7 +354,7 @@ def translate_errors(url: str) -> Generator[None]:
     try:
         yield
     except errors.UniqueViolation as error:
-        if error.diag.constraint_name in RACE_CONSTRAINTS:
+        if PARTITION_NUMBER_PATTERN.sub("", error.diag.constraint_name or "") in RACE_CONSTRAINTS:
             raise  # the caller runs it again
         raise Unavailable(
             f"the database refuses an id that is taken: {error.diag.constraint_name}",

@@ -6,15 +6,24 @@ passages, common ones only add to the score of passages that rare ones found; th
 the same session are added to the scores of the best.
 """
 
-import json
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from athena.storage.arrays import are_members, multiply_on_one_thread, sort_unique
 from athena.storage.database import IndexedPassage, TextMatches, Transaction
 from athena.storage.passages import get_passage_scope_id
+from athena.storage.postgres import formats
 from athena.storage.postgres.formats import pack_column, to_array_literal, unpack_numbers
-from athena.storage.postgres.selection import PostgresSelection
+from athena.storage.postgres.selection import (
+    MAX_STEM_CHARS,
+    MAX_TERM_PASSAGES,
+    PostgresSelection,
+    build_tsquery,
+    count_term_passages,
+    estimate_term_passages,
+    quote_lexeme,
+)
 from athena.storage.terms import (
     BM25_B,
     LABEL_WEIGHT,
@@ -32,16 +41,15 @@ if TYPE_CHECKING:
 
     from athena.storage.database import Floats, Ids
 
-MAX_TERM_PASSAGES = 5_000  # that a term may occur in and still be read in full
 MAX_PASSAGES_READ = 12_000  # for one query, over all its terms
 MIN_NEIGHBOUR_PASSAGES = 600  # how many of the best get their neighbours' terms, at least
-MAX_STEM_CHARS = 200
 MAX_TSVECTOR_BYTES = 900_000  # of the 1 MB that PostgreSQL allows; a text without spaces is one passage of many stems
 MAX_TSVECTOR_POSITION = 16_383  # PostgreSQL's own limit; labels use it, texts the positions before it
-MAX_LEXEME_POSITIONS = 255  # PostgreSQL's own limit
 MAX_PROBLEMS = 20
-# A stem in the text counts a thousandth and one in the label a whole, so that one number returns both.
-TERM_COUNT_SQL = "ts_rank_cd('{{0.001, 0, 0, 1}}', lexemes, :query{i}::tsquery)"
+TERM_COUNT_LEASE_S = 60.0  # how long the server's answer to how common a term is counts
+MAX_TERM_COUNTS = 20_000
+PLACE_COLUMNS = ("memory", "coalesce(session, 0)")
+CountTerms = Callable[[Transaction, PostgresSelection, list[Term]], Awaitable[list[int]]]
 WORDS_PAGE_SQL = """SELECT m.scope, m.id, m.content, m.label, array_agg(ARRAY[p.id, p.start, p.length] ORDER BY p.id),
         array_agg(w.lexemes::text ORDER BY p.id)
     FROM (SELECT * FROM memories WHERE (scope, id) > (:scope, :memory) AND deleted IS NULL
@@ -150,6 +158,7 @@ class PostgresFullText:
 
     def __init__(self) -> None:
         self.unfolded_tallies = 0  # rows of `tallies` that this process has inserted since it last folded them
+        self._term_counts: dict[tuple[object, ...], tuple[int, float]] = {}  # with the time until which they count
 
     # --- writes -------------------------------------------------------------------------------------------------------
 
@@ -157,29 +166,19 @@ class PostgresFullText:
         if not passages:
             return
         scope = get_passage_scope_id(passages[0].id)
-        await tx.execute_many(
-            """INSERT INTO words (scope, passage, memory, session, length, lexemes)
-               SELECT p.scope, p.id, p.memory, CASE WHEN m.session IS NULL AND :alone THEN NULL ELSE p.session END,
-                      p.words, :lexemes::tsvector
-               FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
-               WHERE p.scope = :scope AND p.id = :id""",
-            (
-                {"lexemes": self.to_tsvector(scope, p), "scope": scope, "id": p.id, "alone": len(passages) == 1}
-                for p in passages
-            ),
-        )
-        await self._record_tally(tx, scope, [p.id for p in passages], 1)
+        added = """INSERT INTO words (scope, passage, memory, session, length, lexemes)
+            SELECT p.scope, p.id, p.memory, CASE WHEN m.session IS NULL AND :alone THEN NULL ELSE p.session END,
+                   p.words, n.lexemes::tsvector
+            FROM unnest(:ids::bigint[], :lexemes::text[]) AS n (id, lexemes)
+            JOIN passages p ON p.scope = :scope AND p.id = n.id
+            JOIN memories m ON m.scope = p.scope AND m.id = p.memory"""
+        lexemes = [self.to_tsvector(scope, passage) for passage in passages]
+        await self._change_words(tx, passages, added, 1, lexemes=lexemes, alone=len(passages) == 1)
 
     async def remove_passages(self, tx: Transaction, passages: Sequence[IndexedPassage]) -> None:
-        if not passages:
-            return
-        scope, ids = get_passage_scope_id(passages[0].id), [p.id for p in passages]
-        await self._record_tally(tx, scope, ids, -1)
-        await tx.execute(
-            "DELETE FROM words WHERE scope = :scope AND passage = ANY(:ids::bigint[])",
-            scope=scope,
-            ids=to_array_literal(ids),
-        )
+        if passages:
+            removed = "DELETE FROM words WHERE scope = :scope AND passage = ANY(:ids::bigint[])"
+            await self._change_words(tx, passages, removed, -1)
 
     async def erase_removed(self, tx: Transaction) -> None:
         """Do nothing: a vacuum erases deleted rows."""
@@ -196,20 +195,23 @@ class PostgresFullText:
         for stem in set(stem_text(passage.label)):
             positions.setdefault(stem, []).append(f"{MAX_TSVECTOR_POSITION}A")
         return " ".join(
-            f"{_quote_lexeme(scope, stem)}:{','.join(at[:MAX_LEXEME_POSITIONS])}" for stem, at in positions.items()
+            f"{quote_lexeme(scope, stem)}:{','.join(at[: formats.MAX_LEXEME_POSITIONS])}"
+            for stem, at in positions.items()
         )
 
-    async def _record_tally(self, tx: Transaction, scope: int, ids: list[int], sign: int) -> None:
-        """Insert the change of the counts as a row of its own: all writers would wait for a shared one."""
+    async def _change_words(
+        self, tx: Transaction, passages: Sequence[IndexedPassage], change: str, sign: int, **values: Any
+    ) -> None:
+        """Change rows, and insert the change of the counts as a row: all writers would wait for a shared one."""
         self.unfolded_tallies += 1
         await tx.execute(
-            """INSERT INTO tallies (scope, memories, passages, words)
-               SELECT :scope, :sign * count(DISTINCT memory), :sign * count(*), :sign * coalesce(sum(length), 0)
-               FROM words
-               WHERE scope = :scope AND passage = ANY(:ids::bigint[])""",
-            scope=scope,
-            sign=sign,
-            ids=to_array_literal(ids),
+            f"""WITH changed AS ({change} RETURNING words.memory, words.length)
+                INSERT INTO tallies (scope, memories, passages, words)
+                SELECT :scope, {sign} * count(DISTINCT memory), {sign} * count(*), {sign} * coalesce(sum(length), 0)
+                FROM changed""",
+            scope=get_passage_scope_id(passages[0].id),
+            ids=to_array_literal(passage.id for passage in passages),
+            **values,
         )
 
     async def fold_tallies(self, tx: Transaction) -> None:
@@ -252,8 +254,8 @@ class PostgresFullText:
 
         live = max(1, selection.passages)
         mean_words = selection.word_count / live or 1.0
-        rare, common = await _split_terms(tx, selection, parse_query_terms(question))
-        matched, counts = await self._read_term_passages(tx, selection, rare, len(common))
+        rare, common = await self._split_terms(tx, selection, parse_query_terms(question))
+        matched, counts = await _read_term_passages(tx, selection, rare, len(common))
         weights = [idf(n, live) for n in counts] + [idf(min(term.passages or 0, live), live) for term in common]
         stem_weights = {term.stem: weight for term, weight in zip([*rare, *common], weights, strict=True)}
         spans = weigh_query_words(question, stem_weights, live)
@@ -284,39 +286,43 @@ class PostgresFullText:
         coverage = multiply_on_one_thread(holds_term, term_weights / (float(term_weights.sum()) or 1.0))
         return reduce_to_memories(matched.passages[shown], matched.memories[shown], scores, coverage, limit, spans)
 
-    async def _read_term_passages(
-        self, tx: Transaction, selection: PostgresSelection, terms: list[Term], more_terms: int
-    ) -> tuple[MatchedPassages, list[int]]:
-        """Read where terms occur, and how many passages hold each in their text."""
-        import numpy as np  # slow to load
+    async def _split_terms(
+        self, tx: Transaction, selection: PostgresSelection, terms: list[Term]
+    ) -> tuple[list[Term], list[Term]]:
+        """Split terms into those to be read in full and those that only score, the rarest first."""
+        if selection.passages <= MAX_TERM_PASSAGES or not terms:
+            return terms, []
+        estimates = await self._keep_counts(estimate_term_passages, tx, selection, terms)
+        if sum(estimates) > MAX_PASSAGES_READ:  # not all can be read, so the rarest must be known exactly
+            unsure = [term for term, count in zip(terms, estimates, strict=True) if count <= MAX_TERM_PASSAGES]
+            exact = iter(await self._keep_counts(count_term_passages, tx, selection, unsure))
+            estimates = [count if count > MAX_TERM_PASSAGES else next(exact) for count in estimates]
+        counted = [term._replace(passages=count) for term, count in zip(terms, estimates, strict=True)]
+        counted.sort(key=lambda term: term.passages or 0)
+        rare: list[Term] = []
+        read = 0
+        for term in counted:
+            read += term.passages or 0
+            if rare and ((term.passages or 0) > MAX_TERM_PASSAGES or read > MAX_PASSAGES_READ):
+                break
+            rare.append(term)
+        return rare, counted[len(rare) :]
 
-        columns = [(pack_column(name), ">i8") for name in ("passage", "memory", "coalesce(session, 0)", "length")]
-        if not selection.is_unfiltered:
-            columns.append((pack_column(f"(memory IN ({selection.memory_query}))::int", "int4"), ">i4"))
-        packed = ", ".join(column for column, _ in columns)
-        queries = [
-            f"""SELECT {i} AS term, {packed}, {pack_column(TERM_COUNT_SQL.format(i=i), "float4")}
-                FROM (SELECT * FROM words WHERE lexemes @@ :query{i}::tsquery LIMIT {4 * MAX_PASSAGES_READ}) AS found"""
-            for i in range(len(terms))
-        ]
-        values = {f"query{i}": _build_tsquery(selection, term) for i, term in enumerate(terms)} | selection.values
-        rows = await tx.fetch(" UNION ALL ".join(queries), **values) if queries else []
-        dtypes = [*(dtype for _, dtype in columns), ">f4"]
-        postings = [
-            [unpack_numbers(data, dtype) for data, dtype in zip(row[1:], dtypes, strict=True)] for row in sorted(rows)
-        ]
-        passages = np.concatenate([posting[0] for posting in postings]) if postings else np.zeros(0, np.int64)
-        matched = MatchedPassages(sort_unique(passages), len(terms) + more_terms)
-        counts = []
-        for term, (passages, memories, sessions, lengths, *allowed, ranks) in enumerate(postings):
-            at = np.searchsorted(matched.passages, passages)
-            matched.memories[at], matched.sessions[at], matched.lengths[at] = memories, sessions, lengths
-            if allowed:
-                matched.allowed[at] = allowed[0].astype(bool)
-            thousandths = np.round(ranks * 1000).astype(np.int64)  # see TERM_COUNT_SQL
-            matched.text[term, at], matched.label[term, at] = thousandths % 1000, thousandths >= 1000
-            counts.append(int((thousandths % 1000 > 0).sum()))
-        return matched, counts
+    async def _keep_counts(
+        self, count_terms: CountTerms, tx: Transaction, selection: PostgresSelection, terms: list[Term]
+    ) -> list[int]:
+        """Return how many passages hold each term; ask the server only for those that it was not asked for lately."""
+        now = time.monotonic()
+        keys = [(count_terms, *selection.scopes, term.stem) for term in terms]
+        found = [self._term_counts.get(key, (0, 0.0)) for key in keys]
+        asked = [at for at, (_, until) in enumerate(found) if until <= now]
+        if asked:
+            counts = await count_terms(tx, selection, [terms[at] for at in asked])
+            if len(self._term_counts) > MAX_TERM_COUNTS:
+                self._term_counts.clear()
+            for at, count in zip(asked, counts, strict=True):
+                found[at] = self._term_counts[keys[at]] = count, now + TERM_COUNT_LEASE_S
+        return [count for count, _ in found]
 
     # --- checks -------------------------------------------------------------------------------------------------------
 
@@ -363,50 +369,44 @@ class PostgresFullText:
         return (problems + [f"the tallies of project {name} are wrong" for (name,) in rows])[:MAX_PROBLEMS]
 
 
-async def _split_terms(
-    tx: Transaction, selection: PostgresSelection, terms: list[Term]
-) -> tuple[list[Term], list[Term]]:
-    """Split terms into those to be read in full and those that only score, the rarest first."""
-    if selection.passages <= MAX_TERM_PASSAGES or not terms:
-        return terms, []
-    estimates = await _estimate_passages(tx, selection, terms)
-    if sum(estimates) > MAX_PASSAGES_READ:  # not all can be read, so the rarest must be known exactly
-        estimates = [
-            estimate if estimate > MAX_TERM_PASSAGES else await _count_passages(tx, selection, term)
-            for term, estimate in zip(terms, estimates, strict=True)
-        ]
-    counted = sorted(
-        (term._replace(passages=count) for term, count in zip(terms, estimates, strict=True)),
-        key=lambda term: term.passages or 0,
-    )
-    rare: list[Term] = []
-    read = 0
-    for term in counted:
-        read += term.passages or 0
-        if rare and ((term.passages or 0) > MAX_TERM_PASSAGES or read > MAX_PASSAGES_READ):
-            break
-        rare.append(term)
-    return rare, counted[len(rare) :]
+async def _read_term_passages(
+    tx: Transaction, selection: PostgresSelection, terms: list[Term], more_terms: int
+) -> tuple[MatchedPassages, list[int]]:
+    """Read where terms occur, and how many passages hold each in their text."""
+    import numpy as np  # slow to load
 
-
-async def _estimate_passages(tx: Transaction, selection: PostgresSelection, terms: list[Term]) -> list[int]:
-    """Return about how many passages hold each term, from the server's statistics."""
-    queries = " UNION ALL ".join(f"SELECT 1 FROM words WHERE lexemes @@ :query{i}::tsquery" for i in range(len(terms)))
-    values = {f"query{i}": _build_tsquery(selection, term) for i, term in enumerate(terms)}
-    row = await tx.fetch_required(f"EXPLAIN (FORMAT JSON) {queries}", **values)
-    plan = (row[0] if isinstance(row[0], list) else json.loads(row[0]))[0]["Plan"]
-    parts = plan["Plans"] if plan["Node Type"] == "Append" else [plan]
-    return [int(part["Plan Rows"]) for part in parts]
-
-
-async def _count_passages(tx: Transaction, selection: PostgresSelection, term: Term) -> int:
-    """Count the passages that hold a term, up to the number that is too many to read."""
-    row = await tx.fetch_required(
-        f"""SELECT count(*) FROM (
-                SELECT 1 FROM words WHERE lexemes @@ :query::tsquery LIMIT {MAX_TERM_PASSAGES + 1}) AS found""",
-        query=_build_tsquery(selection, term),
-    )
-    return int(row[0])
+    names = ["passage", "length"]
+    if not selection.is_unfiltered or not more_terms:  # else `_add_common_terms` reads them of the best
+        names += PLACE_COLUMNS
+    columns = [(pack_column(name), ">i8") for name in names]
+    if not selection.is_unfiltered:
+        columns.append((pack_column(f"(memory IN ({selection.memory_query}))::int", "int4"), ">i4"))
+    packed = ", ".join(column for column, _ in columns)
+    queries = [
+        f"""SELECT {i} AS term, {packed}, {pack_column(formats.TERM_RANK_SQL.format(i=i), "float4")}
+            FROM (SELECT * FROM words WHERE scope IN ({selection.scope_list}) AND lexemes @@ :query{i}::tsquery
+                  LIMIT {4 * MAX_PASSAGES_READ}) AS found"""
+        for i in range(len(terms))
+    ]
+    values = {f"query{i}": build_tsquery(selection, term) for i, term in enumerate(terms)} | selection.values
+    rows = await tx.fetch(" UNION ALL ".join(queries), **values) if queries else []
+    dtypes = [*(dtype for _, dtype in columns), ">f4"]
+    postings = [
+        [unpack_numbers(data, dtype) for data, dtype in zip(row[1:], dtypes, strict=True)] for row in sorted(rows)
+    ]
+    passages = np.concatenate([posting[0] for posting in postings]) if postings else np.zeros(0, np.int64)
+    matched = MatchedPassages(sort_unique(passages), len(terms) + more_terms)
+    counts = []
+    for term, (passages, lengths, *more, ranks) in enumerate(postings):
+        at = np.searchsorted(matched.passages, passages)
+        matched.lengths[at] = lengths
+        if more:
+            matched.memories[at], matched.sessions[at] = more[:2]
+        if more[2:]:
+            matched.allowed[at] = more[2].astype(bool)
+        matched.text[term, at], matched.label[term, at] = formats.split_ranks(ranks, len(selection.scopes))
+        counts.append(int((matched.text[term, at] > 0).sum()))
+    return matched, counts
 
 
 async def _add_common_terms(
@@ -417,18 +417,19 @@ async def _add_common_terms(
     common: list[Term],
     first_term: int,
 ) -> None:
-    """Add to the best passages the common terms that they hold."""
+    """Add to the best passages the common terms that they hold, their memories and their sessions."""
     import numpy as np  # slow to load
 
     tests = ", ".join(pack_column(f"(lexemes @@ :query{i}::tsquery)::int", "int4") for i in range(len(common)))
     row = await tx.fetch_required(
-        f"""SELECT {pack_column("passage")}, {tests} FROM words
+        f"""SELECT {", ".join(map(pack_column, ("passage", *PLACE_COLUMNS)))}, {tests} FROM words
             WHERE scope IN ({selection.scope_list}) AND passage = ANY(:passages::bigint[])""",
         passages=to_array_literal(matched.passages[top].tolist()),
-        **{f"query{i}": _build_tsquery(selection, term, "D") for i, term in enumerate(common)},
+        **{f"query{i}": build_tsquery(selection, term, "D") for i, term in enumerate(common)},
     )
     at = np.searchsorted(matched.passages, unpack_numbers(row[0]))
-    for i, data in enumerate(row[1:]):
+    matched.memories[at], matched.sessions[at] = unpack_numbers(row[1]), unpack_numbers(row[2])
+    for i, data in enumerate(row[3:]):
         matched.text[first_term + i, at] = unpack_numbers(data, ">i4")
 
 
@@ -460,19 +461,7 @@ async def _add_neighbours(
         **selection.values,
     )
     here, there, step, memories = (unpack_numbers(data) for data in row[:4])
-    new = ~are_members(there, matched.passages)
-    grown = matched.with_passages(there[new])
-    at = np.searchsorted(grown.passages, there[new])
-    grown.memories[at], grown.allowed[at] = memories[new], unpack_numbers(row[4], ">i4")[new].astype(bool)
+    grown = matched.with_passages(there)
+    at = np.searchsorted(grown.passages, there)
+    grown.memories[at], grown.allowed[at] = memories, unpack_numbers(row[4], ">i4").astype(bool)
     return grown, np.stack([here, there, step], axis=1)
-
-
-def _build_tsquery(selection: PostgresSelection, term: Term, weight: str = "") -> str:
-    suffix = f":{weight}" if weight else ""
-    return " | ".join(_quote_lexeme(scope, term.stem) + suffix for scope in selection.scopes)
-
-
-def _quote_lexeme(scope: int, stem: str) -> str:
-    """Write a stem with its scope as a quoted lexeme."""
-    text = stem[:MAX_STEM_CHARS].replace("\\", "\\\\").replace("'", "''")
-    return f"'{scope}/{text}'"

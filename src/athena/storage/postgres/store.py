@@ -92,6 +92,7 @@ class Postgres:
         reconnect_timeout_s: float = RECONNECT_TIMEOUT_S,
         *,
         copying: CopyRole = "",
+        partitions: int = 0,
         defer_delay_s: float = DEFERRED_WRITE_DELAY_S,
     ) -> None:
         self.url = url
@@ -113,9 +114,8 @@ class Postgres:
         self._index_retry_at = 0.0  # when to try again an index that could not be built
         self.slowdown_reason = ""
         self.last_conflict_at = float("-inf")
-        self._vector_schema = postgres_connection.migrate_database(
-            url, (*self.fulltext.schema, *self.vectors.schema, *UNIQUENESS_DDL), copying=copying
-        )
+        indexes = (*self.fulltext.schema, *self.vectors.schema, *UNIQUENESS_DDL)
+        self._vector_schema = postgres_connection.migrate_database(url, indexes, copying=copying, partitions=partitions)
         self._pool = ConnectionPool(
             kwargs=postgres_connection.parse_connection_url(url) | {"autocommit": True},
             min_size=1,
@@ -279,11 +279,8 @@ class Postgres:
         try:
             cursor = connection.execute(begin, prepare=False)  # not prepared: it may be two statements
             commit_mark = None
-            if (
-                begin in (BEGIN_WRITE_SQL, BEGIN_COPY_SQL)
-                and cursor.nextset()
-                and (commit_mark := cursor.fetchone()) is None
-            ):
+            is_write = begin in (BEGIN_WRITE_SQL, BEGIN_COPY_SQL)
+            if is_write and cursor.nextset() and (commit_mark := cursor.fetchone()) is None:
                 raise Misconfigured("a copy into this store is not finished", hint=UNFINISHED_COPY_HINT)
             result = run_sync(work(PostgresTransaction(connection, self._vector_schema)), closed_to=NO_WAIT_REASON)
             try:

@@ -5,6 +5,7 @@ is searched with an HNSW graph, which goes on until it has met enough passages o
 """
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,11 @@ from athena.core.values import Kind, ModelNames
 from athena.storage.arrays import (
     MAX_COMPARED_EACH,
     MAX_TOKEN_PASSAGES,
-    are_members,
     build_token_sets,
     find_nearest_pairs,
+    merge_unique,
+    multiply_on_one_thread,
     select_best,
-    sort_unique,
     split_speaker_flags,
 )
 from athena.storage.database import RankingFeatures, TextMatches, TokenSets, Transaction, VectorMatches
@@ -40,17 +41,20 @@ from athena.storage.postgres.formats import (
     unpack_cosines,
     unpack_numbers,
 )
-from athena.storage.postgres.selection import HnswIndex, PostgresSelection, estimate_passages
+from athena.storage.postgres.selection import HnswIndex, PostgresSelection, estimate_passages, load_sample
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
 
 MAX_SCANNED_PASSAGES = 20_000  # of a project that is scanned and not searched with the graph
-SPREAD_SAMPLE_PASSAGES = 512  # from which the spread of all cosines is estimated
+SAMPLE_LEASE_S = 60.0  # how long a sample is used
+MAX_SAMPLES = 8  # kept, of 0.8 MB each
 MAX_EF_SEARCH = 1_000  # pgvector's own limit
+MAX_GRAPH_HITS = 200  # of a graph: those behind them are shown only for their words, which find them anyway
 MIN_SHARE = 50  # nearest memories that each of several models contributes
 MAX_SCAN_TUPLES = 40_000  # passages, also of other projects, that a search of the graph may visit
 MAX_COMPARED_PASSAGES = 20_000  # of each scope, when duplicates are searched pair by pair
+NO_COSINE = -2.0  # of a memory without a vector that can be compared; ranking guesses it
 CLAIM_LEASE_S = 60.0  # after which another process may claim a passage that still has no vector
 
 
@@ -63,6 +67,7 @@ class PostgresVectorIndex:
     )
 
     def __init__(self) -> None:
+        self._samples: dict[tuple[object, ...], tuple[Floats, float]] = {}  # with the time until which they are used
         self.missing_index: HnswIndex | None = None  # that a search would have used
         self.mixed = False  # a model has vectors of two sizes; not checked before one is met, because that costs time
 
@@ -199,9 +204,10 @@ class PostgresVectorIndex:
     # --- counts and checks --------------------------------------------------------------------------------------------
 
     async def has_missing(self, tx: Transaction) -> bool:
-        missing = "SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1"
-        stale = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
-        return await tx.fetch_one(missing) is not None or await tx.fetch_one(stale) is not None
+        parts = [
+            f"EXISTS (SELECT 1 FROM passages WHERE live = 1 AND {what})" for what in ("model IS NULL", "windowed = 0")
+        ]
+        return bool((await tx.fetch_required(f"SELECT {' OR '.join(parts)}"))[0])
 
     async def find_problems(self, tx: Transaction) -> list[str]:
         rows = await tx.fetch(
@@ -244,19 +250,34 @@ class PostgresVectorIndex:
     ) -> VectorMatches:
         import numpy as np  # slow to load
 
-        mean, deviation = await _estimate_spread(tx, selection, vector)
+        mean, deviation = await self._estimate_spread(tx, selection, vector)
         found_by_text = text_matches.memories if text_matches else np.zeros(0, np.int64)
         # A filtered project is scanned if its memories, with some passages each, are few enough.
         passages = selection.passages
         is_small = min(passages, selection.total * 4 if selection.memory_query else passages) <= MAX_SCANNED_PASSAGES
         is_full = limit > MAX_EF_SEARCH or limit == selection.total  # all memories are wanted, not the nearest
         if is_small or is_full:
-            memories, cosines = await _scan_passages(tx, selection, vector, limit)
+            memories, _ = await _scan_passages(tx, selection, vector, limit)
         else:
-            memories, cosines = await self._search_models(tx, selection, vector, limit)
-        others = sort_unique(found_by_text[~are_members(found_by_text, memories)])
-        more, more_cosines = await _compute_cosines(tx, selection, vector, others)
-        return VectorMatches(np.concatenate([memories, more]), np.concatenate([cosines, more_cosines]), mean, deviation)
+            memories, _ = await self._search_models(tx, selection, vector, min(limit, MAX_GRAPH_HITS))
+        candidates = merge_unique(memories, found_by_text)
+        cosines, features = await _describe_memories(tx, selection, vector, candidates)
+        return VectorMatches(candidates, cosines, mean, deviation, features)
+
+    async def _estimate_spread(
+        self, tx: Transaction, selection: PostgresSelection, vector: "Floats"
+    ) -> tuple[float, float]:
+        """Return the mean and the deviation of the cosines of all passages, from a sample read once a minute."""
+        size = selection.passages if selection.passages < MAX_SCANNED_PASSAGES // 4 else selection.passages // 1000
+        key = (*selection.scopes, size, selection.models, selection.dimensions)
+        sample, until = self._samples.get(key, (None, 0.0))
+        if sample is None or until < time.monotonic():
+            if len(self._samples) >= MAX_SAMPLES:
+                self._samples.clear()
+            sample = await load_sample(tx, selection)
+            self._samples[key] = sample, time.monotonic() + SAMPLE_LEASE_S
+        cosines = multiply_on_one_thread(sample, vector / max(float((vector * vector).sum()) ** 0.5, 1e-9))
+        return (float(cosines.mean()), float(cosines.std()) or 1.0) if len(cosines) else (0.0, 1.0)
 
     async def _search_models(
         self, tx: Transaction, selection: PostgresSelection, vector: "Floats", limit: int
@@ -282,17 +303,19 @@ class PostgresVectorIndex:
     ) -> "tuple[Ids, Floats]":
         """Search the graph of one model; scan if it is not built, or did not find enough."""
         index = HnswIndex(selection.models[0], selection.dimensions)
-        if not index.is_supported or not await index.is_built(tx):
-            if is_current and index.model:  # that of an earlier model is not worth building
-                self.missing_index = index if index.is_supported else None
-            return await _scan_passages(tx, selection, vector, limit)
         # Local to this transaction. Sorting is off so that the planner never prefers to read all rows.
-        await tx.execute(
+        is_built = index.is_supported and await tx.fetch_one(
             f"""SELECT set_config('hnsw.ef_search', '{max(limit, 100)}', true),
                        set_config('hnsw.iterative_scan', 'relaxed_order', true),
                        set_config('hnsw.max_scan_tuples', '{MAX_SCAN_TUPLES}', true),
-                       set_config('enable_sort', 'off', true), set_config('enable_seqscan', 'off', true)"""
+                       set_config('enable_sort', 'off', true), set_config('enable_seqscan', 'off', true)
+                FROM pg_index WHERE indexrelid = to_regclass(:name) AND indisvalid""",
+            name=index.name,
         )
+        if not is_built:
+            if is_current and index.model:  # that of an earlier model is not worth building
+                self.missing_index = index if index.is_supported else None
+            return await _scan_passages(tx, selection, vector, limit)
         passes = f" AND p.memory IN ({selection.memory_query})" if selection.memory_query else ""
         distance = f"p.code::halfvec({selection.dimensions}) <=> :vector::halfvec({selection.dimensions})"
         row = await tx.fetch_required(
@@ -309,21 +332,7 @@ class PostgresVectorIndex:
         return await _scan_passages(tx, selection, vector, limit) if len(hits[0]) < limit else hits
 
     async def load_features(self, tx: Transaction, selection: PostgresSelection, memories: "Ids") -> RankingFeatures:
-        import numpy as np  # slow to load
-
-        columns = ", ".join(pack_column(name) for name in ("memory", "n", "voice", "session"))
-        row = await tx.fetch_required(
-            f"""SELECT {columns} FROM (
-                    SELECT p.memory, count(*) AS n, max(p.voice) AS voice, max(p.session) AS session FROM passages p
-                    WHERE p.scope IN ({selection.scope_list}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1
-                    GROUP BY p.memory) AS described""",
-            memories=to_array_literal(memories.tolist()),
-        )
-        owners, counts, owner_voices, owner_sessions = (unpack_numbers(value) for value in row)
-        at = np.searchsorted(memories, owners)
-        sizes, voices, sessions = np.ones(len(memories), np.float32), np.zeros(len(memories), np.int64), memories.copy()
-        sizes[at], voices[at], sessions[at] = counts, owner_voices, owner_sessions
-        return RankingFeatures(sizes, *split_speaker_flags(voices), sessions)
+        return (await _describe_memories(tx, selection, None, memories))[1]
 
     async def score_feedback(
         self, tx: Transaction, selection: PostgresSelection, memories: "Ids", first: int
@@ -341,10 +350,10 @@ class PostgresVectorIndex:
             return scores
         leaders = np.stack([parse_vector(row[0]) for row in rows])
         centre = (leaders / np.linalg.norm(leaders, axis=1, keepdims=True)).mean(axis=0)
-        mean, deviation = await _estimate_spread(tx, selection, centre)
-        owners, cosines = await _compute_cosines(tx, selection, centre, memories)
+        mean, deviation = await self._estimate_spread(tx, selection, centre)
         order = np.argsort(memories)
-        scores[order[np.searchsorted(memories[order], owners)]] = (cosines - mean) / deviation
+        cosines, _ = await _describe_memories(tx, selection, centre, memories[order])
+        scores[order] = np.where(cosines > NO_COSINE, (cosines - mean) / deviation, 0)
         return scores
 
     async def load_tokens(
@@ -357,9 +366,10 @@ class PostgresVectorIndex:
                       AND n.id {side} p.id ORDER BY n.id {order} LIMIT 2)"""
             for side, order in (("<", "DESC"), (">", "ASC"))
         )
-        query = (
-            f"SELECT p.id, p.memory, {sides} FROM passages p WHERE p.scope IN ({selection.scope_list}) AND p.live = 1"
-        )
+        fits = selection.model_condition if selection.has_others else "TRUE"
+        query = f"""SELECT p.id, p.memory, {sides}, CASE WHEN {fits} THEN t.signs END
+                    FROM passages p LEFT JOIN tokens t ON t.scope = p.scope AND t.passage = p.id
+                    WHERE p.scope IN ({selection.scope_list}) AND p.live = 1"""
         listed = to_array_literal(memories.tolist())
         limit = MAX_TOKEN_PASSAGES + 1
         rows = await tx.fetch(f"{query} AND p.memory = ANY(:ids::bigint[]) LIMIT {limit}", ids=listed)
@@ -369,20 +379,21 @@ class PostgresVectorIndex:
         if not rows:
             return TokenSets.empty()
         neighbours = np.full((len(rows), 5), -1, np.int64)
-        for at, (passage, _, before, after) in enumerate(rows):
+        signs = {}
+        for at, (passage, _, before, after, own) in enumerate(rows):
+            signs[passage] = own
             neighbours[at, 0] = passage
             neighbours[at, [1, 3][: len(before)]] = before
             neighbours[at, [2, 4][: len(after)]] = after
-        of_models = f"""AND EXISTS (SELECT 1 FROM passages p WHERE p.scope = t.scope AND p.id = t.passage
-                        AND {selection.model_condition})"""
-        token_rows = await tx.fetch(
-            f"""SELECT t.passage, t.signs FROM tokens t WHERE t.scope IN ({selection.scope_list})
-                AND t.passage = ANY(:passages::bigint[]) {of_models if selection.has_others else ""}""",
-            passages=to_array_literal(sorted(set(neighbours[neighbours >= 0].tolist()))),
-        )
+        if others := sorted(set(neighbours[neighbours >= 0].tolist()) - signs.keys()):
+            signs |= await tx.fetch(
+                f"""SELECT t.passage, t.signs FROM tokens t JOIN passages p ON p.scope = t.scope AND p.id = t.passage
+                    WHERE t.scope IN ({selection.scope_list}) AND t.passage = ANY(:passages::bigint[]) AND {fits}""",
+                passages=to_array_literal(others),
+            )
         positions = {memory: at for at, memory in enumerate(memories.tolist())}
         owners = np.array([positions[row[1]] for row in rows], np.int64)
-        return build_token_sets({passage: bytes(signs) for passage, signs in token_rows if signs}, neighbours, owners)
+        return build_token_sets({passage: bytes(own) for passage, own in signs.items() if own}, neighbours, owners)
 
     async def find_similar_pairs(
         self, tx: Transaction, selection: PostgresSelection, threshold: float
@@ -431,23 +442,6 @@ async def _select_token_passages(
     return to_array_literal(passages[best].tolist())
 
 
-async def _estimate_spread(tx: Transaction, selection: PostgresSelection, vector: "Floats") -> tuple[float, float]:
-    """Return the mean and the deviation of the cosines of all passages, from a sample of each scope."""
-    size = SPREAD_SAMPLE_PASSAGES // len(selection.models)
-    samples = " UNION ALL ".join(
-        f"""(SELECT 1 - (p.code <=> :vector::halfvec) AS cosine FROM passages p WHERE p.scope = {scope}
-             AND {part.model_condition} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {size})"""
-        for scope in selection.scopes
-        for part in selection.split_models()
-    )
-    if not samples:
-        return 0.0, 1.0
-    row = await tx.fetch_required(
-        f"SELECT avg(cosine), stddev_pop(cosine) FROM ({samples}) AS sampled", vector=format_vector(vector)
-    )
-    return row[0] or 0.0, row[1] or 1.0
-
-
 async def _scan_passages(
     tx: Transaction, selection: PostgresSelection, vector: "Floats", limit: int
 ) -> "tuple[Ids, Floats]":
@@ -468,16 +462,28 @@ async def _scan_passages(
     return unpack_cosines(row)
 
 
-async def _compute_cosines(
-    tx: Transaction, selection: PostgresSelection, vector: "Floats", memories: "Ids"
-) -> "tuple[Ids, Floats]":
-    """Return the cosines of memories, each by its best passage."""
+async def _describe_memories(
+    tx: Transaction, selection: PostgresSelection, vector: "Floats | None", memories: "Ids"
+) -> "tuple[Floats, RankingFeatures]":
+    """Return the cosines of sorted memories, each by its best passage (NO_COSINE without one), and their features."""
+    import numpy as np  # slow to load
+
+    far = f"CASE WHEN {selection.model_condition} THEN p.code <=> :vector::halfvec END"
+    values = {} if vector is None else {"vector": format_vector(vector)}
+    columns = ", ".join(pack_column(name) for name in ("memory", "n", "voice", "session"))
     row = await tx.fetch_required(
-        f"""SELECT {pack_column("memory")}, {pack_column("far", "float8")} FROM (
-                SELECT p.memory, min(p.code <=> :vector::halfvec) AS far FROM passages p
-                WHERE {selection.ready_condition} AND p.memory = ANY(:memories::bigint[])
-                GROUP BY p.memory) AS compared""",
-        vector=format_vector(vector),
+        f"""SELECT {columns}, {pack_column("far", "float8")} FROM (
+                SELECT p.memory, count(*) AS n, max(p.voice) AS voice, max(p.session) AS session,
+                       coalesce(min({far if values else "NULL::float8"}), {1 - NO_COSINE}) AS far FROM passages p
+                WHERE p.scope IN ({selection.scope_list}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1
+                GROUP BY p.memory) AS described""",
         memories=to_array_literal(memories.tolist()),
+        **values,
     )
-    return unpack_cosines(row)
+    owners, counts, owner_voices, owner_sessions = (unpack_numbers(value) for value in row[:4])
+    at = np.searchsorted(memories, owners)
+    sizes, voices, sessions = np.ones(len(memories), np.float32), np.zeros(len(memories), np.int64), memories.copy()
+    sizes[at], voices[at], sessions[at] = counts, owner_voices, owner_sessions
+    cosines = np.full(len(memories), NO_COSINE, np.float32)
+    cosines[at] = 1 - unpack_numbers(row[4], ">f8")
+    return cosines, RankingFeatures(sizes, *split_speaker_flags(voices), sessions)
