@@ -302,10 +302,7 @@ class Gateway:
         return {server.config.name: name for name, server in self._servers.items() if server.config.name != name}
 
     def list_servers(self, *, for_person: bool = False, with_new_names: bool = True) -> list[ConnectedServer]:
-        """Return the status of every server without connecting any.
-
-        Only people read what failing servers said (`for_person`), and names of tools that nobody approved.
-        """
+        """Return the status of every server without connecting any; what servers said is for people alone."""
         if self._problem is not None:
             raise Misconfigured(str(self._problem), hint=self._problem.hint)
         servers = sorted(self._servers.items())
