@@ -98,6 +98,20 @@ def test_nothing_but_terminal_approves_run() -> None:
     assert get_status(run_id) == "done"
 
 
+@ONE_FILE
+def test_person_sees_what_a_purge_would_remove() -> None:
+    call_here("remember", content="Our bank is the one at the harbour")
+    gone = call_here("remember", content="The old price list\nof \x1b[2Jspring")
+    call_here("forget", memory_id=gone["id"])
+    shown = run_on_terminal("approve", pause("memory.purge(expect=1)"), answers=["n"]).shown
+    assert "it removes 1 for good:" in shown
+    assert f"  {gone['hash']}  The old price list of" in shown
+    assert "harbour" not in shown
+    assert "\x1b" not in shown
+    shown = run_on_terminal("approve", pause("memory.purge(memory_ids=[1], expect=1)"), answers=["n"]).shown
+    assert "Our bank is the one at the harbour" in shown
+
+
 HIDING = """\
 note = "\u202egnp.exe\x1b[2J\u200b\U000e0041"
 # harmless\rmemory.remember(content="after a carriage return")

@@ -15,17 +15,19 @@ from athena.app import connect
 from athena.cli import output
 from athena.cli.approval import Terminal, ask_approvals, ask_refusal
 from athena.cli.invoke import call_approved, invoke_operation, json_option, read_stdin
+from athena.core.catalog import AnyOperation
 from athena.core.files import create_private_folder
 from athena.core.home.paths import current_project, home_folder
 from athena.core.operation import CallerKind
 from athena.core.threads import run_sync
-from athena.errors import ApprovalNeeded, InvalidInput, NotFound
+from athena.errors import ApprovalNeeded, AthenaError, InvalidInput, NotFound
 from athena.programs.values import RunReview
 
 HISTORY_FILE = "shell_history"
 MAX_HISTORY_LINES = 2_000
 MAX_PROGRAM_S = 600.0
 MAX_VARIABLE_CHARS = 300
+MAX_PURGED_SHOWN = 50
 EXIT_COMMANDS = ("exit", "quit", "exit()", "quit()")
 SHELL_HELP = (
     'Operations are functions, e.g. memory.recall(query="x"); tools.search(query="...") finds them, '
@@ -135,6 +137,8 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
             if not refuse:
                 app.approver.require_passphrase(review.passphrase, run_id)
             terminal.show(format_review(review))
+            if review.operation == "memory.purge":
+                terminal.show(_list_purged(app.catalog.get_operation("list_purgeable"), context, review))
             if refuse:
                 approval = ask_refusal(terminal, "Refuse this call?", review.subject)
             else:
@@ -189,6 +193,18 @@ def format_review(review: RunReview) -> Iterator[str]:
         yield "are shown or named above. Texts that it reads elsewhere (other workspaces, memories, servers) are not,"
         yield "and what it makes of all this, nobody can say before it runs."
     yield _describe_rest(review)
+
+
+def _list_purged(list_purgeable: AnyOperation, context: Any, review: RunReview) -> Iterator[str]:
+    """Yield the memories that a purge would remove for good, the first of many."""
+    try:
+        ids = review.arguments.get("memory_ids")
+        memories = run_sync(list_purgeable(context, memory_ids=ids, k=MAX_PURGED_SHOWN))
+    except AthenaError:  # one that it names is not there any more: the call will say so
+        return
+    yield f"it removes {memories.total:,} for good{':' if memories else ''}"
+    for memory in memories:
+        yield f"  {memory.hash}  {' '.join(memory.content.split())[:MAX_VARIABLE_CHARS]}"
 
 
 def _format_source(title: str, lines: list[str], marked: Sequence[int] = ()) -> Iterator[str]:
