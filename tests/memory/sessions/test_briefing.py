@@ -234,22 +234,6 @@ def test_lesson_is_stored_once_and_undoable(app: App) -> None:
     assert call(app, "search_by_tag", tags=["auto"]) == []
 
 
-def test_last_answer_is_the_end_and_mended_failures_are_not(app: App) -> None:
-    call(app, "record_event", event_type="command", content="Bash: make test", session_id="s1", outcome="success")
-    messages = [
-        {"role": "user", "text": "make the licence check"},
-        {"role": "assistant", "text": "It is written, but case 3 disagrees."},
-        {"role": "user", "text": "hosts die on unload, have a look"},
-        {"role": "assistant", "text": "Written with a guard in the destructor."},
-        {"role": "user", "text": "thanks, enough for today"},
-        {"role": "assistant", "text": "All checks agree and the crash on unload is fixed; the manual is still open."},
-    ]
-    call(app, "learn", session_id="s1", messages=messages)
-    [episode] = call(app, "recall_events", event_type="episode")
-    assert episode.content.endswith("All checks agree and the crash on unload is fixed; the manual is still open.")
-    assert "disagrees" not in episode.content
-
-
 def test_lesson_key_stores_once(app: App) -> None:
     messages = [{"role": "user", "text": "We decided to use PostgreSQL for the billing service."}]
     first, again = (call(app, "learn", key="k", session_id="s1", messages=messages) for _ in range(2))

@@ -92,11 +92,7 @@ FORGET_TOPIC_PATTERN = re.compile(  # of earlier sessions too
 )
 DISMISS_TOPIC_PATTERN = re.compile(rf"(?:{_FORGET}|\bnever mind){_ABOUT}", re.IGNORECASE)  # of this session
 FORGET_PATTERN = re.compile(rf"{_FORGET} (?:about )?(?:{_THAT}|{_TOLD})", re.IGNORECASE)
-TAKE_BACK_PATTERN = re.compile(  # "nvm json5", but not "never mind, found it"
-    r"\bno,? wait\b|\bwait,? no\b|\bactually,? no\b|^(?:(?:oh|ok|hm+|ah|um)[,. ]+)?(?:nvm|never ?mind)\b[,:.!]* "
-    r"(?=\w)(?!(?:i|it|its|that|this|found|got|works?|my|the|then|about)\b)",
-    re.IGNORECASE,
-)
+TAKE_BACK_PATTERN = re.compile(r"\bno,? wait\b|\bwait,? no\b|\bactually,? no\b", re.IGNORECASE)
 POLITE_PATTERN = re.compile(r"(?:can|could|will|would) you\b", re.IGNORECASE)
 PASTE_PATTERN = re.compile(r"\n[ \t]*\n|^(?: {4}|\t)|^[ \t]*(?:```|~~~|>|<\w)", re.MULTILINE)
 MAX_TYPED_CHARS = 1_000

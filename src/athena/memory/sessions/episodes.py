@@ -128,7 +128,7 @@ def _find_ending(messages: Sequence[Utterance], statements: Sequence[str], is_so
     """Return what the answers say of results, the last ones if there are many.
 
     Left out is what they repeat of prompts or tell of private life, and failures that were not the end: a result
-    follows, or the last runs of all commands (`is_sound`) had no fault. The last answer is the end, whatever it tells.
+    follows, or the last runs of all commands (`is_sound`) had no fault.
     """
     prompts = [message.text for message in messages if message.role == "user"]
     rest = list(extract.remove_all_echoes(prompts, statements))  # statements may be repeated
@@ -136,11 +136,11 @@ def _find_ending(messages: Sequence[Utterance], statements: Sequence[str], is_so
     earlier, last = answers[:-LAST_ANSWERS], answers[-LAST_ANSWERS:]
     sentences = extract.find_results(extract.clean_answer("\n".join(earlier), rest))
     sentences += extract.find_closing(extract.clean_answer("\n".join(last), rest))
-    final = extract.clean_answer(answers[-1], rest) if answers else ""
     results: list[str] = []
     chars_left = MAX_ENDED_CHARS
     for sentence in reversed(sentences):
-        is_end = extract.is_fix(sentence) or sentence in final
+        is_last = sentence is sentences[-1]
+        is_end = extract.is_fix(sentence) or (is_last and extract.UNFINISHED_PATTERN.search(sentence))
         if extract.FAILURE_PATTERN.search(sentence) and (results or is_sound) and not is_end:
             continue
         chars_left -= len(sentence) + 1

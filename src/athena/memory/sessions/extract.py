@@ -1,4 +1,4 @@
-"""Read a conversation: its turns, and of the answers causes and fixes, results, and what they repeat of prompts.
+"""Read an agent's answers: causes and fixes that it found, results, and what it repeats of prompts.
 
 A cause or fix is extracted for its cue ("root cause", "fixed"). Questions, plans, hedges, code and quotations are
 skipped, and nothing is extracted that tells its reader to do something: an agent may repeat what a page says.
@@ -12,10 +12,8 @@ from itertools import pairwise
 
 from athena.core import redaction
 from athena.core.private import remove_private_clauses
-from athena.core.redaction.questions import asks_for_secret
 from athena.memory.sessions import orders
 from athena.memory.sessions.select import extract_words, measure_overlap
-from athena.memory.sessions.values import Utterance
 
 MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS, MAX_SENTENCE_CHARS = 4, 60, 400
 DUPLICATE_OVERLAP = 0.6
@@ -28,11 +26,6 @@ QUOTE_PATTERN = re.compile(
     r"(?<![\w\"])(?:\"(?=\S)[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»)(?!\w)"
 )
 MIN_QUOTE_WORDS = 4  # a shorter quotation is a name
-MAX_TURN_CHARS = 8_000  # what is longer was pasted
-MAX_ECHOED_TURNS = 5
-MAX_DELAY_WORDS = 4  # of a turn that may put an answer off
-MAX_REPLY_CHARS = 120  # of the answer after a turn
-GIVEN_CODE_PATTERN = re.compile(r"\d{3}|[^\W\d_]-?\d")  # in a turn that gives the answer: 4711, Bluefish-77
 ECHO_WORDS, MIN_ECHO_WORDS = 5, 3  # so many words of a prompt in a row, or a whole short prompt, are a quotation of it
 BULLET_PATTERN = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|#{1,6})\s+")
 SENTENCE_BREAK_PATTERN = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
@@ -118,9 +111,10 @@ MIN_RESULT_WORDS = 2
 FAILURE_PATTERN = re.compile(  # of a sentence that tells what is or was wrong
     r"\b(?:fail(?:s|ed|ing|ure)?|errors?|red|broken|breaks|missing|cannot|can't|doesn't|crash\w*|overflow\w*|"
     r"timed? ?out|no such|wrong(?:ly)?|mistakes?|culprit|cause[sd]?|(?:was|were|is|are) not|wasn't|isn't|too|"
-    r"belongs|lost|lacks?|still|instead of|overlaps?|but|disagrees?|(?:was|were) \w+ (?:before|after|too|in))\b",
+    r"belongs|lost|lacks?|still|instead of|overlaps?|(?:was|were) \w+ (?:before|after|too|in))\b",
     re.IGNORECASE,
 )
+UNFINISHED_PATTERN = re.compile(r"\b(?:yet|started|begun|stays?|remains?|left|half|stopped|pending)\b", re.IGNORECASE)
 PROPOSAL_PATTERN = re.compile(
     r"\bi (?:propose|suggest|recommend)\b|\b(?:would|could|might|i can|i'll|i will|between us)\b|"
     r"\bnot (?:noted|kept|stored|recorded)\b|^(?:used|noted|kept) (?:once|for|only)\b",
@@ -243,37 +237,6 @@ def clean_answer(text: str, prompts: Iterable[str]) -> str:
 def remove_echoes(text: str, prompts: Iterable[str]) -> str:
     """Return a text without the sentences that repeat what a user said, word for word."""
     return next(iter(remove_all_echoes([text], prompts)))
-
-
-def list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
-    """Return the user's turns, each with the answer before it, without what that repeats of the turns before.
-
-    A turn is empty if anything that was answered since the last one asks for a secret: whatever it says may be one. A
-    short turn ("one second") leaves the question open.
-    """
-    turns: list[tuple[str, str]] = []
-    answer = ""
-    is_asked = False
-    for role, text in messages:
-        if role == "user":
-            prompts = [turn for turn, _ in turns[-MAX_ECHOED_TURNS:]]
-            turns.append(("" if is_asked else text[:MAX_TURN_CHARS], remove_echoes(answer[-MAX_TURN_CHARS:], prompts)))
-            is_asked = is_asked and len(text.split()) <= MAX_DELAY_WORDS and not GIVEN_CODE_PATTERN.search(text)
-        else:
-            answer = text or answer
-            is_asked = is_asked or asks_for_secret(text)
-    return turns
-
-
-def list_replies(messages: Sequence[Utterance]) -> list[str]:
-    """Return for each of the user's turns how the answer after it begins, which may name what the turn changed."""
-    replies: list[str] = []
-    for role, text in messages:
-        if role == "user":
-            replies.append("")
-        elif replies and not replies[-1]:
-            replies[-1] = text[:MAX_REPLY_CHARS]
-    return replies
 
 
 def remove_all_echoes(texts: Iterable[str], prompts: Iterable[str]) -> Iterator[str]:

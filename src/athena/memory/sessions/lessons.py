@@ -128,7 +128,7 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
     by_users = supersede.settle_changes(_select_best(by_users), model)
     by_users = mark_everywhere(by_users, [message.text for message in messages if message.role == "user"])
     answers = [message.text for message in messages if message.role != "user"]
-    prompts = [get_typed_part(text) for text, _ in extract.list_turns(messages) if not is_unrecorded(text)]
+    prompts = [get_typed_part(text) for text, _ in statements.list_turns(messages) if not is_unrecorded(text)]
     fixes = [Candidate(text, "fix", "assistant") for text in extract.find_fixes(answers)]
     own_fixes = [text for text in extract.find_fixes(prompts) if is_storable(text)]
     fix_words = [extract_words(text) for text in own_fixes]  # a cause and its fix stay together
@@ -156,7 +156,6 @@ def to_candidate(one: statements.Statement) -> Candidate:
         one.is_weak,
         one.context,
         one.answer,
-        one.reply,
         proposer=one.proposer,
     )
     return supersede.add_replaced(candidate, one.taken_back) if one.taken_back else candidate
@@ -209,14 +208,10 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
         hits += [hit for hit in more if hit.id not in known_ids]
     if candidate.role == "user":  # what only others said is new from a person
         hits = [hit for hit in hits if hit.author == "person"]
-    by_id = {hit.id: hit for hit in hits}
     for hit in hits[:MAX_KNOWN_HITS]:
         parts = [hit.content, *extract.split_sentences(hit.content)]
         similar = [part for part in parts if _is_similar(text, part)]
         if any(candidate.role != "user" or not _is_different(text, part) for part in similar):
-            newer = by_id.get(hit.contradicted_by or 0)
-            if candidate.role == "user" and newer and text != hit.content:
-                return _Relation(None, [newer])  # "back to 23:00" is new, not known
             return _Relation(hit.id)
     if candidate.role != "user" or not hits:
         return _Relation(None)
@@ -226,19 +221,16 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
 
 def _compare_with_hits(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
     """Return the memories that a statement replaces, and those that it contradicts and may replace."""
-    by_id = {hit.id: hit for hit in hits}
     hits = [hit for hit in hits if supersede.are_comparable(candidate.kind, hit.memory_type)]
     chances = supersede.compare_statements(candidate, [hit.content for hit in hits], _get_model(store))
     threshold = supersede.get_threshold(candidate)
-    # what replaces a replaced memory replaces the one that holds
-    holders = [by_id.get(hit.contradicted_by or hit.id, hit) for hit in hits]
-    replaced = {hit.id: hit for hit, chance in zip(holders, chances, strict=True) if chance >= threshold}
+    replaced = [hit for hit, chance in zip(hits, chances, strict=True) if chance >= threshold][:MAX_REPLACED]
     undecided = [
         hit
         for hit, chance in zip(hits, chances, strict=True)
         if MIN_UNDECIDED <= chance < threshold and contradict(candidate.text, hit.content)
     ]
-    return list(replaced.values())[:MAX_REPLACED], undecided[:MAX_UNDECIDED]
+    return replaced, undecided[:MAX_UNDECIDED]
 
 
 def _is_similar(text: str, other: str) -> bool:

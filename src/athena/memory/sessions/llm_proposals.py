@@ -25,7 +25,6 @@ from athena.memory.sessions.commands import (
     is_unrecorded,
     remove_pasted_text,
 )
-from athena.memory.sessions.extract import list_turns
 from athena.memory.sessions.fragments import split_fragments
 from athena.memory.sessions.proposals import SENTENCE_PATTERN, add_question
 from athena.memory.sessions.select import extract_words, measure_overlap
@@ -40,6 +39,7 @@ from athena.memory.sessions.statements import (
     drop_unsafe,
     find_quotations,
     is_quoted,
+    list_turns,
     names_nothing,
 )
 from athena.memory.sessions.values import Utterance

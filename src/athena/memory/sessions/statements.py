@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from athena.core import redaction
 from athena.core.private import remove_private_clauses
+from athena.core.redaction.questions import asks_for_secret
 from athena.memory.sessions.classifier import KINDS, MAX_ANSWER_CHARS, Prediction, Turn, classify_turns
 from athena.memory.sessions.commands import (
     MIN_WORDS,
@@ -24,7 +25,7 @@ from athena.memory.sessions.commands import (
     is_unrecorded,
     remove_pasted_text,
 )
-from athena.memory.sessions.extract import MAX_TURN_CHARS, list_replies, list_turns
+from athena.memory.sessions.extract import remove_echoes
 from athena.memory.sessions.fragments import Fragment, split_fragments
 from athena.memory.sessions.proposals import (
     ACCEPT_PATTERN,
@@ -56,15 +57,17 @@ if TYPE_CHECKING:
 MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.6, 0.2  # probability of a fragment, and of one that continues a kept one
 MIN_WEAK_KEEP = 0.05  # of a sentence that may change what is known
 MIN_STEP_KEEP = 0.08  # of a clause that says when it is to be done
-MIN_CHANGE_KEEP, MIN_SHORT_KEEP = 0.1, 0.2  # of one without a word of change, and of one or two words ("ulid.")
 MIN_BEGIN = 0.9
+MAX_DELAY_WORDS = 4  # of a turn that may put an answer off
+CODE_PATTERN = re.compile(r"\d{3}|[^\W\d_]-?\d")  # in a turn that gives the answer: 4711, Bluefish-77
 MIN_OWN_BEGIN = 0.5  # of a fragment that may stand without the one before it
 MIN_SPECIFIC_WORDS = 2
 MAX_CONFIDENCE = 0.99  # only what the person asks to remember is certain
 MAX_REPLY_START = 25  # characters of a turn before what may reply to the answer
 LAST_TURNS = 2  # in which a session is closed
 OTHERS_WORDS = frozenset({"quote", "question", "hypothesis", "private", "secret", "control"})
-MAX_READ_CHARS = 24_000  # of a conversation that the model reads, with the ends of answers: a second of CPU
+MAX_TURN_CHARS = 8_000  # what is longer was pasted
+MAX_READ_CHARS = 30_000  # of a conversation that the model reads, with the ends of answers: a second of CPU
 MEMORY_TYPES = {"rule": "convention", "correction": "fact", "order": "decision", "report": "fact"}
 CHANGE_OF_MIND_PATTERN = re.compile(
     r"\bchanged? (?:my|our|his|her) mind|\bon second thought|\bcorrection\b|\bscratch that|\bi was wrong", re.IGNORECASE
@@ -94,7 +97,7 @@ DEPENDENT_PATTERN = re.compile(
     r"|and|but|then|so|though|tho|with|without|for|in|on|at|to|from|by|per|only|max|min|also)\b", re.IGNORECASE,
 )  # fmt: skip
 QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
-MIN_QUOTE_WORDS = 4
+MIN_QUOTE_WORDS, MAX_ECHOED_TURNS = 4, 5
 QUOTE, MIN_QUOTE_CHANCE = KINDS.index("quote"), 0.4
 MAX_UNTELLABLE_CHANCES = ((KINDS.index("secret"), 0.2), (KINDS.index("private"), 0.05))
 RUN_PATTERN = re.compile(r"\w+")
@@ -115,7 +118,6 @@ class Statement(NamedTuple):
     is_change: bool = False  # "changed my mind"
     proposer: str | None = None  # who but the classifier found it
     answer: str = ""  # how the answer before it ends, if it may reply to that
-    reply: str = ""  # how the answer after it begins
     taken_back: str = ""  # what the person said last and corrects with it: "scratch that, ..."
 
     @property
@@ -132,11 +134,10 @@ def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
     """Return what to keep of a conversation, in order."""
     statements: list[Statement] = []
     forgotten: list[frozenset[str]] = []
-    turns, replies = list_turns(messages), list_replies(messages)
+    turns = list_turns(messages)
     for turn, (own, predictions) in enumerate(_classify_turns(turns, model), 1):
         is_last = turn > len(turns) - LAST_TURNS
         new, retractions = _read_turn(*own, predictions, turn, is_last=is_last)
-        new = [one._replace(reply=replies[turn - 1]) for one in new]
         taken_back: list[Statement] = []
         for topic, is_lasting, is_whole, _ in retractions:
             if topic:
@@ -164,6 +165,26 @@ def _classify_turns(turns: Sequence[tuple[str, str]], model: "MiniLM") -> Iterat
     predictions = dict(zip(read, classify_turns(model, [cut[i] for i in read]), strict=True))
     for i, turn in enumerate(cut):
         yield turn, predictions.get(i, [])
+
+
+def list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
+    """Return the user's turns, each with the answer before it, without what that repeats of the turns before.
+
+    A turn is empty if anything that was answered since the last one asks for a secret: whatever it says may be one. A
+    short turn ("one second") leaves the question open.
+    """
+    turns: list[tuple[str, str]] = []
+    answer = ""
+    is_asked = False
+    for role, text in messages:
+        if role == "user":
+            prompts = [turn for turn, _ in turns[-MAX_ECHOED_TURNS:]]
+            turns.append(("" if is_asked else text[:MAX_TURN_CHARS], remove_echoes(answer[-MAX_TURN_CHARS:], prompts)))
+            is_asked = is_asked and len(text.split()) <= MAX_DELAY_WORDS and not CODE_PATTERN.search(text)
+        else:
+            answer = text or answer
+            is_asked = is_asked or asks_for_secret(text)
+    return turns
 
 
 def _choose_turns(turns: Sequence[tuple[str, str]]) -> set[int]:
@@ -272,16 +293,12 @@ def _find_weak(
         is_change = CHANGE_OF_MIND_PATTERN.search(text, start, end) is not None
         is_standing = STANDING_PATTERN.search(content) is not None
         is_step = is_last and LAST_STEP_PATTERN.match(content) is not None
-        may_change = best >= MIN_CHANGE_KEEP or announces_change(content)
-        if not (is_change or is_standing or is_step or may_change) or names_nothing(content):
+        if not (is_change or is_standing or is_step or announces_change(content)) or names_nothing(content):
             continue
         kinds = {predictions[i].kind for i in members} - ({"quote"} if is_change else set())  # "kari changed her mind"
         if kinds & OTHERS_WORDS or any(is_quoted(text, fragments[i], quotes) for i in members):
             continue
-        if any(_is_untellable(predictions[i]) for i in members):
-            continue
-        min_words = 1 if best >= MIN_SHORT_KEEP else MIN_WORDS
-        if is_storable(content, min_words) and not is_vague(content, MIN_KEEP):
+        if is_storable(content) and not is_vague(content, MIN_KEEP):
             context = _get_context(text, fragments, members[0], members[-1])
             kind = "todo" if is_step else "rule" if is_standing else "decision"
             is_weak = not is_step and (not is_standing or best < MIN_WEAK_KEEP)
@@ -300,7 +317,7 @@ def _group_fragments(
     for i, (fragment, prediction) in enumerate(zip(fragments, predictions, strict=True)):
         if prediction.keep < MIN_NEIGHBOR_KEEP or is_quoted(text, fragment, quotes):
             continue
-        if _is_untellable(prediction):
+        if any(prediction.kinds[kind] >= chance for kind, chance in MAX_UNTELLABLE_CHANCES):
             continue
         joins = bool(groups) and groups[-1][-1] == i - 1 and fragments[i - 1].sentence == fragment.sentence
         own = text[fragment.start : fragment.end]
@@ -315,10 +332,6 @@ def _group_fragments(
             else:
                 groups.append(group)
     return groups
-
-
-def _is_untellable(prediction: Prediction) -> bool:
-    return any(prediction.kinds[kind] >= chance for kind, chance in MAX_UNTELLABLE_CHANCES)
 
 
 def _is_next_step(text: str, fragments: Sequence[Fragment], i: int, prediction: Prediction) -> bool:

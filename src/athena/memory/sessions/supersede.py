@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 CHANGES_FILE = Path(__file__).with_name("changes.npz")
 # Probabilities from which on the older statement does not hold any more; weak: if the new one is worth keeping only if
 # it changes something. Of one session (`MIN_CHANGE`) both stages count, of an earlier one the first.
-MIN_CHANGE, MIN_WEAK_CHANGE = 0.2, 0.2
+MIN_CHANGE, MIN_WEAK_CHANGE = 0.3, 0.5
 MIN_REPLACEMENT, MIN_WEAK_REPLACEMENT = 0.4, 0.6
-MAX_SIMILAR, MAX_LIKE_REPLY, MAX_LATEST = 3, 3, 2  # older statements that a new one is compared with
+MAX_SIMILAR, MAX_LIKE_CONTEXT, MAX_LATEST = 6, 3, 3  # older statements that a new one is compared with
 MAX_LIKE_FORMS = 2  # statements that differ in numbers alone; more are a list: "door 3 opens with the brass key"
 MAX_CHANGE_TURNS = 3
 MAX_DISTANCE = 20  # statements of a session between the two
@@ -61,10 +61,6 @@ UNIT_PATTERN = re.compile(
     r"\b(second|sec|minute|min|hour|day|week|wk|month|year|yr|percent|px|ms|mb|kb|gb|amp|volt|meter|time|run|char|cpu|"
     r"degree)s?\b"
 )
-REPLY_CHANGE_PATTERN = re.compile(
-    r"\b(?:changed?|switched|moved|replaced|updated|reverted|back|now|instead|set|lowered|raised|dropped|removed|renamed|"
-    r"swapped|no longer|it is)\b", re.IGNORECASE,
-)  # fmt: skip
 OPENING_PATTERN = re.compile(r"(?:so|then|ok|no|nah|fine|yes|yeah|well)\b", re.IGNORECASE)
 MAX_COUNTED_WORDS, MAX_COUNTED_LENGTH, MAX_NEAR_TURNS = 6, 15, 8
 _UNITS = "seconds minutes hours days weeks months years percent degrees bytes items lines times"
@@ -77,7 +73,7 @@ class Comparison(NamedTuple):
     old: str
     old_confidence: float
     new: Candidate
-    similarities: Sequence[float]  # of the older one to the new one alone and with the answer after it
+    similarities: Sequence[float]  # of the older one to the new one alone, with its context, with the answer before it
     distance: int | None  # in statements, if both are of one session
     turns: int  # between them, if both are of one session
 
@@ -129,18 +125,18 @@ def compute_talk_features(pair: Comparison) -> tuple[float, ...]:
     most_words = max(1, min(len(old_words), MAX_COUNTED_WORDS))
     return (
         nearness,
+        turns == 0,
         turns == 1,
         turns > MAX_NEAR_TURNS,
         has_other_number,
         names_little * has_other_number,
         bool(numbers) != bool(old_numbers),
-        bool(numbers & old_numbers and numbers - old_numbers),
         len(answer_words & old_words) / most_words,
         len(around & old_words) / most_words,
         bool(_find_units(new.text) & _find_units(pair.old)),
         names_little,
         names_little * nearness,
-        *pair.similarities,
+        *pair.similarities[1:],
         STRONG_CHANGE_PATTERN.search(new.text) is not None,
         CHANGE_PATTERN.search(new.text) is not None,
         OPENING_PATTERN.match(new.text) is not None,
@@ -151,17 +147,7 @@ def compute_talk_features(pair: Comparison) -> tuple[float, ...]:
         min(len(new.text.split()), MAX_COUNTED_LENGTH) / MAX_COUNTED_LENGTH,
         new.is_correction,
         pair.old_confidence,
-        *_compare_reply(new.reply, words, numbers, old_words),
     )
-
-
-def _compare_reply(reply: str, words: set[str], numbers: set[str], old_words: set[str]) -> tuple[float, ...]:
-    """Return what the answer after a statement says: "Set the floor count to 5" after "5 it is"."""
-    reply_words = find_specific_words(reply)
-    names = [word for word in reply_words & old_words - words if not word.isdigit()]
-    tells_value = bool(numbers & _find_numbers(reply) or words & reply_words)
-    share = len(names) / max(1, min(len(old_words), MAX_COUNTED_WORDS))
-    return share, bool(names) * tells_value, tells_value, REPLY_CHANGE_PATTERN.search(reply) is not None
 
 
 def _find_numbers(text: str) -> set[str]:
@@ -263,9 +249,11 @@ def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") ->
     return [max(column) for column in zip(*chances, strict=True)]
 
 
-def _add_reply(new: Candidate) -> str:
-    """Return a statement with how the answer after it begins, which may name what it is about."""
-    return f"{new.text.rstrip('. ')}. {new.reply}" if new.reply else new.text
+def _list_forms(new: Candidate) -> list[str]:
+    """Return a statement alone, with its context, and with the answer before it, where it says little alone."""
+    if not is_elliptic(new.text):
+        return [new.text] * 3
+    return [new.text, new.context or new.text, f"{new.answer} {new.text}" if new.answer else new.text]
 
 
 def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Candidate]:
@@ -273,19 +261,13 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
     if len(candidates) < 2:
         return list(candidates)
     settled: list[Candidate | None] = list(candidates)
-    newer: dict[int, int] = {}  # by the number of a replaced statement, that of the one that replaced it
     compared = _compare_all(candidates, model)
     for i, new in enumerate(candidates):
         older = [j for j in range(i) if settled[j] is not None]
         if any(restates(candidates[j].text, new.text) for j in older):
             settled[i] = None
             continue
-        logits: dict[int, float] = {}
-        for j, logit in compared.get(i, {}).items():
-            while j in newer:  # what replaces a replaced statement replaces the one that holds
-                j = newer[j]
-            if settled[j] is not None:
-                logits[j] = max(logit, logits.get(j, logit))
+        logits = {j: logit for j, logit in compared.get(i, {}).items() if settled[j] is not None}
         chances = dict(zip(logits, to_chances(list(logits.values())), strict=True))
         best = max(chances, key=chances.__getitem__, default=None)
         if best is None or chances[best] < (MIN_WEAK_CHANGE if new.is_weak else MIN_CHANGE):
@@ -293,7 +275,7 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
             best = _find_short_change(candidates, near, i) if new.role == "user" else None
         if best is not None:
             settled[i] = add_replaced(new, candidates[best].text)
-            settled[best], newer[best] = None, i
+            settled[best] = None
     return [candidate for candidate in settled if candidate is not None]
 
 
@@ -310,21 +292,21 @@ def list_comparisons(candidates: Sequence[Candidate], model: "MiniLM") -> dict[t
     """Return the pairs of one session to compare, by the numbers of the new statement and the older one."""
     forms = [NUMBER_PATTERN.sub("0", candidate.text) for candidate in candidates]
     counts = Counter(forms)
-    texts = list(dict.fromkeys(text for one in candidates for text in (one.text, _add_reply(one))))
+    texts = list(dict.fromkeys(form for candidate in candidates for form in _list_forms(candidate)))
     vectors: Any = dict(zip(texts, model.embed(texts), strict=True))
     pairs: dict[tuple[int, int], Comparison] = {}
     for i, new in enumerate(candidates):
         if new.role != "user":
             continue
-        similarities: dict[int, list[float]] = {}
-        for j in range(max(0, i - MAX_DISTANCE), i):
-            old = candidates[j]
-            is_list = forms[i] == forms[j] and counts[forms[i]] > MAX_LIKE_FORMS
-            if (new.turn and old.turn == new.turn) or old.is_weak or is_list or not are_comparable(new.kind, old.kind):
-                continue
-            similarities[j] = [float(vectors[text] @ vectors[old.text]) for text in (new.text, _add_reply(new))]
+        similarities = {
+            j: [float(vectors[form] @ vectors[candidates[j].text]) for form in _list_forms(new)]
+            for j in range(max(0, i - MAX_DISTANCE), i)
+            if not candidates[j].is_weak
+            and are_comparable(new.kind, candidates[j].kind)
+            and not (forms[i] == forms[j] and counts[forms[i]] > MAX_LIKE_FORMS)
+        }
         chosen = set(list(similarities)[-MAX_LATEST:])
-        for form, most in enumerate((MAX_SIMILAR, MAX_LIKE_REPLY)):
+        for form, most in enumerate((MAX_SIMILAR, MAX_LIKE_CONTEXT, MAX_LIKE_CONTEXT)):
             chosen.update(sorted(similarities, key=lambda j: similarities[j][form])[-most:])
         for j in sorted(chosen):
             old = candidates[j]

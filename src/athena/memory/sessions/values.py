@@ -170,7 +170,6 @@ class Candidate(NamedTuple):
     is_weak: bool = False  # worth keeping only if it replaces something
     context: str = ""  # what was said around it; not stored
     answer: str = ""  # how the answer before it ends, if it may reply to that; not stored
-    reply: str = ""  # how the answer after it begins; not stored
     replaced: str | None = None  # what the same person said before and does not hold any more
     holds_everywhere: bool = False  # the person said that it holds in all projects
     proposer: str | None = None  # who but the classifier found it

@@ -14,7 +14,7 @@ MAX_WORDS, MAX_STATEMENT_CHARS, MAX_RAW_CHARS = 60, 400, 1_000  # raw: before fi
 _FILLERS = r"""o+k(?:ay)?|yes|yeah|yep|yup|nope|nah|alright|hm+|and|but|also|oh|ah+|btw|by\ the\ way|fyi|cool|perfect
     |thanks?(?:\ you)?|thx|sure|hey|hi|hello|listen|actually|anyways?|hold\ on|sorry|plus|um+|uh+|you\ know|i\ mean
     |basically|honestly|one\ more\ thing|another\ thing|last\ thing|first\ of\ all|for\ the\ record|exactly|agreed
-    |haha+|lol|ugh|damn|changed\ my\ mind|on\ second\ thought|reminder|and\ yes|nvm|never\ ?mind"""
+    |haha+|lol|ugh|damn|changed\ my\ mind|on\ second\ thought|reminder|and\ yes"""
 # words that may be a part of the statement ("no tabs", "right margin"): only a mark after them tells
 _MARKED_FILLERS = r"""no+|so|like|just|now|good|right|fine|well|then|please|pls|great|nice|correct|super|wait|look|again
     |important|rule|decision|god|true|last|first|(?:scratch|strike|forget|ignore|disregard)\ (?:that|this|it)
@@ -128,9 +128,10 @@ def make_storable(text: str) -> str:
     return rest if rest != text and is_storable(rest) else ""
 
 
-def is_storable(text: str, min_words: int = MIN_WORDS) -> bool:
+def is_storable(text: str) -> bool:
     """Return whether a statement has enough words, and nothing in it is secret, private or an order to a model."""
-    if not min_words - any(map(str.isdigit, text)) <= len(WORD_PATTERN.findall(text)) <= MAX_WORDS:
+    count = len(WORD_PATTERN.findall(text))
+    if not (MIN_WORDS <= count <= MAX_WORDS or (count == MIN_WORDS - 1 and any(map(str.isdigit, text)))):
         return False
     if len(text) > MAX_STATEMENT_CHARS or text.rstrip().endswith("?") or PERSONAL_PATTERN.search(text):
         return False
