@@ -245,6 +245,50 @@ def test_output_is_quoted_only_where_one_call_ran() -> None:
         assert quote_first() == ""
 
 
+BUSY = """
+import json, sys, time
+def send(**fields):
+    print(json.dumps({"jsonrpc": "2.0", **fields}), flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    number, method = message.get("id"), message.get("method")
+    if method == "initialize":
+        info = {"name": "busy", "version": "1"}
+        capabilities = {"tools": {"listChanged": True}}
+        send(id=number, result={"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info})
+    elif method == "tools/list":
+        schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+        send(id=number, result={"tools": [{"name": "work", "inputSchema": schema}]})
+    elif method == "tools/call":
+        send(method="notifications/tools/list_changed")
+        for _ in range(24):  # it does one thing at a time, and says what
+            print("error: retrying for " + message["params"]["arguments"]["text"], file=sys.stderr, flush=True)
+            time.sleep(0.5)
+        send(id=number, result={"content": [{"type": "text", "text": "ok"}]})
+    elif number is not None:
+        send(id=number, error={"code": -32601, "message": "unknown"})
+"""
+
+
+def test_failed_list_of_tools_quotes_no_call(zoo: Zoo) -> None:
+    """The tools are compared again while a call of another project runs: its words are not of this one."""
+    gateway = zoo.app.gateway
+    entry = validate_entry(
+        "busy", {"command": sys.executable, "args": ["-I", "-c", BUSY], "startupTimeout": 6.0, "timeout": 60}
+    )
+    gateway.servers_file.add_entries([entry])
+    zoo.app.catalog.refresh()
+    approve_tools(zoo.app, "busy", *run_sync(gateway.fetch_tools("busy")))
+    zoo.app.catalog.refresh()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(zoo.call, "busy.work", text="Anna of another project")
+        time.sleep(1)
+        outcome = zoo.call("busy.work", text="mine")
+        other.result()
+    assert "did not list its tools" in str(outcome.error)
+    assert "Anna" not in str(outcome.error)
+
+
 NPM = """npm error code E404
 npm error 404 Not Found - GET https://packages.example/nosuch
 npm error A complete log of this run can be found in: /home/ann/.npm/_logs/x.log

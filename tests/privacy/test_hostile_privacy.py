@@ -250,6 +250,17 @@ def test_secret_that_is_a_number_is_hidden(open_app: PrivateApp) -> None:
     assert answer == {"a": "[VAULT:pin]", "b": ["[VAULT:pin]", "1[VAULT:pin]5", 4.829131], "c": [7, 1.5, True, None]}
 
 
+def test_short_secret_does_not_spoil_the_token_of_another() -> None:
+    forms = SecretForms({"0": "[VAULT:pin]", "long-secret-1": "[VAULT:key]"})
+    assert forms.hide_in("ok 0 and long-secret-1") == "ok [VAULT:pin] and [VAULT:key]"
+
+
+def test_base64_with_wide_gaps_is_hidden() -> None:
+    encoded = base64.b64encode(b"hunter22-and-more").decode()
+    text = f"{encoded[:9]}{' ' * 500}{encoded[9:]}"
+    assert SecretForms({"hunter22-and-more": "[VAULT:key]"}).hide_in(text) == "[VAULT:key]"
+
+
 def test_secrets_of_one_name_are_both_hidden(open_app: PrivateApp) -> None:
     run_sync(open_app.vault.put_secret(Scope("user"), "key", "heron-lantern-417", ["crm"]))
     run_sync(open_app.vault.put_secret(Scope("p"), "key", "otter-granite-802", ["crm"]))

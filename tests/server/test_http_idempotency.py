@@ -1,6 +1,8 @@
 """Repeated calls: with a key they happen once, and a key matches only its own call."""
 
 import json
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -126,7 +128,11 @@ def test_many_connections_need_few_descriptors(tmp_path: Path) -> None:
         token = (tmp_path / "home" / "token").read_text().strip()
         served = RunningServer(process, tmp_path / "home", port, token, log)
         assert served.get("/info").status == 200
+        process.send_signal(signal.SIGSTOP)  # so that all arrive at once
         idle = [served.connect() for _ in range(400)]
+        process.send_signal(signal.SIGCONT)
+        time.sleep(1)
+        assert len(os.listdir(f"/proc/{process.pid}/fd")) < 190, "it keeps some for files"
         for _ in range(20):  # each takes the place of one that sends nothing
             with served.connect() as connection:
                 connection.sendall(request("GET", "/info", served.auth_headers))

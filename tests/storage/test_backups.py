@@ -117,9 +117,9 @@ def test_new_backup_stays_after_the_clock_was_set_back(app: App, tmp_path: Path)
     folder = tmp_path / "backups"
     folder.mkdir()
     names = ["athena-20200101-000000.db", "athena-29990101-000000.db", "athena-29990102-000000.db"]
-    for name in names:
+    for name, ahead_s in zip(names, (-9_000_000, 9_000_000, 9_000_001), strict=True):
         (folder / name).write_bytes(b"x")
-        os.utime(folder / name, (time.time() + 9_000_000, time.time() + 9_000_000))
+        os.utime(folder / name, (time.time() + ahead_s, time.time() + ahead_s))
     assert backups.is_due(str(folder), 3_600, time.time())
     backup = backups.create_next_backup(app.store.database, str(folder), 2, str(tmp_path / "part"))
     assert [os.path.basename(path) for path in backup.removed] == names[1:]
@@ -127,6 +127,21 @@ def test_new_backup_stays_after_the_clock_was_set_back(app: App, tmp_path: Path)
     assert not backups.is_due(str(folder), 3_600, time.time())
     newest = backups.create_next_backup(app.store.database, str(folder), 1, str(tmp_path / "part"))
     assert os.listdir(folder) == [os.path.basename(newest.path)]
+
+
+@pytest.mark.sqlite_only("the other engine is copied by the first test")
+def test_backup_of_another_time_zone_is_not_taken_for_an_older_one(app: App, tmp_path: Path) -> None:
+    store_facts(app, 1)
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    for age_s, name in (
+        (300, "athena-20200101-000000.db"),
+        (60, f"athena-{time.localtime().tm_year + 1}0101-000000.db"),
+    ):
+        (folder / name).write_bytes(b"x")
+        os.utime(folder / name, (time.time() - age_s, time.time() - age_s))
+    backup = backups.create_next_backup(app.store.database, str(folder), 2, str(tmp_path / "part"))
+    assert [os.path.basename(path) for path in backup.removed] == ["athena-20200101-000000.db"]
 
 
 @pytest.mark.sqlite_only("the other engine is copied by the first test")

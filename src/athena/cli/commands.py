@@ -102,7 +102,7 @@ SECTIONS: dict[str, dict[str, LazyCommand]] = {
     "Server": {
         "serve": LazyCommand("serve", "serve", "Offer all operations over HTTP, until Ctrl-C."),
         "daemon": LazyCommand("daemon", "daemon", "Start, stop or look at the server in the background."),
-        "worker": LazyCommand("migrate", "worker", "Compute missing vectors beside the servers, until Ctrl-C."),
+        "worker": LazyCommand("migrate", "worker", "Compute vectors that are missing, until Ctrl-C."),
         "ui": LazyCommand("ui", "ui", "Open the page in a browser."),
         "token": LazyCommand("serve", "token", "Print the token that the server asks for."),
         "mcp": LazyCommand("mcp", "mcp", "Serve an MCP client over standard input and output."),

@@ -259,7 +259,6 @@ class ServerConnection:
 
     async def _recheck_tools(self) -> bool:
         """Compare the tools on the open connection; return False if it has ended without our noticing."""
-        since_bytes = self._monitor.stderr_bytes  # before that, it wrote for other calls
         try:
             async with asyncio.timeout(self.config.startup_timeout_s):
                 await self._compare_tools(self._client)
@@ -267,7 +266,8 @@ class ServerConnection:
             monitor = self._monitor
             if not monitor.violation and (monitor.ended.is_set() or monitor.exchange.error_status == 404):
                 return False  # no call was sent yet, so a new connection can take it
-            raise await self._record_connect_failure(error, "did not list its tools", since_bytes) from None
+            # what it wrote may be of calls of other projects
+            raise await self._record_connect_failure(error, "did not list its tools", is_quoted=False) from None
         return True
 
     async def _connect(self) -> Any:
@@ -356,7 +356,9 @@ class ServerConnection:
 
     # --- failures -----------------------------------------------------------------------------------------------------
 
-    async def _record_connect_failure(self, error: Exception, missed_step: str, since_bytes: int = 0) -> AthenaError:
+    async def _record_connect_failure(
+        self, error: Exception, missed_step: str, *, is_quoted: bool = True
+    ) -> AthenaError:
         """Close the connection, schedule the next attempt, and return the error to raise."""
         status, cause = self._monitor.exchange.error_status, _unwrap_error(error)
         if isinstance(error, TimeoutError):
@@ -372,7 +374,7 @@ class ServerConnection:
             return cause
         if status in (401, 403):
             return _create_login_error(self.name, status)
-        reason = (self._monitor.violation or message) + self._monitor.format_last_output(since_bytes)
+        reason = (self._monitor.violation or message) + (self._monitor.format_last_output() if is_quoted else "")
         status_note = f" (HTTP {status})" if status else ""
         target = sanitize.sanitize_line(redaction.redact(self.config.target).text, 200)
         is_http = self.config.transport == "http"

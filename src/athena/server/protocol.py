@@ -38,7 +38,8 @@ class GuardedProtocol(H11Protocol):
         elif len(self.connections) > self.max_connections:
             # one that sends nothing gives way, or anybody who can reach the port could shut all others out
             others = (other for other in self.connections if isinstance(other, GuardedProtocol) and other is not self)
-            next((other for other in others if not other._is_answering()), self).transport.abort()
+            others = (other for other in others if not (other._is_answering() or other.transport.is_closing()))
+            next(others, self).transport.abort()
         self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:

@@ -30,6 +30,7 @@ CHUNK_BYTES = 1 << 20
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 15, 8, 1
 SCRYPT_MAX_BYTES = 64 << 20
 PART_SUFFIX = ".part"
+MAX_AHEAD_S = 86_400.0  # a backup of a later time is of a wrong clock
 NAME_PATTERN = re.compile(r"athena-\d{8}-\d{6}\.db(\.enc)?")  # of the backups that rotation may delete
 PART_PATTERN = re.compile(NAME_PATTERN.pattern + r"\.part(-wal|-shm)?")  # that a killed run left
 MAX_KEY_FILE_BYTES = 4_096
@@ -84,7 +85,8 @@ def create_next_backup(database: Database, folder: str, keep: int, staging: str,
         os.unlink(os.path.join(folder, left_over))
     backup = create_backup(database, os.path.join(folder, name), staging, secret, replace=True)
     others = [path for path in list_backups(folder) if path != backup.path]
-    others.sort(key=lambda path: (path < backup.path, path))  # later ones are of a clock that was wrong: they go first
+    soon = time.time() + MAX_AHEAD_S
+    others.sort(key=lambda path: (os.path.getmtime(path) < soon, os.path.getmtime(path), path))
     old = others[: max(0, len(others) + 1 - keep)]
     for path in old:
         os.unlink(path)

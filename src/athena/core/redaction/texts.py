@@ -170,19 +170,23 @@ class SecretForms:
         # no text holds the mark; it stands for what is found, since a form may be part of the token of another secret
         mark, end = "".join(chr(byte % 8) for byte in os.urandom(20)), chr(8)
         text, tokens = f"{mark}{end}".join(text for _, text in keys), list[str]()
+
+        def mark_number(number: int) -> str:  # without digits, which may be a secret
+            return mark + "".join(chr(int(digit)) for digit in f"{number:o}") + end
+
         for form, token in self._plain:
             if form in text:
-                text = text.replace(form, f"{mark}{len(tokens)}{end}")
+                text = text.replace(form, mark_number(len(tokens)))
                 tokens.append(token)
         unbroken = _remove_gaps(text)
         for form, token in self._base64:
             if form in unbroken:
-                text = re.sub(_GAP.join(map(re.escape, form)), f"{mark}{len(tokens)}{end}", text)
+                text = re.sub(_GAP.join(map(re.escape, form)), mark_number(len(tokens)), text)
                 tokens.append(token)
         if not tokens:
             return value
         for number, token in enumerate(tokens):
-            text = text.replace(f"{mark}{number}{end}", token)
+            text = text.replace(mark_number(number), token)
         changed = zip(keys, text.split(f"{mark}{end}"), strict=True)
         return replace_texts(value, {key: hidden for key, hidden in changed if hidden != key[1]})
 
@@ -231,5 +235,5 @@ def list_base64_forms(secret: str) -> set[str]:
     return {text for form in forms for text in (form, form.translate(_URL_SAFE)) if len(form) >= len(secret)}
 
 
-_GAP = r"(?:\s|\\[rn]){0,64}"  # where base64 is broken into lines
+_GAP = r"(?:\s|\\[rn])*"  # where base64 is broken into lines
 _URL_SAFE = str.maketrans("+/", "-_")
