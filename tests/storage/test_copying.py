@@ -274,7 +274,8 @@ def test_round_trip_keeps_rows_and_results(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
     counts = copying.copy_store(stores.open(filled), stores.to(there))
     assert counts == {name: len(rows) for name, rows in read_all_tables(filled).items() if name != "words"}
-    assert all(counts.values())
+    # on a busy machine what waited for its index may be indexed already
+    assert [name for name, count in counts.items() if not count and name != "waiting"] == []
     assert rows_of(stores.open(there)) == rows_of(stores.open(filled))
     copying.copy_store(stores.open(there), stores.to(back))
     assert read_all_tables(back) == read_all_tables(filled)
