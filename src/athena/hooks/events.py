@@ -50,6 +50,7 @@ UNRECORDED_TOOLS = (
 OWN_TOOL_PREFIXES = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")  # the call log has these calls
 SHELL_TOOLS = ("Bash", "run_shell_command")
 SUMMARY_ARGUMENTS = ("command", "description", "url")  # not prompts and queries, which repeat what a user said
+MAX_LAST_MESSAGES = 20  # without secrets and private clauses before they are learned from, too
 MAX_TURN_BYTES = 256 << 10  # of the transcript, in which the prompts of a turn are looked for
 ANSWERED_EVENTS = ("session-start", "user-prompt-submit")  # the others are only recorded
 RESET_SOURCES = ("compact", "clear")  # after these the session does not know its earlier briefings
@@ -341,7 +342,7 @@ def read_talk(path: object) -> list[dict[str, str]]:
     noise = [text for text in transcript.read_prompts(path) if text not in prompts] if talk else []
     texts = [make_storable(message.text) for message in talk]
     for i, rest in enumerate(remove_all_echoes(texts, noise)):
-        if talk[i].role == "assistant" and rest != texts[i]:
+        if talk[i].role == "assistant" and (rest != texts[i] or i >= len(talk) - MAX_LAST_MESSAGES):
             texts[i] = clean_answer(texts[i], noise)
     return [{"role": message.role, "text": text} for message, text in zip(talk, texts, strict=True)]
 
