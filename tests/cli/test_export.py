@@ -20,6 +20,8 @@ from test_commands import Terminal
 from athena import api
 from athena.app import connect
 from athena.app.compose import App
+from athena.core.threads import run_sync
+from athena.core.values import Scope
 from athena.memory.transfer import markdown
 from athena.memory.transfer.records import ImportedEntity, ImportedMemory
 from athena.storage import jsonl
@@ -340,6 +342,24 @@ def test_import_keeps_what_was_stored_after_the_store_was_empty(
     assert [memory["content"] for memory in api.call("list_memories")] == ["of another process"]
     connect.close()
     monkeypatch.delenv("ATHENA_DB_PATH")
+
+
+@pytest.mark.parametrize("kept", ["file", "secret"])
+def test_import_keeps_what_is_no_memory(run: Terminal, wipe: Callable[[], None], tmp_path: Path, kept: str) -> None:
+    api.store("from the file")
+    connect.close()
+    run("export", file := str(tmp_path / "all.jsonl"))
+    wipe()
+    if kept == "file":
+        api.call("write_file", path="report.txt", content="my only copy")
+    else:
+        run_sync(connect.shared_app().guard.vault.put_secret(Scope("p"), "mail_key", "s3cret", []))
+    connect.close()
+    assert run("import", file).out == "new: 1 memory\n"
+    if kept == "file":
+        assert api.call("read_file", path="report.txt") == "my only copy"
+    else:
+        assert run_sync(connect.shared_app().guard.vault.show(Scope("p"), "mail_key")) == "s3cret"
 
 
 def test_obsidian_note_is_imported(run: Terminal, isolated: App, tmp_path: Path) -> None:

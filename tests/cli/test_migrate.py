@@ -144,3 +144,15 @@ def test_failed_copy_is_reported(run: Run, store: Path, url: str, tmp_path: Path
     code, _, err = run("--to", url)
     assert (code, err.splitlines()[1]) == (4, "hint:  name an empty database or a new file")
     assert re.match(r"error: postgresql:///migrate\d+\?host=\S+ is not empty\n", err)
+
+
+def test_target_with_a_file_alone_stays(run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATHENA_DB_PATH", target := str(tmp_path / "target.db"))
+    api.call("write_file", path="report.txt", content="my only copy")
+    connect.close()
+    monkeypatch.delenv("ATHENA_DB_PATH")
+    code, _, err = run("--to", target)
+    assert (code, err) == (4, f"error: {target} is not empty\nhint:  name an empty database or a new file\n")
+    monkeypatch.setenv("ATHENA_DB_PATH", target)
+    assert api.call("read_file", path="report.txt") == "my only copy"
+    connect.close()

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from gateway_tools import PROGRAM
 
+from athena import api
 from athena.app import connect
 from athena.cli.commands import athena
 from athena.client import AthenaClient
 from athena.core.approval import Approval
 from athena.core.foreign_operation import ForeignOperation
 from athena.core.home import daemon
-from athena.core.threads import get_running_loop
+from athena.core.threads import get_running_loop, run_sync
+from athena.core.values import Scope
 from athena.errors import ApprovalNeeded, AthenaError, Denied
 from athena.gateway import review
 from athena.gateway.approvals import ApprovedTool, ToolDefinitions, create_definition
@@ -84,6 +86,27 @@ def test_approve_shows_changed_definition_first(servers: Terminal, tmp_path: Pat
     assert json.loads(servers("list", "--json"))[0]["refused"] == []
     assert servers("remove", "sly") == "removed sly\n"
     assert not list((tmp_path / "home" / "pins").iterdir())
+
+
+def test_removed_server_loses_its_leave_to_receive_secrets(servers: Terminal, person: Person) -> None:
+    def read_receivers() -> list[list[str]]:
+        return [entry["allowed"] for entry in api.call("list_tokens", project="p")]
+
+    vault = connect.shared_app().guard.vault
+    run_sync(vault.put_secret(Scope("p"), "key", "hunter2-very-Secret", []))
+    for name in ("crm", "mail"):
+        servers("add", name, "--", *HERE, "fine")
+    person.read()
+    words = ["vault", "allow", "key", "crm.echo", "mail", "--project", "p"]
+    assert athena(args=words, prog_name="athena", standalone_mode=False) in (None, 0)
+    shown = person.read()
+    assert f"{PROGRAM} fine" in shown, "a person sees which server it is"
+    assert "Let crm.echo, mail receive the secret key?" in shown
+    assert read_receivers() == [["crm.echo", "mail"]]
+    servers("remove", "crm")
+    assert read_receivers() == [["mail"]]
+    servers("add", "crm", "--", *HERE, "fine")
+    assert read_receivers() == [["mail"]]
 
 
 def test_login_does_not_approve_changes(servers: Terminal, tmp_path: Path) -> None:

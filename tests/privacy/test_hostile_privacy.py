@@ -244,8 +244,8 @@ def read_contact(app: PrivateApp, contact: Any) -> Any:
 
 
 def test_secret_that_is_a_number_is_hidden(open_app: PrivateApp) -> None:
-    run_sync(open_app.vault.put_secret(Scope("p"), "pin", "482913", ["crm"]))
     open_app.add_server("crm")
+    run_sync(open_app.vault.put_secret(Scope("p"), "pin", "482913", ["crm"]))
     answer = read_contact(open_app, {"a": 482913, "b": [482913.0, 14829135, 4.829131], "c": [7, 1.5, True, None]})
     assert answer == {"a": "[VAULT:pin]", "b": ["[VAULT:pin]", "1[VAULT:pin]5", 4.829131], "c": [7, 1.5, True, None]}
 
@@ -262,16 +262,16 @@ def test_base64_with_wide_gaps_is_hidden() -> None:
 
 
 def test_secrets_of_one_name_are_both_hidden(open_app: PrivateApp) -> None:
+    open_app.add_server("crm")
     run_sync(open_app.vault.put_secret(Scope("user"), "key", "heron-lantern-417", ["crm"]))
     run_sync(open_app.vault.put_secret(Scope("p"), "key", "otter-granite-802", ["crm"]))
-    open_app.add_server("crm")
     assert read_contact(open_app, "heron-lantern-417 otter-granite-802") == "[VAULT:key] [VAULT:key]"
 
 
 def test_long_answer_stops_no_other_thread(open_app: PrivateApp) -> None:
+    open_app.add_server("crm")
     for number in range(40):
         run_sync(open_app.vault.put_secret(Scope("p"), f"k{number}", secrets.token_urlsafe(24), ["crm"]))
-    open_app.add_server("crm")
     text = secrets.token_urlsafe(3_000) * 1_000
     stalls, is_over = [0.0], threading.Event()
 
@@ -300,11 +300,11 @@ def test_long_answer_is_searched_beside_the_event_loop(open_app: PrivateApp, mon
 
 def test_secret_is_hidden_in_the_next_answer_and_encoded(tmp_path: Path, engine: Engine) -> None:
     with open_private_app(engine.open(tmp_path / "home.db"), tmp_path, "off") as app:
+        app.add_server("crm")
         run_sync(app.vault.put_secret(Scope("p"), "crm_key", 'zK/9"x+Qw77=mortar', ["crm"]))
         quoted, encoded = quote('zK/9"x+Qw77=mortar', safe=""), base64.b64encode(b'zK/9"x+Qw77=mortar').decode()
         contacts = [{"name": f"401 for https://api/x?key={quoted}", "email": 'zK/9"x+Qw77=mortar', "phone": encoded}]
         (tmp_path / "contacts.json").write_text(json.dumps(contacts))
-        app.add_server("crm")
         [contact] = app.run("crm.list_contacts()['contacts']").result
         assert contact == {
             "name": "401 for https://api/x?key=[VAULT:crm_key]",

@@ -248,6 +248,44 @@ def test_secret_by_name_reaches_only_allowed_tools(private: PrivateApp) -> None:
     assert private.run("crm.list_contacts()").result == {"contacts": [{"note": "the key is [VAULT:crm_key]"}]}
 
 
+@pytest.mark.parametrize("removed", [True, False])
+def test_leave_to_receive_a_secret_is_for_the_server_that_a_person_saw(private: PrivateApp, removed: bool) -> None:
+    first = private.add_server("crm")
+    run_sync(private.vault.put_secret(Scope("p"), "crm_key", "hunter2-very-Secret", ["crm.add_contact"]))
+    code = "crm.add_contact(email='x@example.com', secret='[VAULT:crm_key]')"
+    assert private.run(code).error is None
+    if removed:
+        private.app.gateway.remove_server("crm")
+        private.app.catalog.refresh()
+    # another command under the same name, whose tools a person has approved
+    private.add_server("crm", env={"OTHER": "1"})
+    refused = private.run(code)
+    assert "crm.add_contact may not receive the secret crm_key" in refused.error.message
+    assert "athena vault allow crm_key crm.add_contact" in refused.error.hint
+    assert len(first.read_text().splitlines()) == 1
+    run_sync(private.vault.allow_secret(Scope("p"), "crm_key", ["crm"]))
+    assert private.run(code).error is None
+
+
+def test_leave_without_a_fingerprint_does_not_hold(private: PrivateApp) -> None:
+    private.add_server("crm")
+    run_sync(private.vault.put_secret(Scope("p"), "crm_key", "hunter2-very-Secret", ["crm"]))
+
+    async def write_as_before(tx: Transaction) -> None:
+        await tx.execute("UPDATE vault SET allowed = 'crm crm.add_contact'")
+
+    run_sync(private.app.store.database.write(write_as_before))
+    refused = private.run("crm.add_contact(email='x@example.com', secret='[VAULT:crm_key]')")
+    assert "may not receive the secret crm_key" in refused.error.message
+    [info] = [token for token in private.call("cli", "list_tokens") if token.token == "[VAULT:crm_key]"]
+    assert info.allowed == ()
+
+
+def test_leave_needs_a_server(private: PrivateApp) -> None:
+    with pytest.raises(NotFound, match="there is no server 'crm'"):
+        run_sync(private.vault.put_secret(Scope("p"), "crm_key", "hunter2-very-Secret", ["crm.add_contact"]))
+
+
 def test_secret_is_not_in_the_error_of_a_tool(private: PrivateApp) -> None:
     private.add_server("crm")
     run_sync(private.vault.put_secret(Scope("p"), "login", "broken-hunter2", ["crm"]))

@@ -89,6 +89,9 @@ def test_vault_commands(tmp_path: Path) -> None:
     assert "nothing is in the vault" in run_athena(tmp_path, "vault").stdout
     put = run_athena(tmp_path, "vault", "put", "crm_key", given="hunter2-Secret\n")
     assert put.stdout == "kept as [VAULT:crm_key], for nobody yet: athena vault allow\n"
+    missing = run_athena(tmp_path, "vault", "allow", "crm_key", "crm")
+    assert (missing.returncode, "there is no server 'crm'" in missing.stderr) == (3, True)
+    (tmp_path / "home" / "servers.json").write_text(json.dumps({"mcpServers": {"crm": {"command": "true"}}}))
     for words in (("allow", "crm_key", "crm"), ("show", "crm_key"), ("put", "other", "--for", "crm")):
         refused = run_athena(tmp_path, "vault", *words, given="x")
         assert refused.returncode == 5, words  # a person has to agree, at a terminal

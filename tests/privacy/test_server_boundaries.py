@@ -106,8 +106,8 @@ def test_server_follows_no_settings_that_config_no_longer_has(tmp_path: Path) ->
 def crm(tmp_path: Path) -> Iterator[PrivateApp]:
     """An app without privacy, whose project `p` has a secret for the server crm."""
     with open_private_app(Sqlite(tmp_path / "home.db"), tmp_path, "off") as app:
-        run_sync(app.vault.put_secret(Scope("p"), "key", SECRET, ["crm"]))
         app.add_server("crm")
+        run_sync(app.vault.put_secret(Scope("p"), "key", SECRET, ["crm"]))
         yield app
 
 

@@ -39,7 +39,7 @@ def database(tmp_path: Path, engine: Engine) -> Iterator[Database]:
 
 @pytest.fixture
 def vault(database: Database, tmp_path: Path) -> Vault:
-    return Vault(database, system_clock, KeyFolder(str(tmp_path / "keys"), str(tmp_path / "store")))
+    return Vault(database, system_clock, KeyFolder(str(tmp_path / "keys"), str(tmp_path / "store")), str)
 
 
 def assign(vault: Vault, scope: Scope, *values: tuple[str, str]) -> list[str]:
@@ -85,18 +85,18 @@ def test_key_is_private_and_elsewhere(vault: Vault, tmp_path: Path) -> None:
     assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
     key.chmod(0o644)
     with pytest.raises(Misconfigured, match="others can read the key"):
-        assign(Vault(vault._database, system_clock, vault.keys), P, ADA)
+        assign(Vault(vault._database, system_clock, vault.keys, str), P, ADA)
     key.chmod(0o600)
     key.rename(tmp_path / "away")
     with pytest.raises(Misconfigured, match="missing or damaged"):
-        assign(Vault(vault._database, system_clock, vault.keys), P, ADA)
+        assign(Vault(vault._database, system_clock, vault.keys, str), P, ADA)
 
 
 def test_key_must_not_lie_beside_the_database(database: Database, tmp_path: Path) -> None:
     inside = tmp_path / "store" / "keys"
     os.makedirs(tmp_path / "store", exist_ok=True)
     with pytest.raises(Misconfigured, match="in the folder of the database"):
-        assign(Vault(database, system_clock, KeyFolder(str(inside), str(tmp_path / "store"))), P, ADA)
+        assign(Vault(database, system_clock, KeyFolder(str(inside), str(tmp_path / "store")), str), P, ADA)
 
 
 def test_rotation_keeps_values_and_removes_the_old_key(vault: Vault, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_rotation_keeps_values_and_removes_the_old_key(vault: Vault, tmp_path: P
     assert run_sync(vault.rotate_key()) == 2
     [new] = (tmp_path / "keys").iterdir()
     assert new != old
-    fresh = Vault(vault._database, system_clock, vault.keys)
+    fresh = Vault(vault._database, system_clock, vault.keys, str)
     assert resolve(fresh, P, ("EMAIL", 1)) == {"[EMAIL_1]": ADA[1]}
     assert assign(fresh, P, ADA) == ["[EMAIL_1]"]
     assert run_sync(fresh.resolve_secrets(P, ["api"], "crm.send")) == {"[VAULT:api]": "s3cret"}
@@ -118,7 +118,7 @@ def test_rotation_keeps_what_another_process_stores_meanwhile(
 ) -> None:
     assign(vault, P, ADA)
     phone, reached, go_on = ("PHONE", "+1 415 555 2671"), threading.Event(), threading.Event()  # first of its kind
-    other = Vault(vault._database, system_clock, vault.keys)
+    other = Vault(vault._database, system_clock, vault.keys, str)
     name = "insert_rows" if writes_first else "delete_other_keys"
     slow_step: Any = getattr(vault_rows, name)
 
@@ -139,7 +139,7 @@ def test_rotation_keeps_what_another_process_stores_meanwhile(
         go_on.set()
         assert ["[PHONE_1]"] in [one.result() for one in done]
     assert len(list((tmp_path / "keys").iterdir())) == 1
-    fresh = Vault(vault._database, system_clock, vault.keys)
+    fresh = Vault(vault._database, system_clock, vault.keys, str)
     assert resolve(fresh, P, ("EMAIL", 1), ("PHONE", 1)) == {"[EMAIL_1]": ADA[1], "[PHONE_1]": phone[1]}
     assert assign(fresh, P, ADA, phone) == ["[EMAIL_1]", "[PHONE_1]"]
 
@@ -186,7 +186,7 @@ def test_failed_rotation_keeps_the_keys_that_are_needed(
         patch.setattr(database, "write", lose_answer)
         with pytest.raises(Unavailable):
             run_sync(vault.rotate_key())
-    assert resolve(Vault(database, system_clock, vault.keys), P, ("EMAIL", 1)) == {"[EMAIL_1]": ADA[1]}
+    assert resolve(Vault(database, system_clock, vault.keys, str), P, ("EMAIL", 1)) == {"[EMAIL_1]": ADA[1]}
     kept = sorted((tmp_path / "keys").iterdir())
     with monkeypatch.context() as patch:
         patch.setattr(vault, "_decrypt", lambda row: vault.keys.read("missing"))
@@ -228,12 +228,12 @@ def test_backup_of_before_a_rotation_cannot_be_read(vault: Vault, tmp_path: Path
     with sqlite3.connect(tmp_path / "store" / "athena.db") as live, sqlite3.connect(tmp_path / "old.db") as backup:
         live.backup(backup)
     with closing(Sqlite(tmp_path / "old.db")) as database:
-        old = Vault(database, system_clock, KeyFolder(vault.keys.path, None))
+        old = Vault(database, system_clock, KeyFolder(vault.keys.path, None), str)
         assert resolve(old, P, ("EMAIL", 1)) == {"[EMAIL_1]": ADA[1]}  # whoever has the key
     run_sync(vault.forget(P, "EMAIL_1"))
     run_sync(vault.rotate_key())
     with closing(Sqlite(tmp_path / "old.db")) as database:
-        old = Vault(database, system_clock, KeyFolder(vault.keys.path, None))
+        old = Vault(database, system_clock, KeyFolder(vault.keys.path, None), str)
         with pytest.raises(Misconfigured, match="missing or damaged"):
             resolve(old, P, ("EMAIL", 1))
 
@@ -266,11 +266,22 @@ def test_secret_needs_leave(vault: Vault) -> None:
     assert run_sync(vault.resolve_secrets(P, ["api"], "crm.send")) == {}
 
 
+def test_leave_of_a_removed_server_is_withdrawn(vault: Vault) -> None:
+    run_sync(vault.put_secret(P, "api", "s3cret", ["crm.send", "mail", "crm", "crm2.send"]))
+    run_sync(vault.put_secret(Q, "api", "other", ["crm"]))
+    run_sync(vault.withdraw_leave("crm"))
+    [kept], [gone] = (run_sync(vault.list_tokens(scope)) for scope in (P, Q))
+    assert (kept.allowed, gone.allowed) == (("mail", "crm2.send"), ())
+    assert run_sync(vault.resolve_secrets(P, ["api"], "mail.send")) == {"[VAULT:api]": "s3cret"}
+    with pytest.raises(Denied):
+        run_sync(vault.resolve_secrets(P, ["api"], "crm.send"))
+
+
 def test_rename_leaves_no_values_behind(tmp_path: Path, engine: Engine) -> None:
     """A project without memories may have values: a rename to its name would make them unreachable."""
     with open_private_app(engine.open(tmp_path / "home.db"), tmp_path, "strict") as private:
         private.call("cli", "remember", project="old", content="Deploys run on Fridays")
-        run_sync(private.vault.put_secret(Scope("new"), "mail_key", "walnut-orbit-9917", ["mail"]))
+        run_sync(private.vault.put_secret(Scope("new"), "mail_key", "walnut-orbit-9917", []))
         with pytest.raises(Conflict, match="the vault has values of a project 'new'") as caught:
             private.call("cli", "rename_project", name="old", to="new")
         assert "athena vault --project NAME" in str(caught.value.hint)

@@ -454,6 +454,42 @@ def test_target_with_memories_is_refused(filled: str, stores: Stores, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_target_with_a_file_alone_is_refused(filled: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    app = stores.app(place, Letters())
+    call(app, "write_file", path="report.txt", content="my only copy")
+    with pytest.raises(Conflict, match="is not empty") as refused:
+        copying.copy_store(stores.open(filled), stores.to(place))
+    assert "name an empty database or a new file" in (refused.value.hint or "")
+    assert call(app, "read_file", path="report.txt") == "my only copy"
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_row_of_any_table_makes_a_store_not_empty(
+    filled: str, stores: Stores, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, target = rows_of(stores.open(filled)), stores.to(stores.place(kind))
+
+    def load_rows(table: CopiedTable, count: int | None) -> None:
+        run_sync(target.write(lambda tx: target.table_copy.load_rows(tx, table, rows[table.name][:count])))
+
+    def is_empty() -> bool:
+        return run_sync(target.read(copying.is_empty_or_unfinished))
+
+    assert {"calls", "usage"} == copying.SELF_FILLED_TABLES
+    scopes, *others = COPIED_TABLES
+    assert is_empty()
+    load_rows(scopes, None)
+    assert not is_empty()
+    # other rows reference scopes
+    monkeypatch.setattr(copying, "SELF_FILLED_TABLES", copying.SELF_FILLED_TABLES | {"scopes"})
+    for table in others:
+        load_rows(table, 1)
+        assert is_empty() == (table.name in copying.SELF_FILLED_TABLES), table.name
+        execute_sql(target, f"DELETE FROM {table.name}")
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_unused_target_is_accepted(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     app = stores.app(place, Letters())

@@ -48,6 +48,7 @@ UNSCOPED = {
     "storage/counts:list_all": "verify looks at the whole store",
     "storage/vault_rows:list_readable_rows": "a new key encrypts the values of all projects",
     "storage/vault_rows:list_used_keys": "which keys are needed, in all projects",
+    "storage/vault_rows:remove_receiver": "a removed server loses its leave in all projects",
     "storage/vault_rows:allocate_numbers": "one sequence of numbers for the whole store: no two projects share a token",
     "storage/usage:sum_usage": "token_savings reports on the whole store",
     "storage/usage:list_usage": "report_use does so, too, and says so by its reach",

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from athena.app.settings import Settings, describe_settings, load_settings, read_config_stamp
 from athena.core import clock
-from athena.core.approval import Approval, Approver
+from athena.core.approval import Approval, Approver, digest_subject
 from athena.core.catalog import invoke
 from athena.core.home.paths import ensure_sandbox_key
 from athena.core.threads import run_sync
@@ -93,12 +93,18 @@ class App:
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # connected servers add their operations
         self.document_roots, self.list_own_paths = document_roots, list_own_paths
-        vault = Vault(database, time, KeyFolder(privacy.key_folder, privacy.database_folder))
+        keys = KeyFolder(privacy.key_folder, privacy.database_folder)
+        vault = Vault(database, time, keys, self._identify_server)
         self.guard = PrivacyGuard(vault, *privacy[:3], privacy.is_current)
         self.approver = Approver(servers)
         self.gateway = Gateway(servers, self.approver, CATALOG.categories)
         if servers is not None:
             self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
+
+    def _identify_server(self, name: str) -> str:
+        """Return a digest of a server as it is configured now."""
+        self.catalog.refresh()
+        return digest_subject(self.gateway.get_server(name).config.fingerprint)
 
     @property
     def programs(self) -> "ProgramRunner":

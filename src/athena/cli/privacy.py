@@ -15,6 +15,7 @@ from athena.core.home.paths import current_project, home_folder
 from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.errors import InvalidInput
+from athena.gateway.review import describe_server
 from athena.storage.vault import Vault
 
 DAY_S = 86_400
@@ -67,8 +68,7 @@ def put_secret(name: str, receivers: tuple[str, ...], project: str | None, json_
     else:
         value = read_stdin().rstrip("\r\n")
     store, scope = _open_vault(project)
-    _ask_leave(name, receivers)
-    info = run_sync(store.put_secret(scope, name, value, receivers))
+    info = run_sync(store.put_secret(scope, name, value, _ask_leave(store, name, receivers)))
     if json_output:
         return output.print_data({"token": info.token, "allowed": info.allowed})
     return click.echo(f"kept as {info.token}, for {', '.join(info.allowed) or 'nobody yet: athena vault allow'}")
@@ -85,18 +85,22 @@ def allow_secret(name: str, receivers: tuple[str, ...], project: str | None, jso
     Example: athena vault allow crm_key crm.send_mail
     """
     store, scope = _open_vault(project)
-    _ask_leave(name, receivers)
-    info = run_sync(store.allow_secret(scope, name, receivers))
+    info = run_sync(store.allow_secret(scope, name, _ask_leave(store, name, receivers)))
     if json_output:
         return output.print_data({"token": info.token, "allowed": info.allowed})
     return click.echo(f"{info.token} is for {', '.join(info.allowed) or 'nobody'}")
 
 
-def _ask_leave(name: str, receivers: tuple[str, ...]) -> None:
-    """Ask the person at the terminal before a server may receive a secret."""
+def _ask_leave(store: Vault, name: str, receivers: tuple[str, ...]) -> list[str]:
+    """Ask the person at the terminal before a server may receive a secret; return the servers as they were shown."""
+    bound = store.bind_receivers(receiver.partition("@")[0] for receiver in receivers)
     if receivers:
+        gateway = connect.shared_app().gateway
         with Terminal(f"vault allow {name}") as terminal:
+            for server in dict.fromkeys(receiver.partition(".")[0] for receiver in receivers):
+                terminal.show([f"{server}:", *describe_server(gateway.get_server(server).config)])
             ask_approvals(terminal, f"Let {', '.join(receivers)} receive the secret {name}?", [f"secret {name}"])
+    return bound
 
 
 @vault.command("forget")

@@ -132,12 +132,13 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
 @click.argument("name")
 @json_option
 def remove_server(name: str, json_output: bool) -> None:
-    """Remove a server and what was approved of it.
+    """Remove a server, what was approved of it, and its leave to receive secrets.
 
     Example: athena servers remove github
     """
     gateway = load_gateway()
     server = gateway.resolve_name(name)
+    run_sync(connect.shared_app().guard.vault.withdraw_leave(server))
     gateway.remove_server(server)
     return output.print_data({"removed": server}) if json_output else click.echo(f"removed {server}")
 

@@ -76,6 +76,7 @@ COPIED_TABLES = (
     CopiedTable("disclosures", "scope, day, server, tool, kind, sent", "scope, day, server, tool, kind"),
     CopiedTable("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key, private", "id"),
 )
+SELF_FILLED_TABLES = frozenset({"calls", "usage"})  # as soon as somebody looks at a store; alone nothing to lose
 COPY_RUN_COUNTER = "copy run"  # a row of `counters` with the id of the run that copies: a later run takes over
 BATCH_ROWS, BATCH_CHARS = 2_000, 4_000_000  # at most; whichever is reached first
 MAX_PREFETCHED_BATCHES = 3
@@ -215,7 +216,7 @@ class StoreCopy:
                     hint="finish that one, or name an empty database or a new file",
                 )
             if row is None:  # recorded calls may exist, and are deleted later like any rows that differ
-                if await tx.fetch_one("SELECT 1 FROM scopes LIMIT 1") is not None:
+                if not await _is_empty(tx):
                     raise Conflict(f"{location} is not empty", hint="name an empty database or a new file")
                 await tx.execute(
                     "INSERT INTO counters (name, value) VALUES (:name, :mark)", name=UNFINISHED_COPY_COUNTER, mark=mark
@@ -312,9 +313,19 @@ class StoreCopy:
 
 
 async def is_empty_or_unfinished(tx: Transaction) -> bool:
-    """Return whether a store has no memory of any kind, or is a copy that was stopped."""
+    """Return whether a store has nothing to lose, or is a copy that was stopped."""
     unfinished = await tx.fetch_one("SELECT 1 FROM counters WHERE name = :name", name=UNFINISHED_COPY_COUNTER)
-    return unfinished is not None or await tx.fetch_one("SELECT 1 FROM memories LIMIT 1") is None
+    return unfinished is not None or await _is_empty(tx)
+
+
+async def _is_empty(tx: Transaction) -> bool:
+    """Return whether no table has a row, but for those that a store fills by itself."""
+    for table in COPIED_TABLES:
+        if table.name not in SELF_FILLED_TABLES:
+            query = f"SELECT 1 FROM {table.name} WHERE {table.condition} LIMIT 1"
+            if await tx.fetch_one(query) is not None:
+                return False
+    return True
 
 
 async def mark_import(tx: Transaction) -> None:

@@ -38,7 +38,8 @@ from athena.errors import Misconfigured
 #   injections             the memories that hooks gave to a session; `over`: 1 where the session has begun afresh since
 #   vault.lookup, spelling  keyed hashes of the value, as it is and as a search compares it; NULL once it is forgotten
 #   vault.value            the value, encrypted; `key` is the id of the key, `name` that of a secret a person put there,
-#                          `allowed` the servers and tools that may receive it
+#                          `allowed` the servers and tools that may receive it, each
+#                          with a digest of the server that a person saw; without one it does not count
 #   vault.private, said    marks of what the run had read that brought the value; 1: a program or a model said it,
 #                          2: and in the mode strict, so that its token is nobody else's; 3: it read it there
 #   disclosures            how many values of a kind a tool has received on a day

@@ -5,7 +5,7 @@ the database. Nothing is cached: a value that was forgotten resolves nowhere fro
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 from typing import NamedTuple
@@ -71,10 +71,15 @@ def _hash_numbers(cipher: Cipher, scope_ids: Sequence[int], numbers: Sequence[st
 
 
 class Vault:
-    """The values of one store. `keys` holds the key; a new one is created with the first value."""
+    """The values of one store. `keys` holds the key; a new one is created with the first value.
 
-    def __init__(self, database: Database, clock: Clock, keys: KeyFolder) -> None:
-        self._database, self._clock, self.keys = database, clock, keys
+    `identify_server` tells which server has a name now: whoever gets the name later is another one.
+    """
+
+    def __init__(
+        self, database: Database, clock: Clock, keys: KeyFolder, identify_server: Callable[[str], str]
+    ) -> None:
+        self._database, self._clock, self.keys, self._identify_server = database, clock, keys, identify_server
         self._ciphers: dict[str, Cipher] = {}
         self._first_key = ""
         self._writes = [0, 0]  # that assigned tokens, and how many of them are durable; shared by the views of all runs
@@ -267,7 +272,7 @@ class Vault:
             )
         if not value or len(value) > MAX_SECRET_CHARS:
             raise InvalidInput(f"a secret has 1 to {MAX_SECRET_CHARS:,} characters", hint="type it, or pipe it in")
-        receivers = " ".join(dict.fromkeys(allowed))
+        receivers = " ".join(self.bind_receivers(allowed))
 
         async def write(tx: Transaction) -> VaultRow:
             cipher = await self._ensure_cipher(tx)
@@ -291,9 +296,19 @@ class Vault:
 
         return _describe_row(await self._database.write(write))
 
+    def bind_receivers(self, receivers: Iterable[str]) -> list[str]:
+        """Return servers and tools with the identity of each server as it is now; those that have one stay."""
+        wanted = dict.fromkeys(receivers)
+        return [name if "@" in name else f"{name}@{self._identify_server(name.partition('.')[0])}" for name in wanted]
+
+    async def withdraw_leave(self, server: str) -> None:
+        """Let a server receive no secret of any project any more."""
+        await self._database.write(lambda tx: vault_rows.remove_receiver(tx, server))
+
     async def resolve_secrets(self, scope: Scope, names: Iterable[str], tool: str) -> dict[str, str]:
         """Return the values of secrets by their tokens, for one tool; a secret that it may not receive is refused."""
         wanted = list(dict.fromkeys(names))
+        receivers = {*self.bind_receivers([tool, tool.partition(".")[0]])}
 
         async def read(tx: Transaction) -> dict[str, str]:
             scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory"))
@@ -303,7 +318,7 @@ class Vault:
                 row = rows.get(name)
                 if row is None or row.value is None:
                     continue
-                if not {tool, tool.partition(".")[0]} & set(row.allowed.split()):
+                if receivers.isdisjoint(row.allowed.split()):
                     raise Denied(
                         f"{tool} may not receive the secret {name}",
                         hint=f"a person allows it: athena vault allow {name} {tool}",
@@ -315,7 +330,7 @@ class Vault:
 
     async def allow_secret(self, scope: Scope, name: str, receivers: Iterable[str]) -> TokenInfo:
         """Let servers or tools receive a secret, in place of those that may now."""
-        listed = " ".join(dict.fromkeys(receivers))
+        listed = " ".join(self.bind_receivers(receivers))
 
         async def write(tx: Transaction) -> VaultRow:
             [row] = await self._require_secret(tx, scope, name)
@@ -477,4 +492,5 @@ def _is_personal(row: VaultRow) -> bool:
 
 def _describe_row(row: VaultRow) -> TokenInfo:
     token = f"[VAULT:{row.name}]" if row.name else format_token(row.kind, row.number)
-    return TokenInfo(token, row.kind, row.created, row.value is None, tuple(row.allowed.split()))
+    receivers = tuple(name for name, _, identity in (one.partition("@") for one in row.allowed.split()) if identity)
+    return TokenInfo(token, row.kind, row.created, row.value is None, receivers)

@@ -1,5 +1,6 @@
 """SQL of the vault: encrypted values with their tokens, the ids of keys, and which tools received what."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -216,6 +217,14 @@ async def update_row(tx: Transaction, row: VaultRow) -> None:
            WHERE scope = :scope AND kind = :kind AND number = :number""",
         **row._asdict(),
     )
+
+
+async def remove_receiver(tx: Transaction, server: str) -> None:
+    """Take a server and its tools out of those that may receive a secret, in all projects."""
+    for row in [_to_row(row) for row in await tx.fetch(f"SELECT {_COLUMNS} FROM vault WHERE allowed <> ''")]:
+        kept = " ".join(one for one in row.allowed.split() if re.split("[.@]", one)[0] != server)
+        if kept != row.allowed:
+            await update_row(tx, row._replace(allowed=kept))
 
 
 async def add_disclosures(tx: Transaction, scope: Scope, now: float, tool: str, kinds: dict[str, int]) -> None:
