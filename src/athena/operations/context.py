@@ -235,6 +235,10 @@ class Context:
             value = await self.required_guard.hide_known(value, self.values.secrets)
         return await self.hide_values(value)
 
+    def hide_words(self, words: str) -> str:
+        """Return what a server says without the values that it got; they cannot be found any more once it is cut."""
+        return words if self.values is None else self.values.hide_words(words)
+
     async def hide_in_document(self, value: Any) -> Any:
         """Return a text of a file with tokens for personal values; secrets stay, for the caller looks for them."""
         if not self.hides_values:

@@ -23,6 +23,7 @@ QUESTION_PARAMETERS = frozenset({"query", "queries", "phrase", "prompt", "questi
 SOURCE_PARAMETERS = frozenset({"code", "example"})  # hold programs
 SPEAKING_PROGRAMS = frozenset({CallerKind.PROGRAM, CallerKind.MODEL})
 FILE_PARAMETERS = frozenset({"path", "source"})  # of documents: they must lead to a file
+MAX_WORDS_CHARS = 64_000  # of a server, in which values are looked for
 
 
 class GuardedCaller(Protocol):
@@ -46,11 +47,13 @@ class CallValues:
     ) -> None:
         self._ctx, self._guard, self._operation, self.arguments = ctx, guard, operation, arguments
         self.secrets = SecretForms({})  # that this tool may answer with
+        self._revealed: dict[str, str] = {}  # tokens by their values, which the operation got
 
     async def __aenter__(self) -> "CallValues":
         self._guard.require_current()
         if self._operation.values is Values.REAL:
-            await self._admit_to_tool()
+            if self._guard.mode == "strict" and self._is_by_program:  # what a tool gives back may tell: each is a try
+                self.arguments = await self._guard.hide(self._ctx.scope, self.arguments, secrets=False, by_program=True)
         elif not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
             pass
         elif self._operation.values is Values.STORED or self._guard.mode == "strict":
@@ -65,8 +68,10 @@ class CallValues:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, AthenaError):
-            # a tool may say what it did not like
-            error.args, error.hint = await self._guard.hide_known((error.args, error.hint), self.secrets)
+            words = (error.args, error.hint, getattr(error, "__notes__", []))
+            for forms in self._list_hidden_forms():
+                words = await self._guard.hide_known(words, forms)
+            error.args, error.hint, error.__notes__ = words
             if self._sees_tokens:
                 await self._guard.hide_error(self._ctx.scope, error, from_store=self._answers_from_store)
         if self._ctx.caller is not CallerKind.PROGRAM:  # what a program gets stays here until it ends
@@ -84,6 +89,23 @@ class CallValues:
             return (await self._guard.reveal(self._ctx.scope, result))[0]
         await self._guard.note_values(self._ctx.scope, result)
         return result
+
+    def hide_words(self, words: str) -> str:
+        """Return what a server says without the values that it got; nobody may cut it before: a part is not recognized.
+
+        Of a very long text only its length is left, since it would be cut to be searched.
+        """
+        searched = self._list_hidden_forms()
+        if searched and len(words) > MAX_WORDS_CHARS:
+            return f"a text of {len(words):,} characters"
+        for forms in searched:
+            words = forms.hide_in(words)
+        return words
+
+    def _list_hidden_forms(self) -> list[SecretForms]:
+        """Return the values that the operation got and the caller may not see."""
+        revealed = SecretForms(self._revealed if self._sees_tokens else {})
+        return [forms for forms in (self.secrets, revealed) if forms.secrets]
 
     @property
     def _is_by_program(self) -> bool:
@@ -125,28 +147,30 @@ class CallValues:
             by_program=self._is_by_program,
         )
 
-    async def _admit_to_tool(self) -> None:
-        """Give a server's tool the values behind tokens, if it may receive their kinds, and count them."""
+    async def resolve(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return checked arguments with the values behind tokens, if the tool may receive their kinds; count them.
+
+        Nobody checks them again: an error would tell of values that the caller may not see. The server does.
+        """
         ctx, guard, tool = self._ctx, self._guard, self._operation.name
         kinds: Counter[str] = Counter()
         if guard.is_on:
-            if guard.mode == "strict" and self._is_by_program:  # what a tool gives back may tell: each value is a try
-                self.arguments = await guard.hide(ctx.scope, self.arguments, secrets=False, by_program=True)
-            self.arguments, revealed = await guard.reveal(ctx.scope, self.arguments)
-            kinds = revealed | await guard.count_kinds(ctx.scope, self.arguments, by_program=self._is_by_program)
+            arguments, kinds = await guard.reveal(ctx.scope, arguments, self._revealed)
+            kinds |= await guard.count_kinds(ctx.scope, arguments, by_program=self._is_by_program)
             allowed = self._operation.received_kinds
             if allowed is not None and (refused := sorted(kinds.keys() - allowed)):
                 raise Denied(
                     f"{tool} may not receive {', '.join(refused)}",
                     hint=f"a person decides: athena servers privacy {self._operation.category} --receives",
                 )
-        self.arguments, sent = await guard.reveal_secrets(ctx.scope, self.arguments, tool)
+        arguments, sent = await guard.reveal_secrets(ctx.scope, arguments, tool)
         self.secrets = await guard.load_secrets(ctx.scope, sent)  # it may know one from an earlier call
         kinds["SECRET"] += len(sent)
         if counted := {kind: count for kind, count in kinds.items() if count}:
             # who received what: kinds and counts, no values
             work = partial(_count_disclosures, ctx.scope, ctx.store.clock(), tool, counted)
             ctx.store.database.defer_write(work)
+        return arguments
 
 
 async def _count_disclosures(scope: Scope, now: float, tool: str, kinds: dict[str, int], tx: Transaction) -> None:

@@ -230,13 +230,21 @@ class PrivacyGuard:
 
     # --- from tokens --------------------------------------------------------------------------------------------------
 
-    async def reveal(self, scope: Scope, value: Any) -> tuple[Any, Counter[str]]:
-        """Return a value with the values of its tokens, and how many of each kind; unknown tokens stay."""
-        texts = {key: _TOKEN.findall(key[1]) for key in iter_texts(value) if "_" in key[1]}
+    async def reveal(
+        self, scope: Scope, value: Any, revealed: dict[str, str] | None = None
+    ) -> tuple[Any, Counter[str]]:
+        """Return a value with the values of its tokens, and how many of each kind; unknown tokens stay.
+
+        With `revealed`, which gets the tokens by their values, those in keys stay, too: errors name keys.
+        """
+        keys = (key for key in iter_texts(value) if "_" in key[1] and (revealed is None or key[0]))
+        texts = {key: _TOKEN.findall(key[1]) for key in keys}
         tokens = {(kind, int(number)) for found in texts.values() for kind, number in found}
         values = await self.vault.resolve_tokens(scope, tokens)
         if not values:
             return value, Counter()
+        if revealed is not None:
+            revealed |= {real: token for token, real in values.items()}
         kinds: Counter[str] = Counter()
 
         def write_value(match: re.Match[str]) -> str:
@@ -253,8 +261,11 @@ class PrivacyGuard:
         return replace_in_literals(source, _TOKEN, values.get) if values else source
 
     async def reveal_secrets(self, scope: Scope, value: Any, tool: str) -> tuple[Any, dict[str, str]]:
-        """Return a value with the secrets that a tool may receive by name, and these secrets by their tokens."""
-        keys = [key for key in iter_texts(value) if "[VAULT:" in key[1]]
+        """Return a value with the secrets that a tool may receive by name, and these secrets by their tokens.
+
+        No key of an object gets one: errors name keys.
+        """
+        keys = [key for key in iter_texts(value) if key[0] and "[VAULT:" in key[1]]
         names = [name for _, text in keys for name in _SECRET.findall(text)]
         secrets = await self.vault.resolve_secrets(scope, names, tool) if names else {}
         changed = {key: _SECRET.sub(lambda match: secrets.get(match[0], match[0]), key[1]) for key in keys}
