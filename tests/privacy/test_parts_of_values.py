@@ -1,8 +1,10 @@
 """No part of a value that a call may only pass on comes back: errors are cut, and a part is not recognized."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from privacy_tools import PrivateApp, open_private_app
@@ -107,10 +109,62 @@ def test_end_of_a_very_long_failure_is_not_shown(app: PrivateApp, count: int) ->
     assert_nothing_shown(ask(app, code), SECRET)
 
 
+def create_project(folder: Path) -> str:
+    root = folder / "project"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    return str(root)
+
+
 @pytest.fixture
 def strict(tmp_path: Path, engine: Engine) -> Iterator[PrivateApp]:
     with open_private_app(engine.open(tmp_path / "home.db"), tmp_path, "strict", names=["Ada Lovelace"]) as app:
         yield app
+
+
+FORMS = """
+forms = ["{0}", "{0}77", "q{0}q", "/zz/{0}", "zz/{0}77", "'\\"{0}"] + ["k" * n + "/{0}" for n in range(170, 200, 5)]
+answers = []
+for form in forms:
+    for call in (
+        lambda: documents.ingest_document(path=form),
+        lambda: documents.get_document(source=form),
+        lambda: documents.delete_document(source=form),
+    ):
+        try:
+            answers.append("fine: " + str(call()))
+        except ToolError as error:
+            answers.append(str(error))
+answers
+"""
+
+
+@pytest.mark.parametrize("value", [CARD, "ada@example.com", "Ada Lovelace", "+14155552671"])
+def test_paths_of_documents_are_quoted_with_their_tokens(strict: PrivateApp, tmp_path: Path, value: str) -> None:
+    project = create_project(tmp_path)
+    strict.call("cli", "remember", project=project, content=f"the card, mail, name or phone is {value}")
+    [token] = [row.token for row in strict.call("cli", "list_tokens", project=project)]
+    run = strict.run(FORMS.replace("{0}", token), project=project, engine="python")
+    assert run.error is None, run.error
+    answers = run.result if not run.handle else strict.call("mcp", "read_file", project=project, path=run.handle)
+    assert_nothing_shown(answers, value)
+    assert any(f"{token}77" in answer for answer in answers)
+
+
+def test_document_is_found_by_the_tokens_in_its_path(strict: PrivateApp, tmp_path: Path) -> None:
+    project = create_project(tmp_path)
+    folder = Path(project) / "ada@example.com"
+    folder.mkdir()
+    (folder / "plan-for-bob@example.com.md").write_text("# Plan\n\nWalls first.\n")
+    strict.call("mcp", "ingest_document", project=project, path=".")
+    [document] = strict.call("mcp", "list_documents", project=project)
+    name = document.source.removeprefix(f"{Path(project).resolve()}/")
+    assert "@" not in name
+    for source in (document.source, name):
+        assert "Walls" in strict.call("mcp", "get_document", project=project, source=source)[0]
+    again: Any = strict.call("mcp", "ingest_document", project=project, path=name.partition("/")[0])
+    assert (again.new, again.unchanged) == (0, 1)
+    assert strict.call("mcp", "delete_document", project=project, source=name) == 1
 
 
 def test_personal_value_in_the_words_of_a_server_is_hidden_before_the_cut(strict: PrivateApp) -> None:

@@ -133,7 +133,11 @@ class Context:
         """Return the files that the caller may ingest."""
         roots = (*find_project_roots(self.scope.project), *self.document_roots)
         return FileAccess(
-            self.gateway.home, is_confined=self.caller not in PEOPLE, roots=roots, own_paths=self.list_own_paths()
+            self.gateway.home,
+            is_confined=self.caller not in PEOPLE,
+            roots=roots,
+            own_paths=self.list_own_paths(),
+            said_path="" if self.values is None else self.values.said_path,
         )
 
     def __post_init__(self) -> None:

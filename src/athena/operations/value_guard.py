@@ -48,6 +48,7 @@ class CallValues:
         self._ctx, self._guard, self._operation, self.arguments = ctx, guard, operation, arguments
         self.secrets = SecretForms({})  # that this tool may answer with
         self._revealed: dict[str, str] = {}  # tokens by their values, which the operation got
+        self.said_path = ""  # of a document, as the caller wrote it
 
     async def __aenter__(self) -> "CallValues":
         self._guard.require_current()
@@ -136,7 +137,11 @@ class CallValues:
             if name in SOURCE_PARAMETERS and isinstance(value, str)
         }
         paths = {name: value for name, value in self.arguments.items() if name in unchanged}
-        self.arguments |= (await guard.reveal(ctx.scope, paths))[0]
+        if ctx.caller in PEOPLE:
+            self.arguments |= (await guard.reveal(ctx.scope, paths))[0]
+        elif isinstance(path := paths.get("path"), str):  # a source is stored with tokens
+            self.said_path = path
+            self.arguments["path"] = await guard.reveal_path(ctx.scope, path, self._revealed)
         others = {name: value for name, value in self.arguments.items() if name not in unchanged | sources.keys()}
         self.arguments |= sources
         self.arguments |= await guard.hide(

@@ -1,5 +1,6 @@
 """The guard at every boundary: replace personal values by tokens and secrets by placeholders, and turn tokens back."""
 
+import os
 import re
 import time
 from collections import Counter
@@ -253,6 +254,14 @@ class PrivacyGuard:
 
         changed = {key: _TOKEN.sub(write_value, key[1]) for key, found in texts.items() if found}
         return replace_texts(value, {key: text for key, text in changed.items() if text != key[1]}), kinds
+
+    async def reveal_path(self, scope: Scope, path: str, revealed: dict[str, str]) -> str:
+        """Return a path with the values of tokens that are whole names in it."""
+        names = path.split(os.sep)
+        tokens = [name for name in names if _TOKEN.fullmatch(name)]
+        found, _ = await self.reveal(scope, {"names": tokens}, revealed)
+        values = dict(zip(tokens, found["names"], strict=True))
+        return os.sep.join(values.get(name, name) for name in names)
 
     async def reveal_source(self, scope: Scope, source: str) -> str:
         """Return a program with the values of the tokens in its string literals."""
