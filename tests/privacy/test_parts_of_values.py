@@ -173,3 +173,12 @@ def test_personal_value_in_the_words_of_a_server_is_hidden_before_the_cut(strict
     [token] = [row.token for row in strict.call("cli", "list_tokens") if "CARD" in row.token]
     code = f'[ask(email="broken" + "y" * n + "{token}77@x.example") for n in (10, *range(955, 990, 3))]'
     assert_nothing_shown(ask(strict, code), CARD)
+
+
+def test_answer_that_repeats_a_value_beside_other_letters_shows_its_token(strict: PrivateApp) -> None:
+    add_secrets(strict)
+    strict.call("cli", "remember", content=f"card {CARD}")
+    [token] = [row.token for row in strict.call("cli", "list_tokens") if "CARD" in row.token]
+    answers = ask(strict, f'[ask(email="a@b.example", secret=x) for x in ("{token}", "{token}77", "q{token}q")]')
+    assert_nothing_shown(answers, CARD)
+    assert f"{token}77" in answers[1]

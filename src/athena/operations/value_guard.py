@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from athena.core.catalog import AnyOperation
 from athena.core.operation import PEOPLE, CallerKind, Values
-from athena.core.redaction.texts import SecretForms
+from athena.core.redaction.texts import MIN_SECRET_CHARS, SecretForms
 from athena.core.values import Scope
 from athena.errors import AthenaError, Denied
 from athena.memory.store import Store
@@ -84,6 +84,9 @@ class CallValues:
         if not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
             return result
         if self._sees_tokens:
+            # beside other letters no rule finds a value; a short one is a part of many words
+            long = {value: token for value, token in self._revealed.items() if len(value) >= MIN_SECRET_CHARS}
+            result = await self._guard.hide_known(result, SecretForms(long))
             mark = self._operation.private_mark
             return await self._guard.hide(self._ctx.scope, result, from_store=self._answers_from_store, private=mark)
         if self._operation.values is Values.STORED:
