@@ -21,6 +21,9 @@ class OpenCall:
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.arguments = arguments
 
+    async def resolve(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return arguments
+
     async def release(self, result: Any) -> Any:
         return result
 

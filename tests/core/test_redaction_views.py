@@ -34,11 +34,15 @@ def test_encoded_text_loses_key(encode: object, kind: str, secret: str) -> None:
     assert redact(text) == RedactedText(text.replace(secret, f"[SECRET:{kind}]"), (kind,))
 
 
-@pytest.mark.parametrize("before", range(360, 480, 6))
-def test_secret_is_found_where_a_long_text_is_cut(before: int) -> None:
-    """A text with an escape every few characters is decoded in parts."""
-    line, name = "on%20 ", "pass%77ord: "
-    front, back = line * ((views.MAX_PART_CHARS - before) // len(line)), line * 40_000
+@pytest.mark.parametrize("line", ["on%20 ", "on%20 and on and on " * 5 + "and so on " * 40], ids=["dense", "sparse"])
+@pytest.mark.parametrize("before", [*range(-6, 42, 6), *range(360, 480, 6)])
+def test_secret_is_found_where_a_long_text_is_cut(line: str, before: int) -> None:
+    """A long text with many escapes is decoded in parts."""
+    name = "pass%77ord: "
+    front = (line * (views.MAX_PART_CHARS // len(line) + 1))[: views.MAX_PART_CHARS - before - 1].rpartition(" ")[
+        0
+    ] + " "
+    back = line * (240_000 // len(line))
     hidden, kinds = redact(f"{front}{name}{PASSWORD} {back}{name}{PASSWORD} {back}")
     assert kinds == ("password", "password")
     assert hidden == f"{front}{name}[SECRET:password] {back}{name}[SECRET:password] {back}"

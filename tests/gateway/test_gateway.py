@@ -326,7 +326,7 @@ def test_cancelled_comparison_does_not_skip_approval(home: GatewayApp, tmp_path:
         home.call("sly.bad")
     flag.touch()
     slow.touch()
-    pending = home.gateway.start_call(RemoteTool("sly", "echo", "sly.echo", True, False), {"text": "x"})
+    pending = home.gateway.start_call(RemoteTool("sly", "echo", "sly.echo", True, False), {"text": "x"}, str)
     while slow.exists():  # until the server is asked for its tools
         time.sleep(0.01)
     pending.cancel()

@@ -24,6 +24,10 @@ ADD = {
             "email": {"type": "string", "pattern": "^[^\\[\\]]+@[^\\[\\]]+$"},
             "phone": {"type": "string", "description": "As sales@contacts.example knows it."},
             "secret": {"type": "string"},
+            "level": {"type": "string", "enum": ["low", "high"]},
+            "pin": {"type": "string", "minLength": 20},
+            "more": {"type": "object", "properties": {"note": {"type": "string"}}, "additionalProperties": True},
+            "strict": {"type": "object", "properties": {"note": {"type": "string"}}, "additionalProperties": False},
         },
         "required": ["email"],
     },
@@ -39,9 +43,13 @@ def call_tool(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": json.dumps(value)}], "structuredContent": value}
     if arguments["email"].startswith("broken"):
         return {"isError": True, "content": [{"type": "text", "text": f"cannot add {arguments['email']}"}]}
-    if arguments["email"].startswith(("log", "crash")):
+    if arguments["email"].startswith("flood"):
+        print("y" * 70_000, file=sys.stderr, flush=True)
+    if arguments["email"].startswith(("log", "crash", "flood")):
         print("error: cannot log in with", arguments["secret"], file=sys.stderr, flush=True)
-    if arguments["email"].startswith(("exit", "crash")):
+    if arguments["email"].startswith("noise"):
+        print(arguments["secret"], flush=True)
+    if arguments["email"].startswith(("exit", "crash", "flood", "noise")):
         os._exit(3)
     if arguments["email"].startswith("file"):
         data = base64.b64encode(f"key: {arguments['secret']}".encode()).decode()
@@ -66,7 +74,13 @@ for line in sys.stdin:
     elif request["method"] == "tools/list":
         answer["result"] = {"tools": [LIST, ADD]}
     elif request["method"] == "tools/call":
-        answer["result"] = call_tool(params["name"], params.get("arguments") or {})
+        arguments = params.get("arguments") or {}
+        if str(arguments.get("email")).startswith("refuse"):
+            answer["error"] = {"code": -32602, "message": f"no: {arguments['secret']}"}
+        elif str(arguments.get("email")).startswith("garble"):
+            answer["result"] = {"content": [{"type": "text", "text": [arguments["secret"]]}]}
+        else:
+            answer["result"] = call_tool(params["name"], arguments)
     else:
         answer["error"] = {"code": -32601, "message": "no such method"}
     print(json.dumps(answer), flush=True)

@@ -241,8 +241,9 @@ def test_secret_by_name_reaches_only_allowed_tools(private: PrivateApp) -> None:
     assert done.result == "added [EMAIL_1] [VAULT:crm_key]"
     assert private.run("'[VAULT:crm_key]'").result == "[VAULT:crm_key]"
     assert "hunter2" not in private.read_texts()
-    with pytest.raises(Denied):
-        private.call("mcp", "crm.list_contacts", offset=0, limit=1, secret="[VAULT:crm_key]")
+    private.add_server("mail")
+    with pytest.raises(Denied, match="may not receive the secret crm_key"):
+        private.call("mcp", "mail.add_contact", email="x@example.com", secret="[VAULT:crm_key]")
     (private.folder / "contacts.json").write_text(json.dumps([{"note": "the key is hunter2-very-Secret"}]))
     private.app.guard.forget_rules()  # within seconds otherwise
     assert private.run("crm.list_contacts()").result == {"contacts": [{"note": "the key is [VAULT:crm_key]"}]}

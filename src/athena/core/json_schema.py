@@ -5,6 +5,7 @@ is `Any`, and the server checks it itself. Patterns are not checked, since one c
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import islice
@@ -25,6 +26,7 @@ MAX_CHECKED_OPTIONS = 50
 MAX_ERROR_CHOICES = 30
 MAX_REFERENCE_HOPS = 8
 _LIST_KEYWORDS = ("enum", "required")  # a step reads these lists to their end, so that long ones cost more
+TOKEN_PATTERN = re.compile(r"\[[A-Z][A-Z0-9_]*[_:]\w+\]", re.ASCII)  # a value takes its place after the check
 PYTHON_TYPE_NAMES: dict[str, str] = {
     "string": "str",
     "integer": "int",
@@ -226,7 +228,9 @@ class _ValueChecker:
         schema = _resolve_reference(schema, self._root)
         lists = [schema[key] for key in _LIST_KEYWORDS if isinstance(schema.get(key), list)]
         self._steps.left -= 1 + sum(len(items) // 20 for items in lists)
-        _check_choice(schema, value, where)
+        has_token = isinstance(value, str) and TOKEN_PATTERN.search(value) is not None
+        if not has_token:
+            _check_choice(schema, value, where)
         if options := _get_options(schema):
             self._check_options(options, value, where, depth)
         kinds = _list_types(schema)
@@ -235,7 +239,8 @@ class _ValueChecker:
         if not any(_is_of_type(kind, value) for kind in kinds):
             wanted = " or ".join(SCHEMA_TYPE_DESCRIPTIONS.get(kind, kind[:40]) for kind in kinds)
             raise InvalidInput(f"{where} must be {wanted}, not {'null' if value is None else type(value).__name__}")
-        _check_bounds(schema, value, where)
+        if not has_token:
+            _check_bounds(schema, value, where)
         if isinstance(value, Mapping):
             self._check_object(schema, value, where, depth)
         elif isinstance(value, list | tuple) and isinstance(schema.get("items"), dict):

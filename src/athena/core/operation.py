@@ -87,6 +87,10 @@ class GuardedCall(Protocol):
 
     arguments: dict[str, Any]
 
+    async def resolve(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return checked arguments as a server gets them, with the values behind tokens."""
+        ...
+
     async def release(self, result: Any) -> Any:
         """Return a result as the caller may see it."""
         ...
@@ -179,6 +183,8 @@ class Operation(Generic[C, P, R]):
             raise Denied(f"a {ctx.caller} may not call {self.path}", hint=hint)
         async with ctx.guard_values(self, dict(zip(self.parameter_names, args, strict=False)) | kwargs) as guarded:
             arguments = self.check_arguments(guarded.arguments)
+            if self.is_foreign:
+                arguments = await guarded.resolve(arguments)
             recorded, outcome = ctx.begin_call(self, arguments, guarded), "done"
             try:
                 result: R = await guarded.release(await self.run(recorded, **arguments))  # type: ignore[call-arg]

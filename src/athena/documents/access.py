@@ -36,6 +36,7 @@ class FileAccess(NamedTuple):
     is_confined: bool = True  # a person or an application has the rights of its process; programs and models do not
     roots: tuple[str, ...] = ()  # where a confined caller may read
     own_paths: tuple[str, ...] = ()  # further files and folders of Athena: the vault's keys, the database, backups
+    said_path: str = ""  # what the caller wrote, where it is not the path: errors quote it, since it has tokens
 
     def locate(self, path: str) -> "Location":
         """Return where a path leads, or say why the caller may not read it."""
@@ -49,11 +50,12 @@ class FileAccess(NamedTuple):
                 Location(full_path, "", forbidden) if os.path.isdir(full_path) else Location(folder, name, forbidden)
             )
             if not os.path.exists(full_path):
-                raise _create_not_found(path)
+                raise _create_not_found(self.said_path or path)
         else:
             location = Location(*self._find_root(path), forbidden, hides_dotfiles=True)
             if location.path and (reason := location.find_refusal(location.path)):
-                raise Denied(f"programs and models cannot ingest {path!r:.200}: {reason}", hint=PERSON_HINT)
+                quoted = f"{self.said_path or path!r:.200}"
+                raise Denied(f"programs and models cannot ingest {quoted}: {reason}", hint=PERSON_HINT)
         for own_path in own_paths:
             if _is_inside(location.full_path, os.path.realpath(own_path)):
                 name = "Athena's own data folder" if own_path == self.data_folder else "a file of Athena's own"
@@ -99,11 +101,12 @@ class FileAccess(NamedTuple):
                 if _is_inside(full_path, base):
                     candidates.append((real_root, os.path.relpath(full_path, base).removeprefix(os.curdir)))
         if not candidates:
-            raise Denied(f"programs and models cannot read {path!r:.200}: no allowed folder has it", hint=ROOTS_HINT)
+            quoted = f"{self.said_path or path!r:.200}"
+            raise Denied(f"programs and models cannot read {quoted}: no allowed folder has it", hint=ROOTS_HINT)
         for root, relative_path in candidates:
             if not relative_path or _exists_beneath(root, relative_path):
                 return root, relative_path
-        raise _create_not_found(path)
+        raise _create_not_found(self.said_path or path)
 
 
 class Location(NamedTuple):

@@ -9,13 +9,14 @@ from typing import Any, Generic, TypeVar
 
 from athena.core.threads import ThreadFuture
 from athena.errors import AthenaError, Conflict
-from athena.gateway import approvals, oauth, values
+from athena.gateway import approvals, oauth, sanitize, values
 from athena.gateway.approvals import Refusal, ServerApprovals, ToolDefinitions, ToolListing
 from athena.gateway.config import SELF_REFERENCE_MESSAGE, ServerEntry
 from athena.gateway.server_connection import ServerConnection
 
 T = TypeVar("T")
 CLOSE_TIMEOUT_S = 1.0
+MAX_LOG_BYTES = 2_000
 CONFIG_POLL_INTERVAL_S = 1.0
 LOGIN_POLL_INTERVAL_S = 0.2
 SDK_LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
@@ -109,22 +110,20 @@ class ConnectionPool:
 
     def start_call(
         self,
-        server: str,
+        tool: values.RemoteTool,
         entry: ServerEntry,
         server_approvals: ServerApprovals,
-        tool: str,
-        path: str,
         arguments: Any,
-        *,
-        may_retry: bool,
+        hide: values.HideWords,
     ) -> LoopTask[values.ToolResult]:
-        """Start a call on the event loop, connecting the server first if needed."""
+        """Start a call on the event loop, connecting the server first if needed; `hide` gets what the server says."""
         started = threading.Event()
 
         async def call_tool() -> values.ToolResult:
-            connection = self._get_connection(server, entry, server_approvals)
-            result = await connection.call_tool(tool, arguments, started.set, may_retry=may_retry)
-            return values.convert_tool_result(path, result)
+            sanitize.hide_words.set(hide)
+            connection = self._get_connection(tool.server, entry, server_approvals)
+            result = await connection.call_tool(tool.name, arguments, started.set, may_retry=tool.is_read_only)
+            return values.convert_tool_result(tool.path, result)
 
         return self._loop.submit(call_tool, started)
 
@@ -206,7 +205,7 @@ class ConnectionPool:
     def get_log(self, server: str) -> bytes:
         """Return the end of what a server wrote to its standard error."""
         connection = self._connections.get(server)
-        return b"" if connection is None else connection.stderr_tail
+        return b"" if connection is None else connection.stderr_tail[-MAX_LOG_BYTES:]
 
     def close_stale(self, current: Mapping[str, ServerEntry]) -> None:
         """Close the connections of servers that were removed, disabled or changed."""

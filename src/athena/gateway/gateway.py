@@ -59,7 +59,7 @@ from athena.gateway.config import (
     assign_names,
     format_unset_hint,
 )
-from athena.gateway.values import ConnectedServer, RemoteTool, Status, ToolResult
+from athena.gateway.values import ConnectedServer, HideWords, RemoteTool, Status, ToolResult
 from athena.storage import calls
 from athena.storage.database import Database, Transaction
 from athena.storage.privacy import SERVER_MARK_PREFIX
@@ -101,6 +101,8 @@ class ToolCaller(Protocol):
         ...
 
     async def hide_answer(self, value: Any) -> Any: ...
+
+    def hide_words(self, words: str) -> str: ...
 
     async def reveal_values(self, value: Any) -> Any: ...
 
@@ -224,7 +226,7 @@ class Gateway:
             self._approver.redeem(caller.approval, format_call_subject(tool.path, to_json(arguments)))
         if caller.call.key is not None:
             return await self._call_tool_once(tool, caller, arguments)
-        result = await _wait_for_result(tool, self.start_call(tool, to_json(arguments)), caller)
+        result = await _wait_for_result(tool, self.start_call(tool, to_json(arguments), caller.hide_words), caller)
         if not tool.is_read_only:
             caller.database.defer_write(partial(_record_call, caller.call))
         return result
@@ -237,7 +239,7 @@ class Gateway:
             return await caller.reveal_values(json.loads(receipt))
         pending: LoopTask[ToolResult] | None = None
         try:
-            pending = self.start_call(tool, to_json(arguments))
+            pending = self.start_call(tool, to_json(arguments), caller.hide_words)
             result = to_json(await _wait_for_result(tool, pending, caller))
         except BaseException as error:
             was_sent = pending is not None and pending.started.is_set()
@@ -248,7 +250,7 @@ class Gateway:
         await database.write(lambda tx: calls.finish_call(tx, call, stored))
         return result
 
-    def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[ToolResult]":
+    def start_call(self, tool: RemoteTool, arguments: dict[str, Any], hide: HideWords) -> "LoopTask[ToolResult]":
         """Start a call on the gateway's event loop and return its task, which any thread can wait for or cancel."""
         self._refresh_if_changed()
         server = self.get_server(tool.server)
@@ -260,9 +262,7 @@ class Gateway:
         if unset := server.config.list_unset_variables(self._environ):
             message = f"the server {tool.server} {_format_unset_variables(unset)}"
             raise Misconfigured(message, hint=self._format_set_hint(unset[0]))
-        return self._pool.start_call(
-            tool.server, server.config, server.approvals, tool.name, tool.path, arguments, may_retry=tool.is_read_only
-        )
+        return self._pool.start_call(tool, server.config, server.approvals, arguments, hide)
 
     def _format_set_hint(self, variable: str) -> str:
         """Say where to set a variable: servers get the environment of the process that starts them."""

@@ -23,7 +23,7 @@ MAX_TOTAL_BYTES = 256 << 20  # between two calls, enough for sixteen concurrent 
 MAX_STDERR_BYTES = 32 << 20  # a leaky bucket, which drains at STDERR_BYTES_PER_S
 STDERR_BYTES_PER_S = 1 << 20
 MAX_SERVER_REQUESTS = 500  # between two calls
-STDERR_TAIL_BYTES = 2_000
+MAX_OUTPUT_BYTES = 64_000  # that are kept, and quoted only if they are all
 MAX_QUOTE_CHARS = 200
 ERROR_LINE_PATTERN = re.compile(
     r"\b(?:error|fatal|failed|cannot)\b(?!.{0,20} code \w+$)", re.IGNORECASE
@@ -52,7 +52,7 @@ class ConnectionMonitor:
         self._message_count = self._request_count = self._byte_count = 0
         self._stderr_level, self._stderr_at = 0.0, 0.0  # bytes in the bucket, and when they were counted
         self.stderr_bytes = 0  # in all
-        self._unparsed_lines = (0, "")  # how many, and the last one
+        self._unparsed_output = b""
         self._begun_calls = self._open_calls = 0
         _exchange.set(HttpExchange())
 
@@ -68,7 +68,7 @@ class ConnectionMonitor:
 
     def reset_counts(self) -> None:
         """Reset the counts that hold between two calls."""
-        self._message_count, self._request_count, self._byte_count, self._unparsed_lines = 0, 0, 0, (0, "")
+        self._message_count, self._request_count, self._byte_count, self._unparsed_output = 0, 0, 0, b""
         _exchange.set(HttpExchange())
 
     def accept_message(self, message: bytes) -> bool:
@@ -107,7 +107,7 @@ class ConnectionMonitor:
 
     def record_stderr(self, text: bytes) -> bool:
         """Keep the end of the standard error; return False if there was too much of it."""
-        self.stderr_tail = (self.stderr_tail + text)[-STDERR_TAIL_BYTES:]
+        self.stderr_tail = (self.stderr_tail + text)[-MAX_OUTPUT_BYTES:]
         self.stderr_bytes += len(text)
         now = time.monotonic()
         self._stderr_level = max(0.0, self._stderr_level - STDERR_BYTES_PER_S * (now - self._stderr_at)) + len(text)
@@ -123,7 +123,8 @@ class ConnectionMonitor:
 
     def record_unparsed_line(self, line: bytes) -> None:
         """Keep a line on standard output that is no JSON-RPC message."""
-        self._unparsed_lines = self._unparsed_lines[0] + 1, line[:MAX_QUOTE_CHARS].decode("utf-8", "replace")
+        if len(self._unparsed_output) <= MAX_OUTPUT_BYTES:
+            self._unparsed_output += line[: MAX_OUTPUT_BYTES + 1] + b"\n"
 
     @contextmanager
     def watch_call(self) -> Iterator[Callable[[], str]]:
@@ -142,13 +143,19 @@ class ConnectionMonitor:
 
     def format_last_output(self, since_bytes: int = 0) -> str:
         """Return the line of what the server wrote after `since_bytes` that explains a failure best; empty if none."""
-        output = self.stderr_tail[-(self.stderr_bytes - since_bytes) :] if self.stderr_bytes > since_bytes else b""
-        lines = [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
-        if lines:
+        count = self.stderr_bytes - since_bytes
+        if lines := _split_output(self.stderr_tail[-count:] if 0 < count <= MAX_OUTPUT_BYTES else b""):
             return f'; it said: "{_redact_output(_pick_error_line(lines))}"'
-        if self._unparsed_lines[0]:
-            return f'; it wrote what is no message: "{_redact_output(self._unparsed_lines[1])}"'
+        is_whole = len(self._unparsed_output) <= MAX_OUTPUT_BYTES
+        if lines := _split_output(self._unparsed_output if is_whole else b"very much"):
+            return f'; it wrote what is no message: "{_redact_output(lines[-1])}"'
         return ""
+
+
+def _split_output(output: bytes) -> list[str]:
+    """Return the lines of what a server wrote, all of it: of a part, it could not be told what it holds."""
+    text = sanitize.hide_words.get()(output.decode("utf-8", "replace"))
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _pick_error_line(lines: list[str]) -> str:

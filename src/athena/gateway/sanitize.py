@@ -1,6 +1,8 @@
 """Clean the texts and schemas of servers before anybody reads them: no hidden or reordering characters, bounded."""
 
 import re
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from athena.core import text as texts
@@ -25,6 +27,8 @@ SCHEMA_KEYWORDS = frozenset((
 # fmt: on
 LONG_GAP_PATTERN = re.compile(r"(?<=\S) {40,}")  # code to the right of a gap would be overlooked
 LINE_SEPARATORS = "\n\t\u2028\u2029"  # invisible, but allowed in texts
+# hides what a call has sent in what its server says; the identity where there is no call
+hide_words: ContextVar[Callable[[str], str]] = ContextVar("hide_words", default=str)
 _SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions")
 _INVALID = object()
 _SCALAR_TYPES = (str, int, float, bool, type(None))

@@ -441,8 +441,11 @@ async def _skip_validation(name: str, result: Any) -> None:
 def _format_error(error: BaseException) -> str:
     """Return what an error says; of an answer with hundreds of thousands of mistakes only how many there are."""
     count = error.error_count() if hasattr(error, "error_count") else 0
-    text = str(error) if count <= MAX_NAMED_MISTAKES else f"{count:,} validation errors"
-    return sanitize.sanitize_line(text, MAX_ERROR_CHARS)
+    text = f"{count:,} validation errors" if count else str(error)
+    if 0 < count <= MAX_NAMED_MISTAKES:  # as a text it would quote parts of the answer
+        mistakes = error.errors(include_url=False, include_context=False, include_input=False)  # type: ignore[attr-defined]
+        text = "; ".join(f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}" for mistake in mistakes)
+    return sanitize.sanitize_line(sanitize.hide_words.get()(text), MAX_ERROR_CHARS)
 
 
 def _unwrap_error(error: BaseException) -> BaseException:

@@ -161,8 +161,6 @@ async def _receive_messages(pipe: Any, received: Any, monitor: ConnectionMonitor
         async for line in _read_lines(pipe, monitor):
             if not monitor.accept_message(line):
                 return
-            if not line.strip():
-                continue
             if line.lstrip()[:1] != b"{":
                 monitor.record_unparsed_line(line)
                 continue

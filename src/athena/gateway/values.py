@@ -1,5 +1,6 @@
 """Values of servers: status and tools as operations return them, and the result of a call as plain JSON."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -9,6 +10,7 @@ from athena.errors import InvalidInput, LimitExceeded
 from athena.gateway import sanitize
 
 Status = Literal["ready", "connected", "waiting", "changed", "failing", "disabled"]
+HideWords = Callable[[str], str]  # takes what a server says
 MAX_ERROR_CHARS = 1_000
 
 
@@ -80,7 +82,8 @@ def convert_tool_result(path: str, result: Any) -> ToolResult:
     if result.is_error:
         message = " ".join(block.text for block in blocks if block.type == "text") or "it does not say why"
         raise InvalidInput(
-            f"{path} failed: {sanitize.sanitize_text(message, MAX_ERROR_CHARS)}", hint="these are the server's words"
+            f"{path} failed: {sanitize.sanitize_text(sanitize.hide_words.get()(message), MAX_ERROR_CHARS)}",
+            hint="these are the server's words",
         )
     values = [_convert_block(block) for block in blocks]
     attachments = [value for value in values if isinstance(value, Attachment)]

@@ -133,7 +133,11 @@ class Context:
         """Return the files that the caller may ingest."""
         roots = (*find_project_roots(self.scope.project), *self.document_roots)
         return FileAccess(
-            self.gateway.home, is_confined=self.caller not in PEOPLE, roots=roots, own_paths=self.list_own_paths()
+            self.gateway.home,
+            is_confined=self.caller not in PEOPLE,
+            roots=roots,
+            own_paths=self.list_own_paths(),
+            said_path="" if self.values is None else self.values.said_path,
         )
 
     def __post_init__(self) -> None:
@@ -234,6 +238,10 @@ class Context:
         if self.values is not None:
             value = await self.required_guard.hide_known(value, self.values.secrets)
         return await self.hide_values(value)
+
+    def hide_words(self, words: str) -> str:
+        """Return what a server says without the values that it got; they cannot be found any more once it is cut."""
+        return words if self.values is None else self.values.hide_words(words)
 
     async def hide_in_document(self, value: Any) -> Any:
         """Return a text of a file with tokens for personal values; secrets stay, for the caller looks for them."""

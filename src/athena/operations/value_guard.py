@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from athena.core.catalog import AnyOperation
 from athena.core.operation import PEOPLE, CallerKind, Values
-from athena.core.redaction.texts import SecretForms
+from athena.core.redaction.texts import MIN_SECRET_CHARS, SecretForms
 from athena.core.values import Scope
 from athena.errors import AthenaError, Denied
 from athena.memory.store import Store
@@ -23,6 +23,7 @@ QUESTION_PARAMETERS = frozenset({"query", "queries", "phrase", "prompt", "questi
 SOURCE_PARAMETERS = frozenset({"code", "example"})  # hold programs
 SPEAKING_PROGRAMS = frozenset({CallerKind.PROGRAM, CallerKind.MODEL})
 FILE_PARAMETERS = frozenset({"path", "source"})  # of documents: they must lead to a file
+MAX_WORDS_CHARS = 64_000  # of a server, in which values are looked for
 
 
 class GuardedCaller(Protocol):
@@ -46,11 +47,14 @@ class CallValues:
     ) -> None:
         self._ctx, self._guard, self._operation, self.arguments = ctx, guard, operation, arguments
         self.secrets = SecretForms({})  # that this tool may answer with
+        self._revealed: dict[str, str] = {}  # tokens by their values, which the operation got
+        self.said_path = ""  # of a document, as the caller wrote it
 
     async def __aenter__(self) -> "CallValues":
         self._guard.require_current()
         if self._operation.values is Values.REAL:
-            await self._admit_to_tool()
+            if self._guard.mode == "strict" and self._is_by_program:  # what a tool gives back may tell: each is a try
+                self.arguments = await self._guard.hide(self._ctx.scope, self.arguments, secrets=False, by_program=True)
         elif not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
             pass
         elif self._operation.values is Values.STORED or self._guard.mode == "strict":
@@ -65,8 +69,10 @@ class CallValues:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, AthenaError):
-            # a tool may say what it did not like
-            error.args, error.hint = await self._guard.hide_known((error.args, error.hint), self.secrets)
+            words = (error.args, error.hint, getattr(error, "__notes__", []))
+            for forms in self._list_hidden_forms():
+                words = await self._guard.hide_known(words, forms)
+            error.args, error.hint, error.__notes__ = words
             if self._sees_tokens:
                 await self._guard.hide_error(self._ctx.scope, error, from_store=self._answers_from_store)
         if self._ctx.caller is not CallerKind.PROGRAM:  # what a program gets stays here until it ends
@@ -78,12 +84,32 @@ class CallValues:
         if not self._guard.is_on or self._operation.values is Values.AS_GIVEN:
             return result
         if self._sees_tokens:
+            # beside other letters no rule finds a value; a short one is a part of many words
+            long = {value: token for value, token in self._revealed.items() if len(value) >= MIN_SECRET_CHARS}
+            result = await self._guard.hide_known(result, SecretForms(long))
             mark = self._operation.private_mark
             return await self._guard.hide(self._ctx.scope, result, from_store=self._answers_from_store, private=mark)
         if self._operation.values is Values.STORED:
             return (await self._guard.reveal(self._ctx.scope, result))[0]
         await self._guard.note_values(self._ctx.scope, result)
         return result
+
+    def hide_words(self, words: str) -> str:
+        """Return what a server says without the values that it got; nobody may cut it before: a part is not recognized.
+
+        Of a very long text only its length is left, since it would be cut to be searched.
+        """
+        searched = self._list_hidden_forms()
+        if searched and len(words) > MAX_WORDS_CHARS:
+            return f"a text of {len(words):,} characters"
+        for forms in searched:
+            words = forms.hide_in(words)
+        return words
+
+    def _list_hidden_forms(self) -> list[SecretForms]:
+        """Return the values that the operation got and the caller may not see."""
+        revealed = SecretForms(self._revealed if self._sees_tokens else {})
+        return [forms for forms in (self.secrets, revealed) if forms.secrets]
 
     @property
     def _is_by_program(self) -> bool:
@@ -114,7 +140,11 @@ class CallValues:
             if name in SOURCE_PARAMETERS and isinstance(value, str)
         }
         paths = {name: value for name, value in self.arguments.items() if name in unchanged}
-        self.arguments |= (await guard.reveal(ctx.scope, paths))[0]
+        if ctx.caller in PEOPLE:
+            self.arguments |= (await guard.reveal(ctx.scope, paths))[0]
+        elif isinstance(path := paths.get("path"), str):  # a source is stored with tokens
+            self.said_path = path
+            self.arguments["path"] = await guard.reveal_path(ctx.scope, path, self._revealed)
         others = {name: value for name, value in self.arguments.items() if name not in unchanged | sources.keys()}
         self.arguments |= sources
         self.arguments |= await guard.hide(
@@ -125,28 +155,30 @@ class CallValues:
             by_program=self._is_by_program,
         )
 
-    async def _admit_to_tool(self) -> None:
-        """Give a server's tool the values behind tokens, if it may receive their kinds, and count them."""
+    async def resolve(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return checked arguments with the values behind tokens, if the tool may receive their kinds; count them.
+
+        Nobody checks them again: an error would tell of values that the caller may not see. The server does.
+        """
         ctx, guard, tool = self._ctx, self._guard, self._operation.name
         kinds: Counter[str] = Counter()
         if guard.is_on:
-            if guard.mode == "strict" and self._is_by_program:  # what a tool gives back may tell: each value is a try
-                self.arguments = await guard.hide(ctx.scope, self.arguments, secrets=False, by_program=True)
-            self.arguments, revealed = await guard.reveal(ctx.scope, self.arguments)
-            kinds = revealed | await guard.count_kinds(ctx.scope, self.arguments, by_program=self._is_by_program)
+            arguments, kinds = await guard.reveal(ctx.scope, arguments, self._revealed)
+            kinds |= await guard.count_kinds(ctx.scope, arguments, by_program=self._is_by_program)
             allowed = self._operation.received_kinds
             if allowed is not None and (refused := sorted(kinds.keys() - allowed)):
                 raise Denied(
                     f"{tool} may not receive {', '.join(refused)}",
                     hint=f"a person decides: athena servers privacy {self._operation.category} --receives",
                 )
-        self.arguments, sent = await guard.reveal_secrets(ctx.scope, self.arguments, tool)
+        arguments, sent = await guard.reveal_secrets(ctx.scope, arguments, tool)
         self.secrets = await guard.load_secrets(ctx.scope, sent)  # it may know one from an earlier call
         kinds["SECRET"] += len(sent)
         if counted := {kind: count for kind, count in kinds.items() if count}:
             # who received what: kinds and counts, no values
             work = partial(_count_disclosures, ctx.scope, ctx.store.clock(), tool, counted)
             ctx.store.database.defer_write(work)
+        return arguments
 
 
 async def _count_disclosures(scope: Scope, now: float, tool: str, kinds: dict[str, int], tx: Transaction) -> None:

@@ -1,5 +1,6 @@
 """The guard at every boundary: replace personal values by tokens and secrets by placeholders, and turn tokens back."""
 
+import os
 import re
 import time
 from collections import Counter
@@ -230,13 +231,21 @@ class PrivacyGuard:
 
     # --- from tokens --------------------------------------------------------------------------------------------------
 
-    async def reveal(self, scope: Scope, value: Any) -> tuple[Any, Counter[str]]:
-        """Return a value with the values of its tokens, and how many of each kind; unknown tokens stay."""
-        texts = {key: _TOKEN.findall(key[1]) for key in iter_texts(value) if "_" in key[1]}
+    async def reveal(
+        self, scope: Scope, value: Any, revealed: dict[str, str] | None = None
+    ) -> tuple[Any, Counter[str]]:
+        """Return a value with the values of its tokens, and how many of each kind; unknown tokens stay.
+
+        With `revealed`, which gets the tokens by their values, those in keys stay, too: errors name keys.
+        """
+        keys = (key for key in iter_texts(value) if "_" in key[1] and (revealed is None or key[0]))
+        texts = {key: _TOKEN.findall(key[1]) for key in keys}
         tokens = {(kind, int(number)) for found in texts.values() for kind, number in found}
         values = await self.vault.resolve_tokens(scope, tokens)
         if not values:
             return value, Counter()
+        if revealed is not None:
+            revealed |= {real: token for token, real in values.items()}
         kinds: Counter[str] = Counter()
 
         def write_value(match: re.Match[str]) -> str:
@@ -246,6 +255,14 @@ class PrivacyGuard:
         changed = {key: _TOKEN.sub(write_value, key[1]) for key, found in texts.items() if found}
         return replace_texts(value, {key: text for key, text in changed.items() if text != key[1]}), kinds
 
+    async def reveal_path(self, scope: Scope, path: str, revealed: dict[str, str]) -> str:
+        """Return a path with the values of tokens that are whole names in it."""
+        names = path.split(os.sep)
+        tokens = [name for name in names if _TOKEN.fullmatch(name)]
+        found, _ = await self.reveal(scope, {"names": tokens}, revealed)
+        values = dict(zip(tokens, found["names"], strict=True))
+        return os.sep.join(values.get(name, name) for name in names)
+
     async def reveal_source(self, scope: Scope, source: str) -> str:
         """Return a program with the values of the tokens in its string literals."""
         tokens = {(kind, int(number)) for kind, number in _TOKEN.findall(source)}
@@ -253,8 +270,11 @@ class PrivacyGuard:
         return replace_in_literals(source, _TOKEN, values.get) if values else source
 
     async def reveal_secrets(self, scope: Scope, value: Any, tool: str) -> tuple[Any, dict[str, str]]:
-        """Return a value with the secrets that a tool may receive by name, and these secrets by their tokens."""
-        keys = [key for key in iter_texts(value) if "[VAULT:" in key[1]]
+        """Return a value with the secrets that a tool may receive by name, and these secrets by their tokens.
+
+        No key of an object gets one: errors name keys.
+        """
+        keys = [key for key in iter_texts(value) if key[0] and "[VAULT:" in key[1]]
         names = [name for _, text in keys for name in _SECRET.findall(text)]
         secrets = await self.vault.resolve_secrets(scope, names, tool) if names else {}
         changed = {key: _SECRET.sub(lambda match: secrets.get(match[0], match[0]), key[1]) for key in keys}

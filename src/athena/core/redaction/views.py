@@ -18,6 +18,7 @@ MAX_LAYERS = 5  # of escapes inside escapes
 MAX_TOKEN_CHARS = 20_000  # how long a secret may go on after an escape
 CONTEXT_CHARS = 400  # around an escape: how far a name may stand from its secret
 MAX_PART_CHARS = 200_000  # of a text that is decoded at once; the list of its escapes takes 100 times the memory
+MIN_ESCAPE_INTERVAL = 100  # characters; where escapes are closer, a long text is decoded as a whole
 MIN_BLOB_CHARS = 16
 MAX_BLOB_CHARS = 1_000_000
 
@@ -81,6 +82,9 @@ def find_escaped_parts(text: str) -> list[tuple[int, int]]:
     """
     if not _may_hold_escapes(text):
         return []
+    if len(text) > MAX_PART_CHARS and sum(map(text.count, "\\%&\x1b")) > len(text) // MIN_ESCAPE_INTERVAL:
+        step = MAX_PART_CHARS - MAX_TOKEN_CHARS
+        return [(start, min(start + MAX_PART_CHARS, len(text))) for start in range(0, len(text), step)]
     parts: list[tuple[int, int]] = []
     for escape in _compile_escapes(is_ascii=text.isascii()).finditer(text):
         start, end = escape.start() - CONTEXT_CHARS, escape.end() + CONTEXT_CHARS
@@ -112,7 +116,8 @@ def decode_text(text: str) -> list[DecodedText]:
         pieces = _compile_escapes(is_ascii=text.isascii()).split(text)
         if len(pieces) == 1:
             break
-        decoded = [_decode_escape(piece) if i % 2 else piece for i, piece in enumerate(pieces)]
+        decoded = pieces.copy()
+        decoded[1::2] = map(_decode_escape, pieces[1::2])
         starts = list(chain((0,), accumulate(map(len, decoded))))
         origins = list(chain((0,), accumulate(map(len, pieces))))
         text = "".join(decoded)
