@@ -178,7 +178,7 @@ class Day:
 def _split(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
     """Return the second and the last quarter; in the first the server loads what it needs."""
     quarter = max(1, len(samples) // 4)
-    return samples[quarter : 2 * quarter], samples[-quarter:]
+    return samples[quarter : 2 * quarter] or samples, samples[-quarter:]  # a quick day may have one sample
 
 
 def _median(samples: list[Sample], name: str) -> float:
