@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakSet
@@ -36,6 +36,8 @@ MAX_RETRIES = 4
 RETRY_DELAY_S = 0.1  # doubled for each further attempt, with jitter
 RECALL_BATCH_SIZE = 500
 LARGE_BODY_BYTES = 1 << 20  # a server may refuse such a body before it has read it
+MAX_ANSWER_BYTES = 1 << 30  # a server's texts have at most 100 million characters, each of at most six bytes in JSON
+READ_CHUNK_BYTES = 1 << 20
 DEFAULT_PROGRAM_S = 30.0
 MAX_PROGRAM_S = 600.0  # also of a skill, and of a tool of a server
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -246,7 +248,8 @@ class AthenaClient(OperationMethods):
                     raise
                 connection.close()  # the server has closed an idle connection: try once on a new one
                 response = self._send_request(connection, method, path, headers, body, deadline)
-            answer = response.read()
+            with response:
+                answer = _read_answer(response)
         except BaseException:
             connection.close()
             raise
@@ -416,6 +419,22 @@ class _DeadlineResponse(HTTPResponse):
         super().__init__(sock, *more, **named)
         self.fp.close()
         self.fp = io.BufferedReader(_DeadlineReader(sock, deadline))
+
+
+def _read_answer(response: HTTPResponse) -> bytes:
+    pieces, size = [], 0
+    while piece := response.read(READ_CHUNK_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_ANSWER_BYTES:
+            raise Unavailable(
+                f"the answer has more than {MAX_ANSWER_BYTES:,} bytes",
+                hint=f"ask for less with a smaller k or limit; {NOT_ATHENA_HINT}",
+                retry=False,
+            )
+    if response.length:  # read(amount) does not raise where the connection ended early
+        raise IncompleteRead(b"".join(pieces), response.length)
+    return b"".join(pieces)
 
 
 def _parse_response(status: int, answer: bytes) -> dict[str, Any]:

@@ -432,6 +432,38 @@ def test_foreign_server_raises_athena_error(raw: bytes) -> None:
         assert caught.value.hint
 
 
+@pytest.mark.parametrize("announced", [True, False])
+def test_endless_answer_is_not_read_to_its_end(announced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("athena.client.MAX_ANSWER_BYTES", 4 << 20)
+    sent: list[int] = []
+
+    def talk(connection: socket.socket, _: int) -> None:
+        request(connection)
+        head = "Content-Length: 1099511627776" if announced else "Connection: close"
+        connection.sendall(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode())
+        for _ in range(64):
+            connection.sendall(b" " * (1 << 20))
+            sent.append(1)
+
+    with serve_connections(talk) as url, AthenaClient(url, TOKEN, timeout=LONG) as client:
+        with pytest.raises(Unavailable, match="more than 4,194,304 bytes") as caught:
+            client.recall(query="x")
+        assert not caught.value.retry
+        assert "smaller k" in str(caught.value.hint)
+    assert len(sent) < 64
+
+
+def test_answer_that_breaks_off_is_asked_for_again() -> None:
+    whole = answer(200, {"success": True, "data": [], "total": 0})
+
+    def talk(connection: socket.socket, number: int) -> None:
+        request(connection)
+        connection.sendall(whole if number else whole[:-5])
+
+    with serve_connections(talk) as url, AthenaClient(url, TOKEN, timeout=LONG) as client:
+        assert not client.recall(query="x")
+
+
 def test_slow_server_times_out() -> None:
     done = threading.Event()
 
