@@ -16,10 +16,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from privacy_tools import PrivateApp, open_private_app
 
 from athena.core.redaction.personal import PersonalRules, find_personal
-from athena.core.redaction.texts import SecretForms
+from athena.core.redaction.texts import SecretForms, _replace_across_gaps
 from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.storage import vault
@@ -268,11 +270,18 @@ def test_secrets_of_one_name_are_both_hidden(open_app: PrivateApp) -> None:
     assert read_contact(open_app, "heron-lantern-417 otter-granite-802") == "[VAULT:key] [VAULT:key]"
 
 
-def test_long_answer_stops_no_other_thread(open_app: PrivateApp) -> None:
+@pytest.mark.parametrize("kind", ["letters", "broken letters"])
+def test_long_answer_stops_no_other_thread(open_app: PrivateApp, kind: str) -> None:
     open_app.add_server("crm")
     for number in range(40):
         run_sync(open_app.vault.put_secret(Scope("p"), f"k{number}", secrets.token_urlsafe(24), ["crm"]))
-    text = secrets.token_urlsafe(3_000) * 1_000
+    known = "hunter22-and-more"
+    run_sync(open_app.vault.put_secret(Scope("p"), "known", known, ["crm"]))
+    encoded, hidden = base64.b64encode(known.encode()).decode(), "[VAULT:known]"
+    text, expected = {
+        "letters": (secrets.token_urlsafe(3_000) * 1_000 + known, len(hidden) - len(known)),
+        "broken letters": (f"{encoded[0]}\n" * 1_000_000 + encoded, len(hidden) - len(encoded)),
+    }[kind]
     stalls, is_over = [0.0], threading.Event()
 
     def measure_stalls() -> None:
@@ -284,10 +293,16 @@ def test_long_answer_stops_no_other_thread(open_app: PrivateApp) -> None:
     measuring = threading.Thread(target=measure_stalls)
     measuring.start()
     (open_app.folder / "contacts.json").write_text(json.dumps([text]))
-    assert open_app.run("len(crm.list_contacts()['contacts'][0])").result == len(text)
+    assert open_app.run("len(crm.list_contacts()['contacts'][0])").result == len(text) + expected
     is_over.set()
     measuring.join()
     assert max(stalls) < 1.5
+
+
+@given(st.text("ab= \n\\nr", max_size=40), st.text("ab", min_size=1, max_size=4))
+def test_forms_across_gaps_are_replaced_as_by_a_pattern(text: str, form: str) -> None:
+    pattern = r"(?:[ \t\r\n]|\\[rn])*+".join(form)
+    assert _replace_across_gaps(text, form, "#") == re.sub(pattern, "#", text)
 
 
 def test_long_answer_is_searched_beside_the_event_loop(open_app: PrivateApp, monkeypatch: pytest.MonkeyPatch) -> None:

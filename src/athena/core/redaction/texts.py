@@ -181,7 +181,7 @@ class SecretForms:
         unbroken = _remove_gaps(text)
         for form, token in self._base64:
             if form in unbroken:
-                text = re.sub(_GAP.join(map(re.escape, form)), mark_number(len(tokens)), text)
+                text = _replace_across_gaps(text, form, mark_number(len(tokens)))
                 tokens.append(token)
         if not tokens:
             return value
@@ -198,6 +198,40 @@ class SecretForms:
         views = ((data, self._plain), (content, self._plain), (_remove_gaps(content), self._base64))
         forms = ((view, form.encode("utf-8", "surrogatepass")) for view, pairs in views for form, _ in pairs)
         return any(len(form) >= MIN_SECRET_CHARS and form.decode("latin-1") in view for view, form in forms)
+
+
+def _replace_across_gaps(text: str, form: str, replacement: str) -> str:
+    """Replace a form that gaps may break anywhere.
+
+    The text is read run by run: one pattern for the whole form would stop all threads for as long as the gaps are.
+    """
+    unbroken = io.StringIO()
+    for start, end in _iter_runs(text):
+        unbroken.write(text[start:end])
+    content = unbroken.getvalue()
+    letters, at = list[int](), content.find(form)  # the first and the last letter of each place in the content
+    while at >= 0:
+        letters += (at, at + len(form) - 1)
+        at = content.find(form, at + len(form))
+    places, read = list[int](), 0  # the same in the text
+    for start, end in _iter_runs(text):
+        while len(places) < len(letters) and letters[len(places)] < read + end - start:
+            places.append(start + letters[len(places)] - read)
+        read += end - start
+    pieces, done = list[str](), 0
+    for first, last in zip(places[::2], places[1::2], strict=True):
+        pieces += (text[done:first], replacement)
+        done = last + 1
+    return "".join((*pieces, text[done:]))
+
+
+def _iter_runs(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each part of a text without gaps starts and ends."""
+    start = 0
+    for gap in _GAP_PATTERN.finditer(text):
+        yield start, gap.start()
+        start = gap.end()
+    yield start, len(text)
 
 
 def _remove_gaps(text: str) -> str:
@@ -235,5 +269,5 @@ def list_base64_forms(secret: str) -> set[str]:
     return {text for form in forms for text in (form, form.translate(_URL_SAFE)) if len(form) >= len(secret)}
 
 
-_GAP = r"(?:\s|\\[rn])*"  # where base64 is broken into lines
+_GAP_PATTERN = re.compile(r"[ \t\r\n]+|\\[rn]")  # where base64 is broken into lines
 _URL_SAFE = str.maketrans("+/", "-_")
