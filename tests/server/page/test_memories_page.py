@@ -56,6 +56,23 @@ def test_person_corrects_and_undoes_memory(visit: Visit, tmp_path: Path, engine:
         expect(page.get_by_role("heading", name="Belongs together")).to_have_count(0)
 
 
+def test_opened_form_leaves_the_field_a_person_is_in(visit: Visit, seeded: RunningServer) -> None:
+    """The browser reports an opened form late: by then a person may have selected what they want to write over."""
+    visitor = visit(seeded)
+    page = visitor.go("/memories/1")
+    selected = page.evaluate("""() => new Promise((resolve) => {
+        const form = document.querySelector("#edit"), text = form.querySelector("textarea");
+        form.addEventListener("toggle", () => setTimeout(() => resolve([text.selectionStart, text.selectionEnd])));
+        form.open = true;
+        text.focus();
+        text.select();
+    })""")
+    assert selected == [0, len(page.get_by_label("Content").input_value())]
+    page.get_by_text("Correct it").click()  # closes it
+    page.get_by_text("Correct it").click()
+    expect(page.get_by_label("Content")).to_be_focused()
+
+
 def test_search_answers_while_typing(visit: Visit, seeded: RunningServer) -> None:
     visitor = visit(seeded)
     page = visitor.go("/memories")

@@ -130,10 +130,10 @@ function searchSoon(box) {
 
 document.addEventListener("input", (event) => searchSoon(event.target));
 
-// Who opens a form to write wants to write at once.
+// Who opens a form to write wants to write at once. The event comes late: who has already gone into a field stays there.
 document.addEventListener("toggle", (event) => {
   const text = event.target.open && event.target.matches("[data-write]") && find("textarea", event.target);
-  if (!text) return;
+  if (!text || text.form.contains(document.activeElement)) return;
   text.focus();
   text.setSelectionRange(text.value.length, text.value.length);
 }, true);
