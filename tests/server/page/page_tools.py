@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request, Response
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request, Response, expect
 
 from athena.cli.ui import request_link
 from athena.core.home.lock import find_server
@@ -65,6 +65,9 @@ EVENTS = (
 )
 
 
+WAIT_MS = 60_000  # a busy machine may need long to start a server
+
+
 @contextmanager
 def open_browser(playwright: Playwright) -> Generator[Browser]:
     browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS), headless=True)
@@ -74,7 +77,8 @@ def open_browser(playwright: Playwright) -> Generator[Browser]:
 
 def open_tab(browser: Browser, **options: Any) -> Page:
     context = browser.new_context(**({"viewport": {"width": 1280, "height": 860}} | options))
-    context.set_default_timeout(8_000)
+    context.set_default_timeout(WAIT_MS)
+    expect.set_options(timeout=WAIT_MS)
     return context.new_page()
 
 

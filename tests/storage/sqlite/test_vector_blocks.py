@@ -166,6 +166,7 @@ def test_new_process_reads_no_row_that_has_not_changed(app: App, path: Path, mon
 def test_damaged_block_is_found_ignored_and_written_anew(app: App, path: Path, damage: str) -> None:
     write_blocks(app, path)
     with apsw.Connection(str(path)) as raw:
+        raw.set_busy_timeout(60_000)  # on a busy machine the writer may still be closing
         raw.execute(f"UPDATE vector_blocks SET data = {damage} WHERE number = 1").fetchall()
     raw.close()
     verdict = call(app, "verify")
@@ -188,6 +189,7 @@ def test_block_that_differs_from_rows_is_found(app: App, path: Path) -> None:
         cache.fill_rows(0, changed)
         cache.refresh_views()
         with apsw.Connection(str(path)) as raw:
+            raw.set_busy_timeout(60_000)
             values = (vector_blocks.pack_block(cache, slice(0, cache.rows)), number)
             raw.execute("UPDATE vector_blocks SET data = ? WHERE number = ?", values).fetchall()
         raw.close()
