@@ -20,7 +20,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from build_model import published
-from labelled_sessions import Session, match_clauses, read_sessions
+from labelled_sessions import (
+    Clause,
+    NamedStatement,
+    Session,
+    Turn,
+    find_target,
+    match_clauses,
+    read_sessions,
+)
 from safetensors.numpy import load as load_safetensors
 
 from athena.core.foreign_operation import ForeignOperation, ToolDefinition, assign_identifiers
@@ -31,29 +39,27 @@ from athena.gateway.sanitize import split_description
 from athena.memory.sessions import classifier, supersede
 from athena.memory.sessions.fragment_features import hash_fragments
 from athena.memory.sessions.fragments import split_fragments
-from athena.memory.sessions.wording import clean_statement
+from athena.memory.sessions.proposals import add_question
+from athena.memory.sessions.statements import MAX_REPLY_START, get_context, get_last_sentence
+from athena.memory.sessions.values import Candidate
+from athena.memory.sessions.wording import clean_statement, is_short
 
 CHANGES_FOLDER = Path(__file__).parents[1] / "data" / "changes"
 TOOLS_FOLDER = Path(__file__).parents[1] / "data" / "tools"
-TOOL_REQUESTS = ("train.tsv", "more.tsv", "situations.tsv", "voices.tsv")
+TOOL_REQUESTS = ("train.tsv", "more.tsv", "situations.tsv", "voices.tsv", "siblings.tsv")
 CHANGE_PATTERN = re.compile(r"(\d+)(?: > ([\d, ]+))? \| (\S.*)")
-MAX_SIMILAR, MAX_LATEST = 6, 2  # older statements that a new one is compared with
+MAX_SIMILAR, MAX_LIKE_TALK, MAX_LATEST = 6, 3, 2  # older statements that a new one is compared with
 MAX_UNKEPT_SIMILAR, MAX_UNKEPT_LATEST = 3, 1  # the same for what is not worth keeping
-MIN_GOLD_SIMILARITY = 0.5  # of a statement to the words that say what is replaced
-MAX_CONTEXT_CHARS = 160
-NO_VECTOR = np.zeros(384, np.float32)
 UNLABELLED_KIND = classifier.KINDS.index("smalltalk")
 
 
 class Statement(NamedTuple):
     """A statement of a project in order of time."""
 
-    text: str
+    candidate: Candidate  # as learning reads it
     session: int
-    is_correction: bool
     replaced: tuple[int, ...]  # numbers of older statements of the project
     is_kept: bool = True  # nothing else replaces an older one
-    context: str = ""  # the words before it and its own, where it says little without them
 
 
 class Project(NamedTuple):
@@ -107,7 +113,8 @@ def read_changes(folder: Path = CHANGES_FOLDER) -> Iterator[Project]:
                 if match is None or int(match[1]) != len(statements) + 1:
                     raise ValueError(f"{file.name}: not a statement with the next number: {line}")
                 replaced = tuple(int(number) - 1 for number in re.findall(r"\d+", match[2] or ""))
-                statements.append(Statement(clean_statement(match[3]), session, False, replaced))
+                candidate = Candidate(clean_statement(match[3]), "fact", "user")
+                statements.append(Statement(candidate, session, replaced))
             yield Project(file.stem, statements)
 
 
@@ -118,50 +125,67 @@ def find_changes(sessions: Sequence[Session], model: MiniLM) -> Iterator[Project
         projects.setdefault((session.writer, session.project), []).append(session)
     for (writer, _), own in projects.items():
         statements: list[Statement] = []
-        vectors: list[Any] = []
+        gold: list[NamedStatement] = []
         for number, session in enumerate(own):
             for turn in session.turns:
                 for clause in turn.clauses:
-                    text = clean_statement(turn.text[clause.start : clause.end])
-                    if not text:
+                    candidate = create_candidate(turn, clause)
+                    if not candidate.text:
                         continue
-                    context = clean_statement(turn.text[max(0, clause.end - MAX_CONTEXT_CHARS) : clause.end])
-                    context = context if len(context) > len(text) and supersede.is_elliptic(text) else ""
-                    replaced: tuple[int, ...] = ()
                     is_kept = clause.is_worth_keeping
-                    if is_kept and clause.replaced and vectors:
-                        similarities = np.stack(vectors) @ model.embed([clause.replaced])[0]
-                        best = int(similarities.argmax())
-                        replaced = (best,) if similarities[best] >= MIN_GOLD_SIMILARITY else ()
-                    is_correction = is_kept and clause.kind == "correction"
-                    statements.append(Statement(text, number, is_correction, replaced, is_kept, context))
-                    vectors.append(model.embed([clause.statement])[0] if is_kept else NO_VECTOR)
+                    target = find_target(gold, clause.replaced, model) if is_kept and clause.replaced else None
+                    statements.append(Statement(candidate, number, () if target is None else (target,), is_kept))
+                    if is_kept:
+                        text = f"{clause.statement} {turn.text[clause.start : clause.end]}"
+                        gold.append(NamedStatement(len(statements) - 1, text, model.embed([clause.statement])[0]))
         yield Project(writer, statements, is_session=True)
 
 
+def create_candidate(turn: Turn, clause: Clause) -> Candidate:
+    """Return a clause as learning would read it if it kept just that."""
+    fragments = split_fragments(turn.text)
+    own = [i for i, one in enumerate(fragments) if one.start < clause.end and one.end > clause.start]
+    context = get_context(turn.text[: clause.end], fragments, own[0], own[-1]) if own else ""
+    answer = get_last_sentence(turn.answer) if clause.start < MAX_REPLY_START else ""
+    text = clean_statement(turn.text[clause.start : clause.end])
+    if answer and text and is_short(text):
+        text = add_question(text, turn.answer)
+    is_correction = clause.is_worth_keeping and clause.kind == "correction"
+    return Candidate(text, clause.kind, "user", is_correction=is_correction, context=context, answer=answer)
+
+
 def create_pairs(projects: Sequence[Project], model: MiniLM) -> Iterator[dict[str, Any]]:
-    """Yield each statement with the older ones that it may replace: the most similar and the latest that hold."""
+    """Yield each statement with the older ones that it may replace: the most similar and the latest that hold.
+
+    A statement that replies to something is there twice, alone and with what was said before it.
+    """
     tokenizer = model._ensure_loaded().tokenizer
     for group, project in enumerate(projects):
-        texts = [statement.text for statement in project.statements]
-        vectors = model.embed(texts)
+        own = [statement.candidate for statement in project.statements]
+        vectors, talk_vectors = (
+            model.embed([supersede.list_forms(candidate)[form] for candidate in own]) for form in range(2)
+        )
         alive: list[int] = []
         for i, new in enumerate(project.statements):
-            similarities = {j: float(vectors[j] @ vectors[i]) for j in alive}
-            similar, latest = (MAX_SIMILAR, MAX_LATEST) if new.is_kept else (MAX_UNKEPT_SIMILAR, MAX_UNKEPT_LATEST)
-            compared = set(sorted(alive, key=similarities.__getitem__)[-similar:]) | set(alive[-latest:])
+            by_form = [{j: float(vectors[j] @ read[i]) for j in alive} for read in (vectors, talk_vectors)]
+            counts = (MAX_SIMILAR, MAX_LIKE_TALK) if new.is_kept else (MAX_UNKEPT_SIMILAR, 0)
+            compared = set(alive[-(MAX_LATEST if new.is_kept else MAX_UNKEPT_LATEST) :])
+            for similarities, count in zip(by_form, counts, strict=True):
+                compared |= set(sorted(alive, key=similarities.__getitem__)[len(alive) - min(count, len(alive)) :])
             compared |= set(new.replaced) & set(alive)
-            for form in filter(None, (new.text, new.context)):
+            alone = own[i]._replace(context="", answer="")
+            for form in dict.fromkeys((alone, own[i])):
                 for j in sorted(compared):
                     old = project.statements[j]
+                    talk = by_form[form is not alone][j]
                     distance = i - j if old.session == new.session else None
-                    features = supersede.compute_features(old.text, form, similarities[j], new.is_correction, distance)
+                    pair = supersede.Comparison(own[j].text, 0.0, form, (by_form[0][j], talk), distance, 0)
                     yield {
                         "writer": project.writer,
                         "is_session": project.is_session,
-                        "group": f"{group}.{i}.{form is new.text}",
-                        "ids": tokenizer.encode(old.text, form).ids,
-                        "features": [round(float(value), 4) for value in features],
+                        "group": f"{group}.{i}.{form is alone}",
+                        "ids": tokenizer.encode(pair.old, supersede.add_talk(form)).ids,
+                        "features": [round(float(value), 4) for value in supersede.compute_features(pair)],
                         "label": int(j in new.replaced),
                     }
             alive = [j for j in alive if j not in new.replaced] + [i] * new.is_kept

@@ -1,31 +1,29 @@
 """Fit the second stage of `supersede.py`: which statement of real talk replaces which.
 
-    python scripts/fit_changes.py [--figures]
+    python scripts/fit_changes.py FOLDER FOLDER [--figures]
 
-The adapter in changes.npz was trained on timelines, where every line is a statement and nothing lies between. Here
-sessions of `data/sessions` by writers that it has not read are learned as the product learns them, and a logistic
-function of what the adapter says of a pair and of what the talk says is fitted to the labels. With `--figures` it is
-printed how good it is on each writer when fitted to the others. Run scripts/model_checksums.py afterwards.
+Each FOLDER holds the statements.npz and changes.npz that scripts/train_adapters.py trained without one of the two
+halves of writers (`labelled_sessions.FOLDS`). The sessions of a half are learned with the adapters that have not read
+them, and a logistic function of what these say of a pair and of what the talk says is fitted to the labels. With
+`--figures` it is printed how good it is on each half when fitted to the other. Run scripts/model_checksums.py
+afterwards.
 """
 
 import argparse
-import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from labelled_sessions import Clause, Session, read_sessions
+from labelled_sessions import FOLDS, NamedStatement, Session, find_target, read_sessions
+from model_checksums import write_checksums
 
 from athena.embedding.minilm import MiniLM
-from athena.memory.sessions import supersede
+from athena.memory.sessions import classifier, supersede
 from athena.memory.sessions.lessons import to_candidate
-from athena.memory.sessions.select import find_specific_words
 from athena.memory.sessions.statements import Statement, find_statements
 from athena.memory.sessions.values import Utterance
 
-WRITERS = ("faye", "omri", "kaya", "bram")  # of sessions that the adapter has not read
-NUMBER_PATTERN = re.compile(r"\d[\w.:/]*")
-MIN_GOLD_SIMILARITY, MIN_GOLD_WORDS = 0.5, 0.6  # of the words that say what is replaced, to a statement
 MIN_CLAUSE_SHARE = 0.5  # of a clause that a statement must have
 SPARE_CHARS = 6  # that a statement may have lost at its beginning
 STEPS, RATE, SHRINKAGE = 400, 0.05, 1.0
@@ -47,9 +45,10 @@ def create_groups(sessions: Sequence[Session], model: MiniLM) -> Iterator[Group]
     for session in sessions:
         projects.setdefault((session.writer, session.project), []).append(session)
     for (writer, _), own in projects.items():
-        gold: list[tuple[Key, Clause, str]] = []
+        gold: list[NamedStatement] = []
+        gold_keys: list[Key] = []
         for number, session in enumerate(own):
-            replaced = find_replaced(number, session, gold, model)
+            replaced = find_replaced(number, session, gold, gold_keys, model)
             messages = [
                 Utterance(role, text)
                 for turn in session.turns
@@ -80,7 +79,9 @@ def list_keys(number: int, session: Session, one: Statement) -> set[Key]:
     }
 
 
-def find_replaced(number: int, session: Session, gold: list[tuple[Key, Clause, str]], model: MiniLM) -> dict[Key, Key]:
+def find_replaced(
+    number: int, session: Session, gold: list[NamedStatement], gold_keys: list[Key], model: MiniLM
+) -> dict[Key, Key]:
     """Return for each clause that replaces an older one which that is; `gold` gets the session's clauses."""
     replaced: dict[Key, Key] = {}
     for t, turn in enumerate(session.turns, 1):
@@ -88,28 +89,13 @@ def find_replaced(number: int, session: Session, gold: list[tuple[Key, Clause, s
             if not clause.is_worth_keeping:
                 continue
             key = (number, t, clause.start)
-            target = find_target(gold, clause.replaced, model) if clause.replaced and gold else None
+            target = find_target(gold, clause.replaced, model) if clause.replaced else None
             if target is not None:
-                replaced[key] = target
-            gold.append((key, clause, turn.text[clause.start : clause.end]))
+                replaced[key] = gold_keys[target]
+            text = f"{clause.statement} {turn.text[clause.start : clause.end]}"
+            gold.append(NamedStatement(len(gold), text, model.embed([clause.statement])[0]))
+            gold_keys.append(key)
     return replaced
-
-
-def find_target(gold: Sequence[tuple[Key, Clause, str]], words: str, model: MiniLM) -> Key | None:
-    """Return the clause that a writer's words name: by meaning, words and numbers; of equal ones the latest."""
-    vectors = model.embed([words, *(clause.statement for _, clause, _ in gold)])
-    similarities = vectors[1:] @ vectors[0]
-    names, numbers = find_specific_words(words), set(NUMBER_PATTERN.findall(words))
-    best, best_score = None, -1.0
-    for (key, clause, text), similarity in zip(gold, similarities, strict=True):
-        whole = f"{clause.statement} {text}"
-        shared = len(names & find_specific_words(whole)) / max(1, len(names))
-        same = len(numbers & set(NUMBER_PATTERN.findall(whole))) / len(numbers) if numbers else 0.0
-        score = float(similarity) + 0.3 * shared + (0.15 * same if same or not numbers else -0.2)
-        if score >= best_score:
-            is_named = similarity >= MIN_GOLD_SIMILARITY or shared >= MIN_GOLD_WORDS
-            best, best_score = (key if is_named else None), score
-    return best
 
 
 def measure_features(groups: Sequence[Group], model: MiniLM) -> list[Any]:
@@ -157,11 +143,11 @@ def describe(groups: Sequence[Group], logits: Sequence[Sequence[float]]) -> str:
 
 def print_figures(groups: Sequence[Group], matrices: Sequence[Any]) -> None:
     fitted: dict[int, Any] = {}
-    for writer in WRITERS:
-        others = [i for i, group in enumerate(groups) if group.writer != writer]
+    for writers in FOLDS:
+        others = [i for i, group in enumerate(groups) if group.writer not in writers]
         weights, bias = fit([matrices[i] for i in others], [groups[i] for i in others])
-        fitted |= {i: matrices[i] @ weights + bias for i, group in enumerate(groups) if group.writer == writer}
-    print("adapter alone:", describe(groups, [matrix[:, 0] for matrix in matrices]))
+        fitted |= {i: matrices[i] @ weights + bias for i, group in enumerate(groups) if group.writer in writers}
+    print("adapter alone:", describe(groups, [matrix[:, :2].max(1) for matrix in matrices]))
     print("held out:     ", describe(groups, [fitted[i] for i in range(len(groups))]))
 
 
@@ -174,12 +160,20 @@ def write_weights(weights: Any, bias: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fit the second stage of changes of mind.")
+    parser.add_argument("folders", type=Path, nargs=2, help="adapters trained without the first and the second half")
     parser.add_argument("--figures", action="store_true", help="print figures on writers left out; write nothing")
     options = parser.parse_args()
     model = MiniLM(threads=1)
-    sessions = [session for session in read_sessions() if session.writer in WRITERS]
-    groups = list(create_groups(sessions, model))
-    matrices = measure_features(groups, model)
+    groups: list[Group] = []
+    matrices: list[Any] = []
+    shipped = supersede.CHANGES_FILE
+    for folder, writers in zip(options.folders, FOLDS, strict=True):
+        write_checksums(folder, "*.npz")
+        supersede.CHANGES_FILE, classifier.WEIGHTS_FILE = folder / shipped.name, folder / classifier.WEIGHTS_FILE.name
+        sessions = [session for session in read_sessions() if session.writer in writers]
+        groups += (own := list(create_groups(sessions, model)))
+        matrices += measure_features(own, model)
+    supersede.CHANGES_FILE = shipped
     if options.figures:
         print_figures(groups, matrices)
     else:

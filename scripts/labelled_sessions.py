@@ -3,13 +3,19 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from athena.embedding.minilm import MiniLM
 from athena.memory.sessions.classifier import KINDS
 from athena.memory.sessions.fragments import Fragment
+from athena.memory.sessions.select import find_specific_words
 
 FOLDER = Path(__file__).parents[1] / "data" / "sessions"
-JUDGES = ("rafa", "olek", "hugo")  # writers whose sessions are for judging alone
+NUMBER_PATTERN = re.compile(r"\d[\w.:/]*")
+MIN_GOLD_SIMILARITY, MIN_GOLD_WORDS = 0.5, 0.6  # of the words that say what is replaced, to a statement
+JUDGES = ("rafa", "olek", "hugo")  # writers whose sessions show what a language model could add
+# writers of changes of mind, in two halves: what learns from one judges by the other
+FOLDS = (("faye", "omri", "vera", "otto", "remi"), ("kaya", "bram", "igor", "nela", "luna"))
 
 
 class Clause(NamedTuple):
@@ -27,6 +33,14 @@ class Turn(NamedTuple):
     text: str
     answer: str  # what the agent said before
     clauses: list[Clause]
+
+
+class NamedStatement(NamedTuple):
+    """A statement that a later one may name as replaced."""
+
+    number: int  # of the statement in its project
+    text: str  # the writer's statement and the words of the talk
+    vector: Any  # of the writer's statement
 
 
 class Session(NamedTuple):
@@ -80,6 +94,24 @@ def find_words(text: str, words: str, start: int) -> tuple[int, int]:
     if first < 0 or not wanted:
         raise ValueError(f"the turn does not have these words: {words!r} (copy them from the U line)")
     return places[first], places[first + len(wanted) - 1] + 1
+
+
+def find_target(gold: Sequence[NamedStatement], words: str, model: MiniLM) -> int | None:
+    """Return which statement a writer's words name: by meaning, words and numbers; of equal ones the latest."""
+    if not gold:
+        return None
+    (vector,) = model.embed([words])
+    similarities = [float(one.vector @ vector) for one in gold]
+    names, numbers = find_specific_words(words), set(NUMBER_PATTERN.findall(words))
+    best, best_score = None, -1.0
+    for one, similarity in zip(gold, similarities, strict=True):
+        shared = len(names & find_specific_words(one.text)) / max(1, len(names))
+        same = len(numbers & set(NUMBER_PATTERN.findall(one.text))) / len(numbers) if numbers else 0.0
+        score = similarity + 0.3 * shared + (0.15 * same if same or not numbers else -0.2)
+        if score >= best_score:
+            is_named = similarity >= MIN_GOLD_SIMILARITY or shared >= MIN_GOLD_WORDS
+            best, best_score = (one.number if is_named else None), score
+    return best
 
 
 def match_clauses(fragments: Sequence[Fragment], clauses: Sequence[Clause]) -> list[int | None]:

@@ -6,8 +6,8 @@
 Needs torch, which is not among the project's dependencies, and for training from the beginning a GPU. With `--resume`
 it goes on from the adapters in FOLDER, with all rows of new writers and some of the others: half an hour on two cores.
 ROWS and `words.npz` beside it are written by scripts/adapter_data.py. OUT gets statements.npz and changes.npz, trained
-on all writers but those left out; with `--figures` it is printed how good they are on the writers left out, and how
-that grows with the number of writers. Copy them into the package and run scripts/model_checksums.py.
+on all writers but those left out (for scripts/fit_changes.py each half of `labelled_sessions.FOLDS` in turn); with
+`--figures` it is printed how good they are on the writers left out, and how that grows with the number of writers. Copy them into the package and run scripts/model_checksums.py.
 
 The layers of the bundled model stay as they are. Each linear map gets a product of two thin matrices, and the norms
 are trained as well; on top of the states stand small heads.
@@ -55,7 +55,7 @@ Row = dict[str, Any]
 class Settings:
     """How to train; chosen by cross-validation over the writers that are not judges."""
 
-    epochs: int = 14
+    epochs: int = 12
     batch: int = 16
     rate: float = 1.5e-3
     head_rate: float = 2e-3
@@ -464,7 +464,7 @@ def main() -> None:
     without, new = ([name for name in text.split(",") if name] for text in (options.without, options.new))
     first = (
         Settings(),
-        Settings(5, 32, rate=6e-4, dropout=0.2, seed=0, unchanged_share=0.6, session_changes=2),
+        Settings(4, 32, 6e-4, dropout=0.2, seed=0, rank=16, unchanged_share=0.6, session_changes=2),
     )
     more = replace(Settings(), rate=8e-4, head_rate=8e-4, epochs=2, dropout=0.1, masked=0.05, fixed_layers=2)
     for_statements, for_changes = (more, replace(more, epochs=1, batch=24)) if options.resume else first

@@ -8,6 +8,7 @@ import pytest
 from athena.embedding.minilm import MiniLM
 from athena.memory.sessions import classifier
 from athena.memory.sessions.fragments import split_fragments
+from athena.memory.sessions.values import Candidate
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 from adapter_data import Project, Statement, create_pairs, create_turns, read_changes
@@ -31,6 +32,12 @@ WRITERS = {
     "omri",
     "kaya",
     "bram",
+    "vera",
+    "igor",
+    "nela",
+    "otto",
+    "luna",
+    "remi",
     *JUDGES,
 }
 CHANGE_WRITERS = {"ola", "kim", "zoe", "uma", "gil", "rhea", "nils", "abla", "pia", "sven", "mei", "dara"}
@@ -48,11 +55,11 @@ def model() -> MiniLM:
 
 def test_sessions_are_complete(sessions: list[Session]) -> None:
     clauses = [clause for session in sessions for turn in session.turns for clause in turn.clauses]
-    assert (len(sessions), len(clauses)) == (292, 14_231)
+    assert (len(sessions), len(clauses)) == (376, 18_691)
     assert {session.writer for session in sessions} == WRITERS
     assert {clause.kind for clause in clauses} == set(classifier.KINDS)
     kept = [clause for clause in clauses if clause.is_worth_keeping]
-    assert len(kept) == 5_077
+    assert len(kept) == 7_528
     assert all(clause.statement for clause in kept)
 
 
@@ -67,10 +74,10 @@ def test_fragments_match_the_labelled_clauses(sessions: list[Session]) -> None:
         if i not in match
     ]
     assert all(turn.clauses for turn in turns)
-    assert sum(map(len, matches)) > 21_000
+    assert sum(map(len, matches)) > 26_000
     assert sum(match.count(None) for match in matches) == 0
-    assert len(shared) <= 0.04 * 14_231
-    assert sum(clause.is_worth_keeping for clause in shared) <= 0.01 * 5_077
+    assert len(shared) <= 0.04 * 18_691
+    assert sum(clause.is_worth_keeping for clause in shared) <= 0.02 * 7_528
 
 
 def test_parser_finds_words_in_order() -> None:
@@ -135,7 +142,8 @@ def test_parser_of_changes_refuses_wrong_numbers(tmp_path: Path) -> None:
 def test_pairs_hold_what_was_replaced_and_nothing_that_is_over(model: MiniLM) -> None:
     texts = ["Staging is on port 8081", "Anna owns the importer", "Staging is on port 9090", "Staging is on port 8081"]
     statements = [
-        Statement(text, 0, False, replaced) for text, replaced in zip(texts, [(), (), (0,), (2,)], strict=True)
+        Statement(Candidate(text, "fact", "user"), 0, replaced)
+        for text, replaced in zip(texts, [(), (), (0,), (2,)], strict=True)
     ]
     pairs = list(create_pairs([Project("kim", statements)], model))
     assert [(pair["group"], pair["label"]) for pair in pairs] == [
