@@ -190,10 +190,10 @@ def test_replacement_is_told_from_another_subject() -> None:
     texts = {"Staging listens on port 9090 now.": 0.8, "Backups are kept for 30 days.": 0.1}
     texts["Production listens on port 9090."] = 0.6
     pairs = [
-        Comparison(old, 0.9, Candidate(text, "fact", "user", 3, 0.9), [value] * 3, 2, 2)
+        Comparison(old, 0.9, Candidate(text, "fact", "user", 3, 0.9), (value, value), 2, 2)
         for text, value in texts.items()
     ]
-    change, other, sibling = measure_texts(pairs, MODEL_ALONE)
+    change, other, sibling = (logits[0] for logits in measure_texts(pairs, MODEL_ALONE))
     assert change > 0 > sibling
     assert sibling > other or other < 0
     change, other, sibling = measure_replacement(pairs, MODEL_ALONE)
@@ -203,7 +203,7 @@ def test_replacement_is_told_from_another_subject() -> None:
 
 def test_no_statement_replaces_one_of_its_own_turn_easily() -> None:
     new = Candidate("Staging listens on port 9090 now.", "fact", "user", 3, 0.9)
-    same, later = (Comparison("Staging listens on port 8081.", 0.9, new, [0.8] * 3, 1, turns) for turns in (0, 2))
+    same, later = (Comparison("Staging listens on port 8081.", 0.9, new, (0.8, 0.8), 1, turns) for turns in (0, 2))
     first, second = measure_replacement([same, later], MODEL_ALONE)
     assert first < second
 
@@ -211,7 +211,8 @@ def test_no_statement_replaces_one_of_its_own_turn_easily() -> None:
 def test_a_correction_names_what_it_takes_back(learn: Learn) -> None:
     rule = "ok rule for lights, max 4 shadow casters per room"
     learned = learn(rule, ">> I'll add a check in the room validator.", "wait no lets say 6. 4 kills the crypt level")
-    assert learned == ["Rule for lights, max 6 shadow casters per room"]
+    assert learned[0] == "Rule for lights, max 6 shadow casters per room"
+    assert "max 4" not in str(learned)
 
 
 def test_what_a_person_reported_and_adopts_is_kept(learn: Learn) -> None:
@@ -246,3 +247,19 @@ def test_repeated_and_elliptic_statements() -> None:
     assert not restates(old, "Staging listens on 8081")
     assert is_elliptic("make it 72")
     assert not is_elliptic("From now on Ines signs off the releases, no longer Petra")
+
+
+@pytest.mark.parametrize("back", ["We hold the drafts for 96 hours.", "Back to 96 hours for the drafts."])
+def test_change_back_in_other_words_is_told_as_said_last(app: App, learn: Learn, back: str) -> None:
+    learn("note: we hold the drafts for 96 hours.", ">> OK.")
+    learn("Changed my mind: we hold the drafts for 72 hours.", ">> Changed.")
+    learn(f"note: {back}", ">> 96 again.")
+    text = brief(app)
+    assert "96 hours" in text
+    assert "for 72 hours." not in text.replace("(before:", "")
+
+
+def test_statement_that_was_replaced_is_not_replaced_again(app: App, learn: Learn) -> None:
+    for value in (20, 50, 80):
+        learn(f"note: the upload limit is {value} MB from now on.", ">> Changed.")
+    assert [f"{value} MB" in brief(app) for value in (20, 50, 80)] == [False, False, True]

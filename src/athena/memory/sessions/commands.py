@@ -94,6 +94,10 @@ DISMISS_TOPIC_PATTERN = re.compile(rf"(?:{_FORGET}|\bnever mind){_ABOUT}", re.IG
 FORGET_PATTERN = re.compile(rf"{_FORGET} (?:about )?(?:{_THAT}|{_TOLD})", re.IGNORECASE)
 TAKE_BACK_PATTERN = re.compile(r"\bno,? wait\b|\bwait,? no\b|\bactually,? no\b", re.IGNORECASE)
 POLITE_PATTERN = re.compile(r"(?:can|could|will|would) you\b", re.IGNORECASE)
+COURTEOUS_PATTERN = re.compile(  # before "remember": "would you be so good as to", "I would ask you to"
+    r"\b(?:so (?:good|kind)(?: as)? to|(?:ask|beg|trouble|like|want|need) you to|(?:please|kindly|pls))\W*$",
+    re.IGNORECASE,
+)
 PASTE_PATTERN = re.compile(r"\n[ \t]*\n|^(?: {4}|\t)|^[ \t]*(?:```|~~~|>|<\w)", re.MULTILINE)
 MAX_TYPED_CHARS = 1_000
 # "summarize this issue?", "look at the following", "the log:"

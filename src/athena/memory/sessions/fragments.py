@@ -6,7 +6,11 @@ together and which are worth keeping.
 """
 
 import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
+
+from athena.memory.sessions import orders
 
 MAX_FRAGMENTS = 400  # of a turn; the rest of a longer one is pasted text
 CODE_FENCE_PATTERN = re.compile(
@@ -26,6 +30,10 @@ BREAK_PATTERN = re.compile(
     re.IGNORECASE,
 )
 WORD_CHAR_PATTERN = re.compile(r"\w")
+
+
+QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
+MIN_QUOTE_WORDS = 4  # of a quotation that is more than a name
 
 
 class Fragment(NamedTuple):
@@ -86,3 +94,29 @@ def _add_fragment(
         end -= 1
     if WORD_CHAR_PATTERN.search(text, start, end):
         fragments.append(Fragment(start, end, sentence, before, is_block))
+
+
+def find_quotations(text: str) -> list[tuple[int, int]]:
+    """Return where a turn has quotations that are more than a name."""
+    return [match.span() for match in QUOTED_PATTERN.finditer(text) if len(match[0].split()) >= MIN_QUOTE_WORDS]
+
+
+def find_hostile_sentences(
+    text: str, fragments: Sequence[Fragment], retractions: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Yield the sentences that speak to a model against its user: no part of them is a person's statement.
+
+    "Forget what I said about X" sounds like that as well: a sentence with a retraction is none.
+    """
+    for _, own in groupby(fragments, key=lambda fragment: fragment.sentence):
+        first, *rest = own
+        start, end = first.start, (rest or [first])[-1].end
+        if not any(start <= place < end for place in retractions) and orders.has_injection(text[start:end]):
+            yield start, end
+
+
+def is_quoted(text: str, fragment: Fragment, quotes: Sequence[tuple[int, int]]) -> bool:
+    line = text[text.rfind("\n", 0, fragment.start) + 1 : fragment.end]
+    if fragment.is_block or fragment.before == "quoted" or line.lstrip().startswith(">"):
+        return True
+    return any(start <= fragment.start and fragment.end <= end for start, end in quotes)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from athena.core import redaction
 from athena.core.hashing import hash_text
 from athena.core.threads import run_in_thread
-from athena.core.values import Call
+from athena.core.values import Call, Scope
 from athena.embedding.minilm import MiniLM
 from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
@@ -42,7 +42,10 @@ from athena.memory.sessions.values import (
 )
 from athena.memory.sessions.wording import is_storable
 from athena.memory.store import Store
+from athena.memory.topic_rows import fetch_contradictions
 from athena.memory.values import Draft, Hit
+from athena.storage import scopes
+from athena.storage.database import Transaction
 
 IMPORTANCE_BY_ROLE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
 KNOWN_OVERLAP = 0.6  # of the words of both texts
@@ -76,6 +79,7 @@ async def learn_from_session(
     replaced: list[list[int]] = []  # for each fresh one, the memories that it replaces
     undecided: list[list[int]] = []  # for each fresh one, the memories of which a person is to say whether they hold
     restored: list[int] = []
+    said_again: set[int] = set()  # memories that do not hold and were said again in other words
     known = 0
     for candidate in candidates:
         relation = await _relate_to_memories(store, candidate, call)
@@ -91,7 +95,9 @@ async def learn_from_session(
             continue
         told.append(candidate)
         hidden = [hit for hit in relation.replaced if AUTO_TAG in hit.tags]  # what a person stored is theirs to change
-        if hidden:
+        if relation.is_said_again:  # as told now, by this session: it replaces what replaced the earlier one
+            said_again.add(hidden[0].id)
+        elif hidden:
             candidate = supersede.add_replaced(candidate, hidden[0].content)
         fresh.append(candidate)
         replaced.append([hit.id for hit in hidden])
@@ -104,7 +110,7 @@ async def learn_from_session(
     stored = await remember(store, drafts, memories_call, read_first=False) if drafts else []
     links = [(old, memory.id) for memory, old_ids in zip(stored, replaced, strict=True) for old in old_ids]
     if links or restored:
-        await store.database.write(partial(record_changes, call.scope, links, restored, store.clock()))
+        await store.database.write(partial(record_changes, call.scope, links, restored, said_again, store.clock()))
     questions = [(old, memory.id) for memory, old_ids in zip(stored, undecided, strict=True) for old in old_ids]
     if questions:
         await store.database.write(partial(record_questions, call.scope, questions, store.clock()))
@@ -195,6 +201,7 @@ class _Relation(NamedTuple):
     known: int | None  # the memory that says the same
     replaced: Sequence[Hit] = ()
     undecided: Sequence[Hit] = ()  # of the project, that contradict it and may hold
+    is_said_again: bool = False  # in other words, what the replaced one says, which does not hold any more
 
 
 async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) -> _Relation:
@@ -208,15 +215,31 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
         hits += [hit for hit in more if hit.id not in known_ids]
     if candidate.role == "user":  # what only others said is new from a person
         hits = [hit for hit in hits if hit.author == "person"]
+    over = await _find_replaced(store, call.scope, hits)
     for hit in hits[:MAX_KNOWN_HITS]:
         parts = [hit.content, *extract.split_sentences(hit.content)]
         similar = [part for part in parts if _is_similar(text, part)]
         if any(candidate.role != "user" or not _is_different(text, part) for part in similar):
+            if candidate.role == "user" and hit.content != text and AUTO_TAG in hit.tags and hit.id in over:
+                return _Relation(None, [hit], is_said_again=True)
             return _Relation(hit.id)
     if candidate.role != "user" or not hits:
         return _Relation(None)
+    hits = [hit for hit in hits if hit.id not in over]
+    if not hits:
+        return _Relation(None)
     replaced, undecided = await run_in_thread(_compare_with_hits, store, candidate, hits)
     return _Relation(None, replaced, [hit for hit in undecided if hit.project == call.scope.project])
+
+
+async def _find_replaced(store: Store, scope: Scope, hits: Sequence[Hit]) -> set[int]:
+    """Return those of the memories that do not hold any more."""
+
+    async def read_replaced(tx: Transaction) -> set[int]:
+        scope_ids = await scopes.fetch_visible_ids(tx, scope)
+        return set(await fetch_contradictions(tx, scope_ids, [hit.id for hit in hits]))
+
+    return await store.database.read(read_replaced) if hits else set()
 
 
 def _compare_with_hits(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:

@@ -25,7 +25,7 @@ from athena.memory.sessions.commands import (
     is_unrecorded,
     remove_pasted_text,
 )
-from athena.memory.sessions.fragments import split_fragments
+from athena.memory.sessions.fragments import find_quotations, is_quoted, split_fragments
 from athena.memory.sessions.proposals import SENTENCE_PATTERN, add_question
 from athena.memory.sessions.select import extract_words, measure_overlap
 from athena.memory.sessions.statements import (
@@ -37,10 +37,7 @@ from athena.memory.sessions.statements import (
     RUN_PATTERN,
     Statement,
     drop_unsafe,
-    find_quotations,
-    is_quoted,
     list_turns,
-    names_nothing,
 )
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import (
@@ -52,6 +49,7 @@ from athena.memory.sessions.wording import (
     clean_statement,
     is_storable,
     is_vague,
+    names_nothing,
     resolve_pronoun,
 )
 

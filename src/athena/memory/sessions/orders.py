@@ -17,6 +17,13 @@ LOOK_ALIKES = str.maketrans("аеорсухіјѕһԁԛԝвкмнтьαεορτ�
 LEET_DIGITS = str.maketrans("013457@$", "oieastas")
 SPACED_LETTERS_PATTERN = re.compile(r"\b(?:[^\W\d][ ._*-]){3,}[^\W\d]\b")  # a digit before them does not count
 LETTER_GAP_PATTERN = re.compile(r"[ ._*-]")
+# "never add a crate without asking me first" wants to be asked; "do not wait and delete it without asking" does not
+ASKED_FIRST_PATTERN = re.compile(
+    r"(?P<rule>(?:please |pls )?(?:never|do not|don\W?t)\s+(?:ever\s+)?(?!(?:hesitat|wait|worr|fail|forget|stop|be|"
+    r"bother|mind|pause|let|allow|care|consult|ask|tell|inform|warn|show|report|reveal|mention|notify|alert)\w*\b)"
+    r"(?:(?!and\b|or\b|but\b|then\b|unless\b|just\b)[\w'/-]+\s+){1,10})without\s+(?:asking|telling|(?:my |our )?"
+    r"(?:approval|permission|review|consent))(?:\s+(?:me|us|first|beforehand|from me|by me))*\W*"
+)
 MIXED_WORD_PATTERN = re.compile(r"\b(?=[\w@$]*[a-z])(?=[\w@$]*[013457@$])[\w@$]{4,}")
 
 _ATHENA_COMMANDS = r"""approve|backup|call|consolidate|daemon|doctor|edit|eval|export|forget|hook|import|ingest|init
@@ -374,6 +381,8 @@ def has_imperative(text: str) -> bool:
 def has_injection(text: str) -> bool:
     """Return whether a text speaks to a model against its user, or claims the permission of a person."""
     folded = fold_text(text[:MAX_ORDER_CHARS])
+    if match := ASKED_FIRST_PATTERN.fullmatch(folded):
+        folded = match["rule"]
     variants = {folded, re.sub(r"[^\w\s'.!?:,/-]+|(?<=\w)[.,:](?=\s)", " ", folded), _read_digits_as_letters(folded)}
     if any(word[::-1] in folded for word in ("ignore", "instruction", "disregard")):
         variants.add(folded[::-1])

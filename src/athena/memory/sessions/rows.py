@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from athena.core.values import Scope
@@ -302,11 +302,17 @@ def _build_session_condition(session: str | None) -> tuple[str, dict[str, str]]:
 
 
 async def record_changes(
-    scope: Scope, links: Sequence[tuple[int, int]], restored: Sequence[int], at: float, tx: Transaction
+    scope: Scope,
+    links: Sequence[tuple[int, int]],
+    restored: Sequence[int],
+    said_again: Collection[int],
+    at: float,
+    tx: Transaction,
 ) -> None:
     """Link memories to those that replace them: all stay, and only the last is briefed.
 
-    A memory that was replaced and is said again (`restored`) replaces in turn those that replaced it.
+    A memory that was replaced and is said again (`restored`) replaces in turn those that replaced it; so does the new
+    memory that says in other words what one of `said_again` says.
     """
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
     for memory_id, newer in (await topic_rows.fetch_contradictions(tx, scope_ids, list(restored))).items():
@@ -314,6 +320,8 @@ async def record_changes(
         for other in newer:
             await link_rows.delete_link(tx, scope_id, memory_id, other, memory_rows.CONTRADICTED_BY)
             await link_rows.insert_link(tx, scope_id, other, memory_id, memory_rows.CONTRADICTED_BY, at)
+    replacing = await topic_rows.fetch_contradictions(tx, scope_ids, list(said_again))
+    links = [*links, *((other, new) for old, new in links for other in replacing.get(old, ()))]
     memories = await memory_rows.fetch_memories(tx, scope_ids, {memory_id for link in links for memory_id in link})
     for old, new in links:
         if old in memories and new in memories and old != new:

@@ -13,6 +13,7 @@ from athena.core.private import remove_private_clauses
 from athena.core.redaction.questions import asks_for_secret
 from athena.memory.sessions.classifier import KINDS, MAX_ANSWER_CHARS, Prediction, Turn, classify_turns
 from athena.memory.sessions.commands import (
+    COURTEOUS_PATTERN,
     MIN_WORDS,
     NOT_REMEMBER_PATTERN,
     POLITE_PATTERN,
@@ -26,7 +27,13 @@ from athena.memory.sessions.commands import (
     remove_pasted_text,
 )
 from athena.memory.sessions.extract import remove_echoes
-from athena.memory.sessions.fragments import Fragment, split_fragments
+from athena.memory.sessions.fragments import (
+    Fragment,
+    find_hostile_sentences,
+    find_quotations,
+    is_quoted,
+    split_fragments,
+)
 from athena.memory.sessions.proposals import (
     ACCEPT_PATTERN,
     ADOPTION_PATTERN,
@@ -36,7 +43,7 @@ from athena.memory.sessions.proposals import (
     find_adoptions,
     is_report,
 )
-from athena.memory.sessions.select import extract_words, find_specific_words
+from athena.memory.sessions.select import extract_words
 from athena.memory.sessions.supersede import announces_change, is_elliptic
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import (
@@ -45,23 +52,26 @@ from athena.memory.sessions.wording import (
     PRONOUN_PATTERN,
     TAKEN_BACK_PATTERN,
     clean_statement,
+    is_part,
+    is_short,
     is_storable,
     is_vague,
     make_storable,
+    names_nothing,
     resolve_pronoun,
+    says_little,
 )
 
 if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
-MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.6, 0.2  # probability of a fragment, and of one that continues a kept one
+MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.75, 0.2  # probability of a fragment, and of one that continues a kept one
 MIN_WEAK_KEEP = 0.05  # of a sentence that may change what is known
 MIN_STEP_KEEP = 0.08  # of a clause that says when it is to be done
 MIN_BEGIN = 0.9
 MAX_DELAY_WORDS = 4  # of a turn that may put an answer off
 CODE_PATTERN = re.compile(r"\d{3}|[^\W\d_]-?\d")  # in a turn that gives the answer: 4711, Bluefish-77
 MIN_OWN_BEGIN = 0.5  # of a fragment that may stand without the one before it
-MIN_SPECIFIC_WORDS = 2
 MAX_CONFIDENCE = 0.99  # only what the person asks to remember is certain
 MAX_REPLY_START = 25  # characters of a turn before what may reply to the answer
 LAST_TURNS = 2  # in which a session is closed
@@ -77,6 +87,7 @@ STANDING_PATTERN = re.compile(
     r"^(?:please |pls )?(?:don'?t|do not|never|no) (?:\S+ ){1,12}(?:anywhere|ever again|any ?more)\W*$",
     re.IGNORECASE,
 )
+DECIDED_PATTERN = re.compile(r"(?:we|i)(?:'ve| have)? (?:decided|agreed|settled on|chose)\b", re.IGNORECASE)
 NEXT_STEP_PATTERN = re.compile(
     r"\b(?:next (?:time|session|step|up|week|thing|is|we|comes)|next:|tomorrow|tmrw|(?:on|by|until|first thing) "
     r"(?:mon|tues|wednes|thurs|fri|satur|sun)day|still (?:open|missing|to do)|open:|what'?s left|left to do|todo)\b",
@@ -96,8 +107,7 @@ DEPENDENT_PATTERN = re.compile(
     r"while|or"
     r"|and|but|then|so|though|tho|with|without|for|in|on|at|to|from|by|per|only|max|min|also)\b", re.IGNORECASE,
 )  # fmt: skip
-QUOTED_PATTERN = re.compile(r"\"[^\"]{12,4000}\"|“[^“”]{12,4000}”|„[^„“”]{12,4000}[“”]|«[^«»]{12,4000}»")
-MIN_QUOTE_WORDS, MAX_ECHOED_TURNS = 4, 5
+MAX_ECHOED_TURNS = 5
 QUOTE, MIN_QUOTE_CHANCE = KINDS.index("quote"), 0.4
 MAX_UNTELLABLE_CHANCES = ((KINDS.index("secret"), 0.2), (KINDS.index("private"), 0.05))
 RUN_PATTERN = re.compile(r"\w+")
@@ -226,8 +236,9 @@ def _read_turn(
     if is_unrecorded(text):
         return [], find_retractions(text, ())[0]
     quotes = find_quotations(text)
-    spans = _group_fragments(text, fragments, predictions, quotes) if predictions else []
     retractions, valid_from = find_retractions(text, quotes)
+    quotes += find_hostile_sentences(text, fragments, [one.position for one in retractions])
+    spans = _group_fragments(text, fragments, predictions, quotes) if predictions else []
     made = [
         (span, statement)
         for span in spans
@@ -235,7 +246,8 @@ def _read_turn(
         and (statement := _create_statement(text, fragments, predictions, span, answer, turn))
     ]
     statements = [statement for _, statement in made]
-    statements += _read_requests(text, fragments, turn, predictions, quotes)
+    requests = list(_read_requests(text, fragments, turn, predictions, quotes))
+    statements = [one for one in statements if not any(is_part(one.text, other.text) for other in requests)] + requests
     told = "\n".join(one.text for one in statements)
     adoptions = list(_read_adoptions(text, fragments, predictions, quotes, turn)) if predictions else []
     if adoptions:  # "so let's change that everywhere" says nothing else
@@ -253,7 +265,7 @@ def _read_turn(
     ]
     if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
-    last = next(filter(None, map(str.strip, reversed(SENTENCE_PATTERN.findall(answer)))), "")[-MAX_ANSWER_CHARS:]
+    last = get_last_sentence(answer)
     statements = [one._replace(answer=last) if one.position < MAX_REPLY_START else one for one in statements]
     return _drop_repeated(drop_unsafe(statements, text, answer)), retractions
 
@@ -299,7 +311,7 @@ def _find_weak(
         if kinds & OTHERS_WORDS or any(is_quoted(text, fragments[i], quotes) for i in members):
             continue
         if is_storable(content) and not is_vague(content, MIN_KEEP):
-            context = _get_context(text, fragments, members[0], members[-1])
+            context = get_context(text, fragments, members[0], members[-1])
             kind = "todo" if is_step else "rule" if is_standing else "decision"
             is_weak = not is_step and (not is_standing or best < MIN_WEAK_KEEP)
             yield Statement(content, kind, "user", turn, round(best, 2), False, is_weak, context, start, is_change)
@@ -359,18 +371,6 @@ def _reach_back(
     return list(range(first, i + 1))
 
 
-def find_quotations(text: str) -> list[tuple[int, int]]:
-    """Return where a turn has quotations that are more than a name."""
-    return [match.span() for match in QUOTED_PATTERN.finditer(text) if len(match[0].split()) >= MIN_QUOTE_WORDS]
-
-
-def is_quoted(text: str, fragment: Fragment, quotes: Sequence[tuple[int, int]]) -> bool:
-    line = text[text.rfind("\n", 0, fragment.start) + 1 : fragment.end]
-    if fragment.is_block or fragment.before == "quoted" or line.lstrip().startswith(">"):
-        return True
-    return any(start <= fragment.start and fragment.end <= end for start, end in quotes)
-
-
 def _create_statement(
     text: str,
     fragments: Sequence[Fragment],
@@ -391,31 +391,28 @@ def _create_statement(
             ACCEPT_PATTERN.fullmatch(content) or TAKEN_BACK_PATTERN.match(content) or is_vague(content, best.keep)
         ):
             return None
-        if content and part[0] == 0 and len(WORD_PATTERN.findall(content)) < 6:
+        if content and part[0] == 0 and is_short(content):
             content = add_question(content, answer)
         if content := make_storable(content):
-            context = _get_context(text, fragments, part[0], part[-1])
+            context = get_context(text, fragments, part[0], part[-1])
             first = next(other.start for other in fragments if other.sentence == fragments[part[0]].sentence)
             is_change = kind == "correction" or CHANGE_OF_MIND_PATTERN.search(text, first, end) is not None
             kind = "todo" if STEP_START_PATTERN.match(content) else kind
+            kind = "decision" if DECIDED_PATTERN.match(content) else kind
             confidence = min(round(best.keep, 2), MAX_CONFIDENCE)
-            is_weak = _says_little(content)
+            is_weak = says_little(content)
             if is_weak and names_nothing(content):
                 return None
             return Statement(content, kind, "user", turn, confidence, False, is_weak, context, start, is_change)
     return None
 
 
-def _says_little(content: str) -> bool:
-    """Return whether a statement names little ("so mapbox"): worth keeping only if it changes what is known."""
-    return len(find_specific_words(content)) < MIN_SPECIFIC_WORDS and not any(map(str.isdigit, content))
+def get_last_sentence(answer: str) -> str:
+    """Return how an answer ends."""
+    return next(filter(None, map(str.strip, reversed(SENTENCE_PATTERN.findall(answer)))), "")[-MAX_ANSWER_CHARS:]
 
 
-def names_nothing(content: str) -> bool:
-    return not find_specific_words(content) and not any(map(str.isdigit, content))
-
-
-def _get_context(text: str, fragments: Sequence[Fragment], first: int, last: int) -> str:
+def get_context(text: str, fragments: Sequence[Fragment], first: int, last: int) -> str:
     """Return the sentences of some fragments and the one before, which may name what "it" is."""
     sentence = fragments[first].sentence
     start = min(fragment.start for fragment in fragments if fragment.sentence in (sentence - 1, sentence))
@@ -444,11 +441,13 @@ def _read_requests(
         match = REMEMBER_PATTERN.search(text, fragment.start, end)
         if match is None or fragment.sentence in seen or match.start() >= fragment.end:
             continue
-        if NOT_REMEMBER_PATTERN.search(text[max(0, match.start() - 15) : end]):
+        start = next(other.start for other in fragments if other.sentence == fragment.sentence)
+        is_courteous = COURTEOUS_PATTERN.search(text, start, match.start()) is not None
+        if not is_courteous and NOT_REMEMBER_PATTERN.search(text[max(0, match.start() - 15) : end]):
             continue
         if match[0][:4].lower() == "note" and clean_statement(text[fragment.start : match.start()] + "x") != "X":
             continue  # "the delivery note"
-        is_polite = POLITE_PATTERN.match(match[0]) is not None  # "can you remember that ...?"
+        is_polite = is_courteous or POLITE_PATTERN.match(match[0]) is not None  # "can you remember that ...?"
         if text[end - 1] == "?" and not is_polite:
             continue
         seen.add(fragment.sentence)

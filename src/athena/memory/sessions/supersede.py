@@ -1,9 +1,9 @@
 """Tell whether a statement replaces an earlier one: "back to 72 hours" after "we hold them 96 hours".
 
-The bundled model reads both with an adapter of its layers; how close they are, the words and numbers that they share
-or not, and words that announce a change are added. `scripts/train_adapters.py` trained it on `data/changes`. A second
-stage adds what only talk has: how many turns lie between the two, the answer and the sentences around the new one, and
-how surely each is worth keeping. `scripts/fit_changes.py` fitted it to sessions of `data/sessions`.
+The bundled model reads both with an adapter of its layers, the new one with what was said just before it; how close
+they are, the words and numbers that they share or not, and words that announce a change are added.
+`scripts/train_adapters.py` trained it on `data/changes` and `data/sessions`. A second stage adds how many turns lie
+between the two and how surely each is worth keeping. `scripts/fit_changes.py` fitted it to `data/sessions`.
 """
 
 import math
@@ -26,8 +26,8 @@ CHANGES_FILE = Path(__file__).with_name("changes.npz")
 # Probabilities from which on the older statement does not hold any more; weak: if the new one is worth keeping only if
 # it changes something. Of one session (`MIN_CHANGE`) both stages count, of an earlier one the first.
 MIN_CHANGE, MIN_WEAK_CHANGE = 0.3, 0.5
-MIN_REPLACEMENT, MIN_WEAK_REPLACEMENT = 0.4, 0.6
-MAX_SIMILAR, MAX_LIKE_CONTEXT, MAX_LATEST = 6, 3, 3  # older statements that a new one is compared with
+MIN_REPLACEMENT, MIN_WEAK_REPLACEMENT = 0.5, 0.6
+MAX_SIMILAR, MAX_LIKE_TALK, MAX_LATEST = 6, 3, 3  # older statements that a new one is compared with
 MAX_LIKE_FORMS = 2  # statements that differ in numbers alone; more are a list: "door 3 opens with the brass key"
 MAX_CHANGE_TURNS = 3
 MAX_DISTANCE = 20  # statements of a session between the two
@@ -63,6 +63,7 @@ UNIT_PATTERN = re.compile(
 )
 OPENING_PATTERN = re.compile(r"(?:so|then|ok|no|nah|fine|yes|yeah|well)\b", re.IGNORECASE)
 MAX_COUNTED_WORDS, MAX_COUNTED_LENGTH, MAX_NEAR_TURNS = 6, 15, 8
+MAX_BEFORE_CHARS = 200  # of what was said before a statement
 _UNITS = "seconds minutes hours days weeks months years percent degrees bytes items lines times"
 UNIT_WORDS = frozenset(stem_word(word) for word in _UNITS.split())
 
@@ -73,7 +74,7 @@ class Comparison(NamedTuple):
     old: str
     old_confidence: float
     new: Candidate
-    similarities: Sequence[float]  # of the older one to the new one alone, with its context, with the answer before it
+    similarities: tuple[float, float]  # of the older one to the new one alone, and with the talk before it
     distance: int | None  # in statements, if both are of one session
     turns: int  # between them, if both are of one session
 
@@ -91,24 +92,34 @@ def measure_replacement(comparisons: Sequence[Comparison], model: "MiniLM") -> l
     return [float(logit) for logit in logits]
 
 
-def measure_texts(comparisons: Sequence[Comparison], model: "MiniLM") -> list[float]:
-    """Return what the first stage says of each pair, which reads nothing but the two texts."""
+def measure_texts(comparisons: Sequence[Comparison], model: "MiniLM") -> list[tuple[float, float]]:
+    """Return what the first stage says of each pair, of the statement alone and with the talk before it."""
     if not comparisons:
         return []
     import numpy as np  # slow to load; only learning needs it
 
     adapter = load_adapter(CHANGES_FILE)
-    tokens = model.embed_adapted([(pair.old, pair.new.text) for pair in comparisons], adapter.layers)
+    alone = [_remove_talk(pair) for pair in comparisons]
+    forms = list(dict.fromkeys([*alone, *comparisons]))
+    tokens = model.embed_adapted([(pair.old, add_talk(pair.new)) for pair in forms], adapter.layers)
     pooled = np.stack([np.r_[one.states[0], one.states.mean(axis=0)] for one in tokens])
-    features = np.array(
-        [
-            compute_features(pair.old, pair.new.text, pair.similarities[0], pair.new.is_correction, pair.distance)
-            for pair in comparisons
-        ],
-        np.float32,
-    )
-    logits: Any = pooled @ adapter.head["dense"] + features @ adapter.head["features"] + adapter.head["bias"]
-    return [float(logit) for logit in logits]
+    features = np.array([compute_features(pair) for pair in forms], np.float32)
+    values: Any = pooled @ adapter.head["dense"] + features @ adapter.head["features"] + adapter.head["bias"]
+    logits = {form: float(value) for form, value in zip(forms, values, strict=True)}
+    return [(logits[one], logits[pair]) for one, pair in zip(alone, comparisons, strict=True)]
+
+
+def _remove_talk(pair: Comparison) -> Comparison:
+    if add_talk(pair.new) == pair.new.text:
+        return pair
+    return pair._replace(new=pair.new._replace(context="", answer=""), similarities=(pair.similarities[0],) * 2)
+
+
+def add_talk(new: Candidate) -> str:
+    """Return a statement and, if anything was said just before it in its turn or as a question to it, that."""
+    place = new.context.lower().rfind(new.text.lower())
+    before = f"{new.answer} {new.context[:place] if place >= 0 else new.context}".strip()
+    return f"{new.text} | {before[-MAX_BEFORE_CHARS:]}" if before else new.text
 
 
 def compute_talk_features(pair: Comparison) -> tuple[float, ...]:
@@ -199,20 +210,23 @@ def restates(old: str, new: str) -> bool:
     )
 
 
-def compute_features(
-    old: str, new: str, similarity: float, is_correction: bool, distance: int | None
-) -> tuple[float, ...]:
+def compute_features(pair: Comparison) -> tuple[float, ...]:
+    """Return what words and numbers say of a pair, in the order of the weights."""
+    old, new, similarity = pair.old, pair.new.text, pair.similarities[0]
     words, old_words = find_specific_words(new), find_specific_words(old)
     shared = words & old_words
     names = [word for word in shared if not word.isdigit()]
     numbers, old_numbers = set(NUMBER_PATTERN.findall(new)), set(NUMBER_PATTERN.findall(old))
     has_other_numbers = bool(numbers and old_numbers and not numbers & old_numbers)
-    is_change = STRONG_CHANGE_PATTERN.search(new) is not None
+    is_correction, is_change = pair.new.is_correction, STRONG_CHANGE_PATTERN.search(new) is not None
     is_elliptic = len([word for word in words if not word.isdigit()]) <= MAX_ELLIPTIC_WORDS
-    nearness = 1 / max(distance, 1) if distance else 0.02
+    nearness = 1 / max(pair.distance, 1) if pair.distance else 0.02
     is_negated = any(
         re.search(rf"(?<!\w){re.escape(word)}(?!\w)", old.lower()) for word in NEGATED_PATTERN.findall(new.lower())
     )
+    talk = add_talk(pair.new)
+    talk_words = find_specific_words(talk) if talk != new else words
+    most_words = max(1, min(len(old_words), MAX_COUNTED_WORDS))
     return (
         similarity,
         len(shared) / max(1, len(words | old_words)),
@@ -226,34 +240,35 @@ def compute_features(
         is_negated,
         is_elliptic * nearness,
         is_elliptic * nearness * (has_other_numbers or is_change),
-        nearness if distance else 0.0,
+        nearness if pair.distance else 0.0,
         CHANGE_PATTERN.search(new) is not None,
         is_change * len(names),
         is_correction * similarity,
         len(names) / max(1, min(len(words), len(old_words))),
+        talk != new,
+        pair.similarities[1],
+        len(talk_words & old_words) / most_words,
+        is_elliptic * len(talk_words & old_words) / most_words,
+        bool(_find_units(new) & _find_units(old)),
     )
 
 
 def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") -> list[float]:
-    """Return for each statement of earlier sessions the probability that the new one, or its context, replaces it."""
-    forms = [new.text, new.context] if new.context and is_elliptic(new.text) else [new.text]
-    vectors: Any = model.embed([*forms, *older])
-    similarities = vectors[len(forms) :] @ vectors[: len(forms)].T
+    """Return for each statement of earlier sessions the probability that the new one replaces it."""
+    vectors: Any = model.embed([*list_forms(new), *older])
+    similarities = vectors[2:] @ vectors[:2].T
     pairs = [
-        Comparison(old, 0.0, new._replace(text=form), [float(similarities[j, i])], None, 0)
-        for i, form in enumerate(forms)
-        for j, old in enumerate(older)
+        Comparison(old, 0.0, new, (float(row[0]), float(row[1])), None, 0)
+        for old, row in zip(older, similarities, strict=True)
     ]
     logits = measure_texts(pairs, model)
-    chances = [to_chances(logits[i * len(older) : (i + 1) * len(older)]) for i in range(len(forms))]
-    return [max(column) for column in zip(*chances, strict=True)]
+    by_form = [to_chances([logit[form] for logit in logits]) for form in range(2)]
+    return [max(chances) for chances in zip(*by_form, strict=True)]
 
 
-def _list_forms(new: Candidate) -> list[str]:
-    """Return a statement alone, with its context, and with the answer before it, where it says little alone."""
-    if not is_elliptic(new.text):
-        return [new.text] * 3
-    return [new.text, new.context or new.text, f"{new.answer} {new.text}" if new.answer else new.text]
+def list_forms(new: Candidate) -> tuple[str, str]:
+    """Return a statement alone, and with what was said before it."""
+    return new.text, add_talk(new)
 
 
 def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Candidate]:
@@ -292,21 +307,22 @@ def list_comparisons(candidates: Sequence[Candidate], model: "MiniLM") -> dict[t
     """Return the pairs of one session to compare, by the numbers of the new statement and the older one."""
     forms = [NUMBER_PATTERN.sub("0", candidate.text) for candidate in candidates]
     counts = Counter(forms)
-    texts = list(dict.fromkeys(form for candidate in candidates for form in _list_forms(candidate)))
+    texts = list(dict.fromkeys(form for candidate in candidates for form in list_forms(candidate)))
     vectors: Any = dict(zip(texts, model.embed(texts), strict=True))
     pairs: dict[tuple[int, int], Comparison] = {}
     for i, new in enumerate(candidates):
         if new.role != "user":
             continue
+        alone, with_talk = (vectors[form] for form in list_forms(new))
         similarities = {
-            j: [float(vectors[form] @ vectors[candidates[j].text]) for form in _list_forms(new)]
+            j: (float(alone @ vectors[candidates[j].text]), float(with_talk @ vectors[candidates[j].text]))
             for j in range(max(0, i - MAX_DISTANCE), i)
             if not candidates[j].is_weak
             and are_comparable(new.kind, candidates[j].kind)
             and not (forms[i] == forms[j] and counts[forms[i]] > MAX_LIKE_FORMS)
         }
         chosen = set(list(similarities)[-MAX_LATEST:])
-        for form, most in enumerate((MAX_SIMILAR, MAX_LIKE_CONTEXT, MAX_LIKE_CONTEXT)):
+        for form, most in enumerate((MAX_SIMILAR, MAX_LIKE_TALK)):
             chosen.update(sorted(similarities, key=lambda j: similarities[j][form])[-most:])
         for j in sorted(chosen):
             old = candidates[j]

@@ -7,9 +7,12 @@ from athena.core.private import remove_private_clauses
 from athena.memory.sessions import orders
 from athena.memory.sessions.commands import MIN_WORDS, NOT_REMEMBER_PATTERN, REMEMBER_PATTERN, WORD_PATTERN
 from athena.memory.sessions.proposals import SENTENCE_PATTERN
+from athena.memory.sessions.select import extract_words, find_specific_words
 
 MIN_SURE_KEEP = 0.97  # the classifier alone decides
 MIN_VAGUE_KEEP = 0.8  # for a statement that begins with a pronoun
+MIN_SPECIFIC_WORDS, MIN_TELLING_WORDS = 2, 6
+MIN_PART_SHARE = 0.8  # of the words of a statement that another one has
 MAX_WORDS, MAX_STATEMENT_CHARS, MAX_RAW_CHARS = 60, 400, 1_000  # raw: before fillers are removed
 _FILLERS = r"""o+k(?:ay)?|yes|yeah|yep|yup|nope|nah|alright|hm+|and|but|also|oh|ah+|btw|by\ the\ way|fyi|cool|perfect
     |thanks?(?:\ you)?|thx|sure|hey|hi|hello|listen|actually|anyways?|hold\ on|sorry|plus|um+|uh+|you\ know|i\ mean
@@ -45,6 +48,7 @@ PERSONAL_PATTERN = re.compile(  # what others can do with is for the person to t
     r"(?:i|he|she|(?-i:[A-Z])\w+) (?:earns?|(?:gets?|is|am) paid|makes) [^\w\s]?\d[\d.,]*\s?(?:k|€|\$|eur|usd|euros?|"
     r"dollars?|a|per)?\b|"
     r"(?:doctor|hospital|therapy|vet)(?:'s)? (?:appointment|visit)|"
+    r"(?:i|my \w+) lives? (?:\w+ ){0,2}?(?:on|at|in|near|by|next|over|behind|opposite|with)\b|\bmy (?:home )?address\b|"
     r"(?:irs|tax (?:office|man)|finanzamt|hmrc) (?:wants|sent|is after)|i owe (?:the|my|\W?\d)|overdraft|laid off|"
     r"(?:gets?|got|was|being) (?:fired|sacked)|performance plan|redundancy|(?:maternity|paternity|sick) leave|"
     r"interviewing (?:elsewhere|at|with)|job interview)\b",
@@ -55,6 +59,14 @@ HYPOTHESIS_PATTERN = re.compile(
     r"what if|"
     r"imagine|suppose|maybe|perhaps|one day|someday|in theory|(?:we|i|you) (?:could|might)|would be nice|"
     r"wouldn'?t it)\b",
+    re.IGNORECASE,
+)
+ONCE_PATTERN = re.compile(  # what holds this time alone
+    r"\b(?:(?:for|on|in) (?:just )?this (?:one )?(?:commit|run|time|build|pr|merge|release|branch|file|test|call|try|"
+    r"deploy|round|one|once)(?: only| alone|,? just)\b|(?:only|just) (?:for )?(?:this|the) (?:once|one time|one commit|"
+    r"one run|one pr)\b|(?:only|just) (?:for )?(?:this (?:time|run|commit|build|pr)|today|tonight)\b|"
+    r"(?:for )?(?:today|tonight|this (?:time|once)) only\b|one[- ]time only\b|one[- ]off\b:?|"
+    r"nur (?:dieses|diesmal|heute|für (?:diesen|heute))\b|(?:solo|só|sólo) (?:esta vez|por hoy|hoje|desta vez)\b)",
     re.IGNORECASE,
 )
 OPINION_PATTERN = re.compile(
@@ -79,7 +91,8 @@ VAGUE_START_PATTERN = re.compile(
     re.IGNORECASE,
 )
 SUBJECT_PATTERN = re.compile(
-    r"(?!it\b|this\b|that\b|there\b|we\b|i\b|you\b)(?:(?:the|our|my) )?(?:[\w/.-]+ ){1,3}?(?=(?:is|are|was|has|have|"
+    r"(?!it\b|this\b|that\b|there\b|we\b|i\b|you\b)(?:(?:the|our|my) )?"
+    r"(?:(?!(?:i|we|you|he|she|they) )[\w/.-]+ ){1,3}?(?=(?:is|are|was|has|have|"
     r"runs?|"
     r"lives?|uses?|goes|go|must|may|can|needs?|stays?|sits?|sends?|writes?|reads?|returns?|comes?|listens?|moved|moves|"
     r"changed|changes|got|gets)\b)",
@@ -97,7 +110,7 @@ TRAILING_PATTERN = re.compile(
 
 def is_vague(content: str, keep: float) -> bool:
     """Return whether a text is no statement of its own, or somebody else's."""
-    if HYPOTHESIS_PATTERN.match(content) or PERSON_START_PATTERN.match(content):
+    if HYPOTHESIS_PATTERN.match(content) or PERSON_START_PATTERN.match(content) or ONCE_PATTERN.search(content):
         return True
     if keep >= MIN_SURE_KEEP:
         return False
@@ -155,3 +168,24 @@ def resolve_pronoun(content: str, before: str) -> str:
         )
         return f"{subject[0].strip()[:1].upper()}{subject[0].strip()[1:]}{rest}"
     return content
+
+
+def is_short(content: str) -> bool:
+    """Return whether a text may be an answer that says nothing without its question."""
+    return len(WORD_PATTERN.findall(content)) < MIN_TELLING_WORDS
+
+
+def is_part(text: str, whole: str) -> bool:
+    """Return whether nearly all words of a text are in another one."""
+    words = extract_words(text)
+    return len(words & extract_words(whole)) >= MIN_PART_SHARE * len(words)
+
+
+def says_little(content: str) -> bool:
+    """Return whether a statement names little ("so mapbox"): worth keeping only if it changes what is known."""
+    return len(find_specific_words(content)) < MIN_SPECIFIC_WORDS and not any(map(str.isdigit, content))
+
+
+def names_nothing(content: str) -> bool:
+    """Return whether a statement has no word that says what it is about."""
+    return not find_specific_words(content) and not any(map(str.isdigit, content))
