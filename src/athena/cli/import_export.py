@@ -171,6 +171,7 @@ def _write_whole_file(file: str, force: bool, write: Callable[[IO[bytes]], dict[
     with new_file, open(new_file.descriptor, "wb", closefd=False) as stream:
         counts = write(stream)
         stream.flush()
+        os.fsync(new_file.descriptor)
         new_file.replace()
     return counts
 

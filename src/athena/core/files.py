@@ -243,9 +243,7 @@ class NewFile:
             os.fsync(self.descriptor)
 
     def replace(self, *, sync: bool = True) -> None:
-        """Put the file in the place of `path`, on disk unless `sync` is off."""
-        if sync:
-            os.fsync(self.descriptor)
+        """Put the file, whose content is on disk, in the place of `path`, and sync its name unless `sync` is off."""
         try:
             os.replace(self.temp_path, self.path, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd)
         except OSError as error:

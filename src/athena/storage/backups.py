@@ -69,6 +69,7 @@ def create_backup(
                 kept = _check_copy(database, plain)
                 if secret is not None:
                     _encrypt_file(plain, file, secret)
+                os.fsync(file.descriptor)
                 size = os.path.getsize(part)
                 file.replace()
             finally:

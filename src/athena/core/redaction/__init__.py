@@ -113,7 +113,8 @@ class _Piece(NamedTuple):
 
 def _redact_together(value: Any) -> tuple[str, ...]:
     """Replace, in place, what the texts and numbers of a value hold of the secrets in its JSON; return the kinds."""
-    pieces = list(_iter_pieces(value))
+    pieces: list[_Piece] = []
+    _write_value(value, pieces)
     starts = [0, *accumulate(len(piece.text) for piece in pieces)]
     kinds = []
     for kind, first, last in reversed(find_secrets("".join(piece.text for piece in pieces))):  # earlier positions stay
@@ -124,39 +125,39 @@ def _redact_together(value: Any) -> tuple[str, ...]:
             if isinstance(value, str) and start < end:
                 holder[name] = f"{value[:start]}[SECRET:{kind}]{value[end:]}"
                 kinds.append(kind)
-            elif (
-                value is not None and end - start == len(text) and redact(f'"{label}": {text}').kinds
-            ):  # ids stand beside many words
+            # of a number its names must say so, too: ids stand beside many words
+            elif value is not None and end - start == len(text) and redact(f'"{label}": {text}').kinds:
                 holder[name] = f"[SECRET:{kind}]"
                 kinds.append(kind)
     return tuple(reversed(kinds))
 
 
-def _iter_pieces(value: Any, holder: Any = None, name: Any = None, label: str = "") -> Iterator[_Piece]:
-    """Yield a value as JSON, each text in as many characters as it has, and a name just before its value."""
+def _write_value(value: Any, pieces: list[_Piece], holder: Any = None, name: Any = None, label: str = "") -> None:
+    """Write a value as JSON, each text in as many characters as it has, and a name just before its value."""
+    write = pieces.append
     if isinstance(value, dict):
         named, lead = "", "{"
         for key, item in sorted(value.items(), key=lambda field: _FIELD_RANKS.get(field[0].lower(), 0)):
             rank = _FIELD_RANKS.get(key.lower())
             named = item if rank == 1 and isinstance(item, str) else named
-            yield _Piece(f'{lead}"{key.translate(_PLAIN_CHARS)}": ')
+            write(_Piece(f'{lead}"{key.translate(_PLAIN_CHARS)}": '))
             lead = ", "
-            own = named if rank == 2 else key
-            yield from _iter_pieces(item, value, key, f"{label} {own[-MAX_LABEL_CHARS:]}"[-MAX_LABEL_CHARS:].strip())
-        yield _Piece("}")
+            own = f"{label} {(named if rank == 2 else key)[-MAX_LABEL_CHARS:]}"
+            _write_value(item, pieces, value, key, own[-MAX_LABEL_CHARS:].strip())
+        write(_Piece("}"))
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield _Piece(", " if number else "[")
-            yield from _iter_pieces(item, value, number, label)
-        yield _Piece("]")
+            write(_Piece(", " if number else "["))
+            _write_value(item, pieces, value, number, label)
+        write(_Piece("]"))
     elif isinstance(value, str):
-        yield _Piece('"')
-        yield _Piece(value[:MAX_JOINED_CHARS].translate(_PLAIN_CHARS), holder, name, label)
-        yield _Piece('"')
+        write(_Piece('"'))
+        write(_Piece(value[:MAX_JOINED_CHARS].translate(_PLAIN_CHARS), holder, name, label))
+        write(_Piece('"'))
     elif isinstance(value, bool | None) or abs(value) > MAX_SECRET_NUMBER:
-        yield _Piece("null")
+        write(_Piece("null"))
     else:
-        yield _Piece(str(value), holder, name, label)
+        write(_Piece(str(value), holder, name, label))
 
 
 def redact_field(key: str, value: Any) -> tuple[str, Any, tuple[str, ...]]:
