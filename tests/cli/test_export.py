@@ -268,6 +268,15 @@ def test_existing_file_stays(run: Terminal, filled: list[str], tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
 
 
+@pytest.mark.usefixtures("filled")
+def test_file_that_another_user_prepared_is_not_written(run: Terminal, tmp_path: Path) -> None:
+    file, part = tmp_path / "all.jsonl", tmp_path / "all.jsonl.part"
+    part.touch()
+    part.chmod(0o666)  # as in a folder that others may write to
+    assert run("export", str(file)).code == 0
+    assert (part.read_bytes(), file.stat().st_mode & 0o777) == (b"", 0o600)
+
+
 def test_replace_keeps_earlier_store(run: Terminal, filled: list[str], tmp_path: Path, engine: Engine) -> None:
     if engine.kind != "sqlite":
         pytest.skip("a file is replaced")

@@ -120,6 +120,32 @@ def test_secret_in_relation_is_not_stored(run: Terminal, tmp_path: Path) -> None
     assert run_sync(connect.shared_app().store.database.read(fetch)) == [("unlocked by [SECRET:github-token]",)]
 
 
+def test_known_memories_are_not_touched(run: Terminal, tmp_path: Path) -> None:
+    mine, other = "Never deploy on Fridays without a reviewer", "The staging database is read-only"
+    hashes = [json.loads(run("remember", text, "--json").out)["hash"] for text in (mine, other)]
+    before = [api.call("get_memory", memory_id=memory) for memory in hashes]
+    connect.close()
+    fields = [
+        'tags: ["auto", "stale"]', "importance: 1.0", 'author: "person"', 'private: "files"', 'metadata: {"role": "x"}'
+    ]  # fmt: skip
+    links = [["contradicted by", hashes[1], 1_700_000_000], ["about", hashes[1][:6], 1_700_000_000]]
+    notes = tmp_path / "notes"
+    write_note(notes, f'hash: "{hashes[0]}"', *fields, f"relations: {json.dumps(links)}", text=mine, name="a.md")
+    links += [["about", "cccccccc", 1_700_000_000], ["about", hashes[0], 1_700_000_000]]
+    write_note(notes, 'hash: "bbbbbbbb"', f"relations: {json.dumps(links)}", text="One of the file.", name="b.md")
+    folder = write_note(notes, 'hash: "cccccccc"', text="Another of the file.")
+    result = run("import", folder)
+    assert result.out == "new: 2 memories, 1 relation\n"
+    assert "silences a memory" in result.err
+    assert [api.call("get_memory", memory_id=memory) for memory in hashes] == before
+    write_note(
+        notes, 'hash: "dddddddd"', 'relations: [["about", "cccccccc", 1]]', text="Third of the file.", name="d.md"
+    )
+    connect.close()
+    assert run("import", folder).out == "new: 1 memory, 1 relation\n"
+    assert [row[2:] for row in read_rows() if row[4] == mine] == [("person", "", mine)]
+
+
 def test_trust_lists_and_needs_terminal(tmp_path: Path) -> None:
     run_without_terminal("remember", "Something of mine")
     folder = write_note(tmp_path / "notes", 'author: "person"', 'project: "user"')

@@ -1,8 +1,10 @@
 """Redaction of secrets. The tests build every secret at run time, so that no scanner reports this file."""
 
 import base64
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -408,10 +410,6 @@ def test_invisible_character_hides_no_key(char: str) -> None:
     assert redact(f"{key[:10]}{char}{key[10:]}").text == "[SECRET:github-token]"
 
 
-def test_finding_has_offsets() -> None:
-    assert SecretMatch("jwt", 1, 4) == ("jwt", 1, 4)
-
-
 PIECES = st.one_of(
     st.text(max_size=12),
     st.sampled_from([secret for _, _, secret, _ in FOUND]),
@@ -420,6 +418,72 @@ PIECES = st.one_of(
     st.sampled_from(UNTOUCHED),
     st.sampled_from(["-----BEGIN ", "PRIVATE KEY-----", "://", ":", "@", "=", '"', "\\", "[SECRET:", "jwt]", "_", "-"]),
 )
+
+
+VALUE = "Zq04" + "vT7-kLm9Xw"
+JSON_VALUES: list[tuple[Any, Any]] = [
+    ({"passwords": [VALUE, "x"]}, VALUE),
+    ({"password": {"staging": VALUE}}, VALUE),
+    ({"args": ["mysql", "-u", "root", "-p" + VALUE]}, VALUE),
+    ({"args": ["--password", VALUE]}, VALUE),
+    ([["Authorization", "Basic " + VALUE]], VALUE),
+    ([["user", "password"], ["bob", VALUE]], VALUE),
+    ({"env": [{"name": "DB_PASSWORD", "value": VALUE}]}, VALUE),
+    ([{"Value": VALUE, "Id": 1, "Name": "DB_PASSWORD"}], VALUE),
+    ({"key": "api_key", "value": VALUE}, VALUE),
+    ({"password": {"x": 'a"b\\' + VALUE}}, VALUE),
+    (["password", VALUE], VALUE),
+    ({"pin": 4711}, 4711),
+    ({"pin": {"home": 4711}}, 4711),
+    ({"name": "otp", "value": 123456}, 123456),
+]
+
+
+@pytest.mark.parametrize(("value", "secret"), JSON_VALUES)
+def test_secret_in_another_field_than_its_name_is_removed(value: Any, secret: Any) -> None:
+    before = json.dumps(value)
+    safe, [kind] = redaction.redact_json(value)
+    assert str(secret) not in json.dumps(safe)
+    assert json.dumps(safe).count(f"[SECRET:{kind}]") == 1
+    assert (redaction.redact_json(safe), json.dumps(value)) == ((safe, ()), before)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"text": "enter your pin", "id": 4711},
+        {"pin": None, "total": 998877, "year": 1987},
+        {"otp_enabled": True, "user_id": 123456},
+        {"password_policy": {"min": 12, "max": 1024}},
+        {"passwords": {"user_1": "", "user_2": None}},
+        ["password", "staging"],
+        {"name": "max_tokens", "value": 4096},
+        {"password": None, "port": 5432, "text": "a\nb" * 500, '"': [{}, []]},
+    ],
+)
+def test_value_beside_a_word_for_a_secret_stays(value: Any) -> None:
+    assert redaction.redact_json(value) == (value, ())
+
+
+@settings(max_examples=rounds(60, 500), deadline=None)
+@given(
+    st.recursive(
+        st.one_of(PIECES, st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False)),
+        lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(PIECES, inner, max_size=4)),
+    )
+)
+def test_json_keeps_its_shape(value: Any) -> None:
+    def count(item: Any) -> int:
+        parts = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        return 1 + sum(map(count, parts))
+
+    safe, kinds = redaction.redact_json(value)
+    assert kinds or safe == value
+    assert count(safe) == count(value) or kinds  # two names that hold a secret may become one
+
+
+def test_finding_has_offsets() -> None:
+    assert SecretMatch("jwt", 1, 4) == ("jwt", 1, 4)
 
 
 @settings(max_examples=rounds(60, 500), deadline=None)

@@ -19,9 +19,10 @@ from athena.core.threads import run_sync
 from athena.core.tokens import count_tokens
 from athena.documents import ingest as ingestion
 from athena.documents.split import MAX_PIECE_CHARS, split_blocks
-from athena.errors import NotFound
+from athena.errors import InvalidInput, NotFound
+from athena.memory import values as memory_values
 from athena.server.mcp.text import format_result
-from conftest import rounds
+from conftest import Engine, rounds
 
 
 def ingest(path: Path, **arguments: Any) -> dict[str, Any]:
@@ -115,6 +116,25 @@ def test_long_document_is_written_in_parts(isolated: App, tmp_path: Path, monkey
     assert api.call("get_document", source=str(folder / "a.md")) == [*expected[20:], *expected[:10]]
     api.call("undo")
     assert api.call("get_document", source=str(folder / "a.md")) == expected
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("limit", [2_000, 10_000])
+def test_document_that_cannot_be_stored_stops_no_other(
+    isolated: App, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(memory_values, "MAX_SESSION_BYTES", limit)
+    chance = random.Random(3)
+    names = ["".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(80)) for _ in range(13)]
+    deep = os.path.join(*names, "deep.md")
+    folder = write_files(tmp_path / "d", {"aa.md": "The first says hello.", deep: "Deep.", "zz.md": "The last."})
+    is_kept = engine.kind == "sqlite" and limit > 2_000
+    for new in (2 + is_kept, 0):
+        result = ingest(folder)
+        assert (result["documents"], result["new"], len(result["skipped"])) == (2 + is_kept, new, not is_kept)
+        assert is_kept or ("the path of a document" if limit == 2_000 else "PostgreSQL") in result["skipped"][0]
+    with pytest.raises(InvalidInput, match="session_id"):
+        api.call("record_event", event_type="x", content="y", metadata={"session_id": "x" * (limit + 1)})
 
 
 def test_gone_file_is_withdrawn(isolated: App, tmp_path: Path) -> None:

@@ -111,5 +111,7 @@ def test_programs_change_nothing_that_all_projects_read(isolated: App, surface: 
     with pytest.raises(InvalidInput, match="relation of Athena's own"):  # it would no longer be told
         call_in("a", surface, "relate_memories", memory_id=own.id, other_id=newer.id, relation="contradicted by")
     assert call_in("a", "cli", "relate_memories", memory_id=own.id, other_id=known.id)
+    # a client that a person has put into `user` works there: SECURITY.md
+    assert call_in("user", surface, "remember", content="I sail").author == "agent"
     assert call_in("user", surface, "update_memory", memory_id=known.id, content="I prefer both").author == "agent"
     assert call_in("a", "cli", "forget", memory_id=known.id)

@@ -234,6 +234,8 @@ def test_task_secrets_are_redacted(app: App) -> None:
     assert done.outcome == "now [SECRET:github-token]"
     history = call(app, "memory_history", memory_id=task.id, kind="task")
     assert token not in repr([task, changed, done, history])
+    named = call(app, "create_task", title="the admin password", details="Zq04" + "vT7-kLm9Xw")
+    assert (named.details, named.redacted) == ("[SECRET:password]", ("password",))
 
 
 @pytest.mark.both_engines

@@ -101,7 +101,7 @@ def test_rotation_deletes_the_oldest_backups_alone(app: App, tmp_path: Path) -> 
     folder = tmp_path / "backups"
     folder.mkdir()
     names = [f"athena-2020010{i}-000000.db" for i in range(1, 6)]
-    for name in [*names, "mine.db", "athena-20200101-000000.db.part"]:
+    for name in [*names, "mine.db", "athena-20200101-000000.db.part", ".athena-backup-0a.part-wal"]:
         (folder / name).write_bytes(b"x")
     backup = backups.create_next_backup(app.store.database, str(folder), 3, str(tmp_path / "part"))
     assert [os.path.basename(path) for path in backup.removed] == names[:3]
@@ -109,6 +109,19 @@ def test_rotation_deletes_the_oldest_backups_alone(app: App, tmp_path: Path) -> 
     assert not backups.is_due(str(folder), 3_600, time.time())
     assert backups.is_due(str(folder), 3_600, time.time() + 4_000)
     assert backups.is_due(str(tmp_path / "empty"), 3_600, time.time())
+
+
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_file_that_another_user_prepared_is_not_written(app: App, tmp_path: Path, secret: bytes | None) -> None:
+    store_facts(app, 1)
+    part = tmp_path / "copy.db.part"
+    part.touch()
+    part.chmod(0o666)
+    with open(part, "rb") as theirs:
+        backup = backups.create_backup(app.store.database, str(tmp_path / "copy.db"), str(tmp_path / "part"), secret)
+        assert (theirs.read(), os.fstat(theirs.fileno()).st_nlink) == (b"", 1)
+    assert os.stat(backup.path).st_mode & 0o777 == 0o600
+    assert sorted(name for name in os.listdir(tmp_path) if "part" in name) == ["copy.db.part"]
 
 
 @pytest.mark.sqlite_only("the other engine is copied by the first test")

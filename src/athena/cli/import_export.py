@@ -18,7 +18,7 @@ from athena.cli.approval import Terminal
 from athena.cli.invoke import json_option
 from athena.cli.progress import explain_stop, show_progress
 from athena.core import clock
-from athena.core.files import create_private_folder
+from athena.core.files import NewFile, create_private_folder
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
 from athena.core.values import Call, Scope
@@ -164,20 +164,15 @@ def _write_whole_file(file: str, force: bool, write: Callable[[IO[bytes]], dict[
         raise InvalidInput(f"{file} is the store itself", hint="name another file")
     if os.path.lexists(file) and not force:
         raise Conflict(f"{file} exists", hint="name another file, or add --force to replace it")
-    part = f"{file}.part"
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        new_file = NewFile(file)
     except OSError as error:
         raise NotFound(f"{file} cannot be written: {error.strerror}", hint="name a file in a folder of yours") from None
-    try:
-        with open(descriptor, "wb") as stream:
-            counts = write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, file)
-    except BaseException:
-        os.unlink(part)
-        raise
+    with new_file, open(new_file.descriptor, "wb", closefd=False) as stream:
+        counts = write(stream)
+        stream.flush()
+        os.fsync(new_file.descriptor)
+        new_file.replace()
     return counts
 
 

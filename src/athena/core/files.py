@@ -190,31 +190,76 @@ def write_file_atomically(
     path = os.fspath(path)
     if skip_same and _has_content(path, data, mode):
         return False
-    temp_path = _write_temp_file(path, data, mode, exact_mode, sync, dir_fd)
-    try:
+    with NewFile(path, mode, exact_mode=exact_mode, dir_fd=dir_fd) as file:
+        file.write(data, sync=sync)
         if before_replace is not None:
             before_replace()
-        os.replace(temp_path, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-    except BaseException:
-        os.unlink(temp_path, dir_fd=dir_fd)
-        raise
-    if sync:
-        sync_folder(path, dir_fd)
+        file.replace(sync=sync)
     return True
 
 
 def create_file_atomically(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o600) -> bool:
     """Create a file with this content in one step; return False, and change nothing, where something exists already."""
     path = os.fspath(path)
-    temp_path = _write_temp_file(path, data, mode, exact_mode=False, sync=True)
-    try:
-        os.link(temp_path, path)  # unlike a rename this fails if the name is taken, so that the first process wins
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(temp_path)
+    with NewFile(path, mode) as file:
+        file.write(data)
+        try:
+            os.link(file.temp_path, path)  # unlike a rename this fails if the name is taken: the first process wins
+        except FileExistsError:
+            return False
     sync_folder(path)
     return True
+
+
+class NewFile:
+    """A new file of a random name beside `path`, for `with`: `replace` puts it there, else the block deletes it.
+
+    It is created, never opened, so that no other user can have made it before or hold it open.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        mode: int = 0o600,
+        *,
+        exact_mode: bool = False,
+        dir_fd: int | None = None,
+        label: str = "",
+    ) -> None:
+        """Create the file; `mode` is subject to the umask unless `exact_mode` is set. Its name has the `label`."""
+        self.path, self._dir_fd = os.fspath(path), dir_fd
+        # not derived from the name, which may be as long as the file system allows
+        self.temp_path = os.path.join(os.path.dirname(self.path), f".athena-{label}{os.urandom(8).hex()}.part")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.descriptor = os.open(self.temp_path, flags, mode, dir_fd=dir_fd)
+        if exact_mode:
+            os.fchmod(self.descriptor, mode)
+
+    def write(self, data: bytes | memoryview, *, sync: bool = True) -> None:
+        rest = memoryview(data)
+        while rest:  # a disk that is nearly full takes only a part
+            rest = rest[os.write(self.descriptor, rest) :]
+        if sync:
+            os.fsync(self.descriptor)
+
+    def replace(self, *, sync: bool = True) -> None:
+        """Put the file, whose content is on disk, in the place of `path`, and sync its name unless `sync` is off."""
+        try:
+            os.replace(self.temp_path, self.path, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from None
+        if sync:
+            sync_folder(self.path, self._dir_fd)
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+        try:  # noqa: SIM105  # contextlib would double the time of importing this module
+            os.unlink(self.temp_path, dir_fd=self._dir_fd)
+        except FileNotFoundError:  # it has its place
+            pass
 
 
 def sync_folder(path: str | os.PathLike[str], dir_fd: int | None = None) -> None:
@@ -231,30 +276,6 @@ def sync_folder(path: str | os.PathLike[str], dir_fd: int | None = None) -> None
             raise
     finally:
         os.close(descriptor)
-
-
-def _write_temp_file(
-    path: str, data: bytes | memoryview, mode: int, exact_mode: bool, sync: bool, dir_fd: int | None = None
-) -> str:
-    """Write a temporary file beside `path` and return its path."""
-    # not derived from the name, which may be as long as the file system allows
-    temp_path = os.path.join(os.path.dirname(path), f".athena-{os.urandom(8).hex()}.part")
-    descriptor = os.open(temp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=dir_fd)
-    try:
-        try:
-            rest = memoryview(data)
-            while rest:  # a disk that is nearly full takes only a part
-                rest = rest[os.write(descriptor, rest) :]
-            if exact_mode:
-                os.fchmod(descriptor, mode)
-            if sync:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except BaseException:
-        os.unlink(temp_path, dir_fd=dir_fd)
-        raise
-    return temp_path
 
 
 def _has_content(path: str, data: bytes | memoryview, mode: int) -> bool:

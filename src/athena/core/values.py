@@ -70,7 +70,7 @@ class Call(NamedTuple):
     author: Author = "agent"  # of texts that the call stores
     run: str | None = None  # id of the program's run that makes the call
     recorded_id: int | None = None  # set where it was recorded before, since it makes several changes
-    is_confined: bool = False  # a program or a model: it changes nothing of the project `user`, which all projects read
+    is_confined: bool = False  # a program or a model: from another project it changes nothing of `user`
 
     def with_kind(self, kind: Kind) -> "Call":
         """Return the same call about another kind."""

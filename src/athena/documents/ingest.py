@@ -255,8 +255,17 @@ class _Ingestion:
         return drafts
 
     async def write_batch(self) -> None:
-        """Write the documents that were read, in one transaction."""
+        """Write the documents that were read, in one transaction; skip those that cannot be stored."""
         batch, self._batch = self._batch, []
+        try:
+            await self._write_documents(batch)
+        except InvalidInput as error:
+            for document in batch if len(batch) > 1 else ():
+                self._batch = [document]
+                await self.write_batch()
+            self._skipped += [f"{document.source}: {error}" for document in batch if len(batch) == 1]
+
+    async def _write_documents(self, batch: list[ReadDocument]) -> None:
         if not batch:
             return
         now = self._store.clock()
@@ -267,12 +276,10 @@ class _Ingestion:
             if len(pieces) > MAX_TRANSACTION_PIECES:
                 await self._write_ahead(pieces, call_id, now)
 
-        async def write_documents(tx: Transaction) -> list[str]:
+        async def write_each(tx: Transaction) -> list[str]:
             return [await self._write_document(tx, document, pieces, call_id, now) for document, pieces in prepared]
 
-        for (document, pieces), outcome in zip(
-            prepared, await self._store.database.write(write_documents), strict=True
-        ):
+        for (document, pieces), outcome in zip(prepared, await self._store.database.write(write_each), strict=True):
             self.result.documents += 1
             self.result.pieces += len(pieces)
             self.result.new += outcome == "new"

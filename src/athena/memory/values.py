@@ -13,6 +13,7 @@ from athena.storage.filters import tag_key
 
 MAX_CONTENT_BYTES = 4_000_000
 MAX_METADATA_CHARS = 64_000
+MAX_SESSION_BYTES = 2_000  # in UTF-8: an index of PostgreSQL takes no more
 MAX_METADATA_DEPTH = 32
 MAX_TAG_CHARS = 100
 MAX_TAGS = 100
@@ -179,6 +180,10 @@ def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     if len(text) > MAX_METADATA_CHARS:
         raise InvalidInput(
             f"metadata takes {len(text):,} characters as JSON; at most {MAX_METADATA_CHARS:,} are allowed"
+        )
+    if (size := len(str(metadata.get("session_id", "")).encode("utf-8", "replace"))) > MAX_SESSION_BYTES:
+        raise InvalidInput(
+            f"session_id, or the path of a document, takes {size:,} bytes; at most {MAX_SESSION_BYTES:,} are allowed"
         )
     return dict(json.loads(text))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from athena.core.files import create_private_folder, sync_folder
+from athena.core.files import NewFile, create_private_folder
 from athena.core.threads import run_sync
 from athena.errors import AthenaError, Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage import copying
@@ -29,10 +29,10 @@ SALT_BYTES, NONCE_BYTES, TAG_BYTES = 16, 12, 16
 CHUNK_BYTES = 1 << 20
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 15, 8, 1
 SCRYPT_MAX_BYTES = 64 << 20
-PART_SUFFIX = ".part"
+PART_LABEL = "backup-"
 MAX_AHEAD_S = 86_400.0  # a backup of a later time is of a wrong clock
 NAME_PATTERN = re.compile(r"athena-\d{8}-\d{6}\.db(\.enc)?")  # of the backups that rotation may delete
-PART_PATTERN = re.compile(NAME_PATTERN.pattern + r"\.part(-wal|-shm)?")  # that a killed run left
+PART_PATTERN = re.compile(rf"({NAME_PATTERN.pattern}|\.athena-{PART_LABEL}\w+)\.part(-\w+)?")  # of a killed run
 MAX_KEY_FILE_BYTES = 4_096
 
 
@@ -57,23 +57,26 @@ def create_backup(
         raise Conflict(f"{target} exists", hint="name another file, or add --force to replace it")
     if not os.path.isdir(os.path.dirname(target)):
         raise NotFound(f"there is no folder {os.path.dirname(target)}", hint="make it first")
-    part = target + PART_SUFFIX
-    plain = part if secret is None else staging
     try:
-        remove_store_files(plain)
-        _copy_database(database, plain)
-        kept = _check_copy(database, plain)
-        if secret is not None:
-            _encrypt_file(plain, part, secret)
-        _sync_file(part)
-        size = os.path.getsize(part)
-        os.replace(part, target)
-        sync_folder(target)
+        with NewFile(target, label=PART_LABEL) as file:
+            part = file.temp_path
+            plain = part if secret is None else staging
+            try:
+                if secret is not None:
+                    remove_store_files(plain)
+                    os.close(_create_private(plain))
+                _copy_database(database, plain)
+                kept = _check_copy(database, plain)
+                if secret is not None:
+                    _encrypt_file(plain, file, secret)
+                os.fsync(file.descriptor)
+                size = os.path.getsize(part)
+                file.replace()
+            finally:
+                remove_store_files(part)
+                remove_store_files(plain)
     except OSError as error:
         raise Misconfigured(f"{target} cannot be written: {error.strerror}", hint="name another place") from None
-    finally:
-        remove_store_files(part)
-        remove_store_files(plain)
     return Backup(target, kept, size)
 
 
@@ -125,7 +128,7 @@ def read_secret(path: str) -> bytes:
 
 def _copy_database(database: Database, target: str) -> None:
     if isinstance(database, Sqlite):
-        copy_store_file(database.path, target)
+        copy_store_file(database.path, target, create=False)
         return
     with closing(Sqlite(target, copying="to")) as copy:
         copying.copy_store(database, copy)
@@ -146,11 +149,6 @@ def _check_copy(database: Database, path: str) -> dict[str, int]:
     raise Unavailable(message, hint="`athena restore` lists the earlier backups", retry=False)
 
 
-def _sync_file(path: str) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-
-
 # --- encryption -------------------------------------------------------------------------------------------------------
 
 
@@ -162,16 +160,17 @@ def is_encrypted(path: str) -> bool:
 
 def decrypt_backup(path: str, target: str, secret: bytes) -> None:
     """Write the plain store of an encrypted backup; raise an error for a wrong secret or a changed file."""
+    remove_store_files(target)
     with open(path, "rb") as source, open(_create_private(target), "wb") as plain:
         for chunk in _open_chunks(source, path, secret):
             plain.write(chunk)
 
 
-def _encrypt_file(source_path: str, target: str, secret: bytes) -> None:
+def _encrypt_file(source_path: str, target: NewFile, secret: bytes) -> None:
     """Encrypt a file, then read it back and compare it with the source."""
     salt, prefix = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES - 5)
     checksum = hashlib.sha256()
-    with open(source_path, "rb") as source, open(_create_private(target), "wb") as sealed:
+    with open(source_path, "rb") as source, open(target.descriptor, "w+b", closefd=False) as sealed:
         cipher = _create_cipher(secret, salt)
         sealed.write(MAGIC + salt + prefix)
         chunk, number = source.read(CHUNK_BYTES), 0
@@ -180,12 +179,12 @@ def _encrypt_file(source_path: str, target: str, secret: bytes) -> None:
             checksum.update(chunk)
             sealed.write(cipher.encrypt(_create_nonce(prefix, number, not following), chunk, MAGIC))
             chunk, number = following, number + 1
-    copy_sum = hashlib.sha256()
-    with open(target, "rb") as sealed_again:
-        for chunk in _open_chunks(sealed_again, target, secret):
+        copy_sum = hashlib.sha256()
+        sealed.seek(0)
+        for chunk in _open_chunks(sealed, target.path, secret):
             copy_sum.update(chunk)
     if copy_sum.digest() != checksum.digest():
-        raise Misconfigured(f"{target} is not what was written", hint="is the disk sound? Name another place")
+        raise Misconfigured(f"{target.path} is not what was written", hint="is the disk sound? Name another place")
 
 
 def _open_chunks(source: IO[bytes], path: str, secret: bytes) -> Iterator[bytes]:
@@ -219,4 +218,4 @@ def _create_nonce(prefix: bytes, number: int, is_last: bool) -> bytes:
 
 
 def _create_private(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

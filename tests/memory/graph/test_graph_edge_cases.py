@@ -46,6 +46,12 @@ def test_entity_metadata_merges_and_undoes(app: App) -> None:
 @pytest.mark.both_engines
 def test_redaction_is_reported(app: App) -> None:
     graph = Caller(app)
+    lone = "Zq04" + "vT7-kLm9Xw"
+    named = graph.create_entity(name="staging password", entity_type="x", observations=[lone])
+    assert (named["observations"], named["redacted"]) == (["[SECRET:password]"], ["password"])
+    graph.add_observations(observations=[{"entityName": "staging password", "contents": ["old: " + lone]}])
+    graph.create_entities(entities=[{"name": "Bob", "entityType": "password", "observations": [lone]}])
+    assert lone not in str(graph.read_graph())
     made = graph.create_entity(name=f"E {SECRET}", entity_type="x", observations=[SECRET], metadata={"a": SECRET})
     assert len(made["redacted"]) == 3
     assert SECRET not in str(made)

@@ -6,9 +6,9 @@ literal (`ghp_`, `password`), so that text without one costs microseconds. The w
 are bounded, or no later match starts inside them.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from athena.core.redaction import views
@@ -30,6 +30,11 @@ MAX_CLEAN_CHARS = 200
 MAX_CLEAN_TEXTS = 4_096
 MIN_LONG_CHARS = 2_000  # a shorter text is searched in less than a millisecond
 MAX_BLOB_DEPTH = 2  # base64 inside base64
+MAX_JOINED_CHARS = 512  # of each text, where all texts of a value are searched together
+MAX_LABEL_CHARS = 60  # of the names that lead to a number
+MAX_SECRET_NUMBER = 10**18
+_PLAIN_CHARS = str.maketrans({'"': "'", "\\": "/", **{chr(code): " " for code in range(32)}})  # text inside quotes
+_FIELD_RANKS = {"name": 1, "key": 1, "variable": 1, "value": 2}
 GENERIC_KINDS = frozenset({"api-key", "basic-auth", "bearer-token", "cookie", "password", "pin", "secret", "token"})
 
 
@@ -71,21 +76,93 @@ def _widen_match(text: str, match: SecretMatch) -> SecretMatch:
 
 
 def redact_json(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """Redact every text inside a JSON value, keys included; return it with the kinds of the secrets."""
+    """Redact every text inside a JSON value, keys included; return it with the kinds of the secrets.
+
+    Each text is searched alone, then all of them as the one text that they are to a reader: a name may stand in another
+    field than its secret, and a number may be one.
+    """
+    safe, kinds = _redact_parts(value)
+    for _ in range(MAX_PASSES if isinstance(safe, dict | list) else 0):
+        replaced = _redact_together(safe)
+        if not replaced:
+            break
+        kinds += replaced
+    return safe, kinds
+
+
+def _redact_parts(value: Any) -> tuple[Any, tuple[str, ...]]:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
         fields = [redact_field(key, item) for key, item in value.items()]
         return {key: item for key, item, _ in fields}, tuple(kind for *_, kinds in fields for kind in kinds)
     if isinstance(value, list):
-        items = [redact_json(item) for item in value]
+        items = [_redact_parts(item) for item in value]
         return [item for item, _ in items], tuple(kind for _, kinds in items for kind in kinds)
     return value, ()
 
 
+class _Piece(NamedTuple):
+    """A part of the JSON of a value; of a text or number in it also what holds it, and the names that lead to it."""
+
+    text: str
+    holder: Any = None
+    name: Any = None
+    label: str = ""
+
+
+def _redact_together(value: Any) -> tuple[str, ...]:
+    """Replace, in place, what the texts and numbers of a value hold of the secrets in its JSON; return the kinds."""
+    pieces: list[_Piece] = []
+    _write_value(value, pieces)
+    starts = [0, *accumulate(len(piece.text) for piece in pieces)]
+    kinds = []
+    for kind, first, last in reversed(find_secrets("".join(piece.text for piece in pieces))):  # earlier positions stay
+        for number in range(bisect_right(starts, first) - 1, bisect_left(starts, last)):
+            text, holder, name, label = pieces[number]
+            value = None if holder is None else holder[name]
+            start, end = max(first - starts[number], 0), min(last - starts[number], len(text))
+            if isinstance(value, str) and start < end:
+                holder[name] = f"{value[:start]}[SECRET:{kind}]{value[end:]}"
+                kinds.append(kind)
+            # of a number its names must say so, too: ids stand beside many words
+            elif value is not None and end - start == len(text) and redact(f'"{label}": {text}').kinds:
+                holder[name] = f"[SECRET:{kind}]"
+                kinds.append(kind)
+    return tuple(reversed(kinds))
+
+
+def _write_value(value: Any, pieces: list[_Piece], holder: Any = None, name: Any = None, label: str = "") -> None:
+    """Write a value as JSON, each text in as many characters as it has, and a name just before its value."""
+    write = pieces.append
+    if isinstance(value, dict):
+        named, lead = "", "{"
+        for key, item in sorted(value.items(), key=lambda field: _FIELD_RANKS.get(field[0].lower(), 0)):
+            rank = _FIELD_RANKS.get(key.lower())
+            named = item if rank == 1 and isinstance(item, str) else named
+            write(_Piece(f'{lead}"{key.translate(_PLAIN_CHARS)}": '))
+            lead = ", "
+            own = f"{label} {(named if rank == 2 else key)[-MAX_LABEL_CHARS:]}"
+            _write_value(item, pieces, value, key, own[-MAX_LABEL_CHARS:].strip())
+        write(_Piece("}"))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            write(_Piece(", " if number else "["))
+            _write_value(item, pieces, value, number, label)
+        write(_Piece("]"))
+    elif isinstance(value, str):
+        write(_Piece('"'))
+        write(_Piece(value[:MAX_JOINED_CHARS].translate(_PLAIN_CHARS), holder, name, label))
+        write(_Piece('"'))
+    elif isinstance(value, bool | None) or abs(value) > MAX_SECRET_NUMBER:
+        write(_Piece("null"))
+    else:
+        write(_Piece(str(value), holder, name, label))
+
+
 def redact_field(key: str, value: Any) -> tuple[str, Any, tuple[str, ...]]:
     """Redact a key and its value, also a value that is a secret only because of its key, such as `password`."""
-    (safe_key, key_kinds), (safe_value, kinds) = redact(key), redact_json(value)
+    (safe_key, key_kinds), (safe_value, kinds) = redact(key), _redact_parts(value)
     if isinstance(value, str) and not key_kinds and not kinds:
         kinds = redact(f'{key}="{value}"').kinds[:1]
         safe_value = f"[SECRET:{kinds[0]}]" if kinds else safe_value

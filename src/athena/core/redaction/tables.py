@@ -74,6 +74,10 @@ def _find_in_columns(text: str, lower: str) -> Iterator[SecretMatch]:
                     columns = {} if is_code else _classify_columns(heads)
                     if columns:
                         after = yield from _find_in_rows(text, end + 1, delimiter, len(cells), columns)
+                elif not start and (kind := classify_name(text[:end].rstrip(" \r:*"))):
+                    value = compile_pattern(r"\s{1,8}(\S{4,256})\s{0,8}\Z").match(text, end)  # of a title, the details
+                    if value and not is_dummy_value(value[1]) and _is_secret(value[1], kind):
+                        yield SecretMatch(kind, *value.span(1))
             at = lower.find(stem, after)
 
 

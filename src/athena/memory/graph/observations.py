@@ -72,10 +72,9 @@ async def create_entity(store: Store, entity: NewEntity, metadata: Mapping[str, 
     """Create an entity, or add to the existing one, whose type stays, and return it as it is now."""
     now = store.clock()
     facts, metadata_kinds = inputs.clean_facts(metadata)
-    texts = [entity["name"], entity["entityType"], *entity.get("observations", ())]
-    size = sum(map(len, texts))
+    size = sum(map(len, [entity["name"], entity["entityType"], *entity.get("observations", ())]))
     cleaned = await inputs.clean_long(size, _clean_entity, entity, None)
-    redacted = [*await inputs.clean_long(size, _list_kinds, texts), *metadata_kinds]
+    redacted = [*await inputs.clean_long(size, _list_kinds, entity), *metadata_kinds]
 
     async def insert_or_extend(tx: Transaction, call_id: int) -> list[Any]:
         scope = await scopes.ensure_scope(tx, call.scope)
@@ -99,7 +98,8 @@ async def add_observations(store: Store, additions: Sequence[NewObservations], c
     names = [clean_entity_name(addition["entityName"], "entityName") for addition in additions]
     size = sum(len(text) for addition in additions for text in addition["contents"])
     contents = await inputs.clean_long(
-        size, lambda: [_clean_texts(addition["contents"], "contents") for addition in additions]
+        size,
+        lambda: [_clean_texts(addition["contents"], "contents", addition["entityName"]) for addition in additions],
     )
     keys = [entity_key(name) for name in names]
     now = store.clock()
@@ -286,16 +286,22 @@ async def _hide_row(store: Store, tx: Transaction, row: MemoryRow, call_id: int,
 def _clean_entity(entity: NewEntity, position: int | None) -> Entity:
     where = "" if position is None else f"entities[{position}]."
     entity_type = redaction.redact(clean_graph_type(entity["entityType"], f"{where}entityType")).text
-    texts = _clean_texts(entity.get("observations", ()), f"{where}observations")
+    texts = _clean_texts(entity.get("observations", ()), f"{where}observations", entity["name"], entity_type)
     return {"name": clean_entity_name(entity["name"], f"{where}name"), "entityType": entity_type, "observations": texts}
 
 
-def _list_kinds(texts: Iterable[str]) -> list[str]:
-    """Return the kinds of the secrets in texts."""
-    return [kind for text in texts for kind in redaction.redact(make_storable(text)).kinds]
+def _list_kinds(entity: NewEntity) -> tuple[str, ...]:
+    """Return the kinds of the secrets in an entity."""
+    texts = [make_storable(text) for text in entity.get("observations", ())]
+    return redaction.redact_json({make_storable(entity["name"]): {make_storable(entity["entityType"]): texts}})[1]
 
 
-def _clean_texts(texts: Iterable[str], field: str) -> list[str]:
-    """Return texts that can be stored, without secrets and without repeats."""
-    cleaned = (redaction.redact(clean_text(text, f"{field}[{i}]")).text for i, text in enumerate(texts))
-    return list(dict.fromkeys(cleaned))
+def _clean_texts(texts: Iterable[str], field: str, *names: str) -> list[str]:
+    """Return texts that can be stored, without repeats and secrets, also those that the names above them tell."""
+    safe: Any = [clean_text(text, f"{field}[{i}]") for i, text in enumerate(texts)]
+    for name in reversed(names):
+        safe = {make_storable(name): safe}
+    safe, _ = redaction.redact_json(safe)
+    for _ in names:
+        [safe] = safe.values()
+    return list(dict.fromkeys(safe))

@@ -1,7 +1,8 @@
 """Store records that were read from a file: memories with their times, tags and links, and entities.
 
-What is known already stays as it is, so the same file again adds nothing. All changes belong to one call, which `undo`
-takes back together.
+What is known already stays as it is, so the same file again adds nothing. Without a person's trust nothing of the file
+is merged into it, and no link touches it, unless it was an import that brought it. All changes belong to one call,
+which `undo` takes back together.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -20,7 +21,7 @@ from athena.memory.graph.relations import create_relations
 from athena.memory.graph.values import NewEntity, NewRelation
 from athena.memory.prepare import PreparedMemory, add_vectors, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
-from athena.memory.rows import RESERVED_RELATIONS
+from athena.memory.rows import CONTRADICTED_BY, RESERVED_RELATIONS, MemoryRow
 from athena.memory.store import Store
 from athena.storage import calls, scopes
 from athena.storage.database import Database, Transaction
@@ -218,7 +219,7 @@ class RecordImport:
         if matches and matches[0].deleted is None:
             memory = matches[0].memory
             has_tags = {tag.casefold() for tag in item.draft.tags} <= {tag.casefold() for tag in memory.tags}
-            if has_tags and item.draft.metadata.items() <= memory.metadata.items():
+            if not self._is_trusted or (has_tags and item.draft.metadata.items() <= memory.metadata.items()):
                 return memory.id, "known"
         created = self._now if matches or record.created is None else record.created
         memory_id, outcome = await upsert_memory(self._store, tx, WriteContext(scope, call_id, created), item)
@@ -237,13 +238,22 @@ class RecordImport:
             for memory_id, scope, link in pending:
                 own, *_ = visible = await scopes.fetch_visible_ids(tx, scope)
                 other_id = self._ids.get((scope, link.hash))
-                matches = [] if other_id else await rows.find_rows_by_hash_prefix(tx, visible, link.hash)
-                live = [row.memory.id for row in matches if row.deleted is None]
-                if other_id is None and len(live) != 1:
+                if other_id is not None:
+                    matches = await rows.find_rows_by_id(tx, [own], other_id)
+                else:
+                    matches = await rows.find_rows_by_hash_prefix(tx, visible, link.hash)
+                live = [row for row in matches if row.deleted is None]
+                if len(live) != 1:
                     self.report.add_skip(link.hash, "a link to a memory that is not there")
                     continue
-                at = self._now if link.at is None else link.at
-                count += await link_rows.insert_link(tx, own, memory_id, other_id or live[0], link.relation, at)
+                [other], at = live, self._now if link.at is None else link.at
+                ends = [*await rows.find_rows_by_id(tx, [own], memory_id), other]
+                if other.memory.id in await link_rows.list_linked_ids(tx, own, memory_id, link.relation):
+                    continue
+                if not all([await self._may_link(tx, end) for end in ends]):
+                    self.report.add_skip(link.hash, "a link would touch what was known before; --trust sets it")
+                    continue
+                count += await link_rows.insert_link(tx, own, memory_id, other.memory.id, link.relation, at)
             return count
 
         usable: list[PendingLink] = []
@@ -253,11 +263,19 @@ class RecordImport:
             except InvalidInput as error:
                 self.report.add_skip(entry.link.hash, str(error))
                 continue
-            if relation not in RESERVED_RELATIONS:
+            if relation == CONTRADICTED_BY and not self._is_trusted:
+                self.report.add_skip(entry.link.hash, f"{relation!r} silences a memory; --trust sets it")
+            elif relation not in RESERVED_RELATIONS:
                 usable.append(entry._replace(link=entry.link._replace(relation=relation)))
         for i in range(0, len(usable), BATCH_MEMORIES):
             pending = usable[i : i + BATCH_MEMORIES]
             self.report.relations += await self._store.database.write(partial(write_links, pending=pending))
+
+    async def _may_link(self, tx: Transaction, row: MemoryRow) -> bool:
+        """Return whether a link may show at a memory: without trust only at what nothing but an import has changed."""
+        origin = await history_rows.fetch_last_origin(tx, row.scope, row.memory.id)
+        is_imported = origin is not None and origin.operation == self._call.operation
+        return self._is_trusted or (is_imported and row.memory.author != "person")
 
     async def _record_call(self) -> int:
         """Record the call with its first change, and return its id."""
@@ -282,7 +300,8 @@ class RecordImport:
             if not self._dry_run and (entity is None or new_texts or relations):
                 await self._record_call()
             if not self._dry_run and (entity is None or new_texts):
-                await self._write_entity(record, scope)
+                is_merged = entity is None or self._is_trusted
+                await self._write_entity(record if is_merged else replace(record, metadata={}), scope)
             if not self._dry_run and relations:
                 await create_relations(self._open_store(record), relations, self._call._replace(scope=scope))
         except InvalidInput as error:

@@ -93,9 +93,10 @@ def _copy_backup(backup: str, target: str) -> None:
         raise Misconfigured(f"{backup} is empty", hint=OTHER_BACKUP_HINT)
 
 
-def copy_store_file(source: str, target: str) -> None:
-    """Copy a store with what is in its log, into a file that only its owner can read."""
-    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+def copy_store_file(source: str, target: str, *, create: bool = True) -> None:
+    """Copy a store with what is in its log, into a file that only its owner can read: a new one, or an empty one."""
+    if create:
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with translate_errors(source):
         if os.path.exists(f"{source}-wal"):
             reading = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READWRITE)
