@@ -146,6 +146,19 @@ def test_known_memories_are_not_touched(run: Terminal, tmp_path: Path) -> None:
     assert [row[2:] for row in read_rows() if row[4] == mine] == [("person", "", mine)]
 
 
+def test_undo_takes_back_links_between_known_memories(tmp_path: Path) -> None:
+    mine, other = "Never deploy on Fridays without a reviewer", "The staging database is read-only"
+    for text in (mine, other):
+        run_on_terminal("remember", text)
+    notes = tmp_path / "notes"
+    write_note(notes, 'hash: "aaaa"', 'relations: [["contradicted by", "bbbb", 1700000000]]', text=mine, name="a.md")
+    folder = write_note(notes, 'hash: "bbbb"', text=other, name="b.md")
+    assert "1 relation" in run_on_terminal("import", folder, "--trust", answers=["y"]).out
+    run_on_terminal("undo")
+    assert run_sync(connect.shared_app().store.database.read(lambda tx: tx.fetch("SELECT * FROM links"))) == []
+    assert [row[4] for row in read_rows()] == [mine, other]
+
+
 def test_trust_lists_and_needs_terminal(tmp_path: Path) -> None:
     run_without_terminal("remember", "Something of mine")
     folder = write_note(tmp_path / "notes", 'author: "person"', 'project: "user"')

@@ -1,5 +1,6 @@
 """Copying a store into another: nothing is lost or half done, whatever happens on the way."""
 
+import fnmatch
 import itertools
 import random
 import re
@@ -21,8 +22,9 @@ from athena.app.compose import App, open_database_at
 from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
+from athena.memory.sessions.learning import take_notice
 from athena.storage import copying
-from athena.storage.copying import COPIED_TABLES
+from athena.storage.copying import COPIED_COUNTERS, COPIED_TABLES
 from athena.storage.database import CopiedTable, CopyRole, Database, Row
 from athena.storage.sqlite.store import Sqlite
 from athena.storage.vault_rows import add_disclosures
@@ -31,6 +33,7 @@ from wait_tools import wait_until
 
 pytestmark = pytest.mark.sqlite_only("each test names its engines")
 MADE_ANEW = {"scopes.passages", "passages.claimed"}  # each engine derives these
+DERIVED_COUNTERS = {"purges", "stamp", "schema", "vault keys"}
 LONG = " ".join(f"Chapter {i} is about the {'crane' if i % 2 else 'pier'} of the old harbour." for i in range(180))
 QUESTIONS = ("when do we deploy", "who pays the invoices", "数据库", "crane of the old harbour", "what does Ann drink")
 
@@ -288,6 +291,26 @@ def test_round_trip_keeps_rows_and_results(filled: str, stores: Stores) -> None:
         assert call(app, "verify").problems == ()
     assert found[0] == found[1] == found[2]
     assert all(found[0])
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_counters_are_copied_or_derived(filled: str, stores: Stores, kind: str) -> None:
+    """Undo does not reach behind an import in the copy, no lesson is announced again, and no token is given twice."""
+    app = stores.app(filled)
+    call(app, "learn", session_id="s", messages=[{"role": "user", "text": "We always deploy from the release branch."}])
+    assert run_sync(take_notice(app.store, Scope("p"))).kept
+    run_sync(app.store.database.write(copying.mark_import))
+    every_counter = "SELECT name, value FROM counters"
+    before: dict[str, int] = dict(run_sql(app.store.database, every_counter))
+    found = [{*fnmatch.filter(before, pattern.replace("%", "*"))} for pattern in COPIED_COUNTERS]
+    assert all(found), before
+    known = set[str]().union(*found)
+    assert before.keys() - known <= DERIVED_COUNTERS
+    copying.copy_store(stores.open(filled), stores.to(place := stores.place(kind)))
+    after: dict[str, int] = dict(run_sql(stores.open(place), every_counter))
+    assert {name: after.get(name) for name in known} == {name: before[name] for name in known}
+    with pytest.raises(NotFound, match="the import of a whole store"):
+        call(stores.app(place), "undo")
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])

@@ -351,7 +351,6 @@ def _import_export(
         if settings.database_url is not None:
             with closing(Sqlite(prepared)) as new, closing(compose.open_database_at(None, "to")) as target:
                 copying.copy_store(new, target)
-                run_sync(target.write(copying.mark_import))
         else:
             restored = restore_backup(prepared, settings.db_path)
             if is_replacing or (restored.earlier and not _is_empty_store(restored.earlier)):

@@ -1,10 +1,11 @@
 """`athena ingest`: keep files and folders as memories, once or as long as they change."""
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, Self
 
 import click
 
@@ -20,6 +21,8 @@ from athena.core.values import CallProgress
 from athena.errors import NotFound
 
 PROGRESS_INTERVAL_S = 0.2
+CHECK_INTERVAL_MS = 500  # between two looks whether a watched folder was replaced
+MAX_GONE_S = 10.0  # for which a watched folder may be missing, as while another program writes it anew
 MAX_LINES_FOR_REASON = 20  # a folder of pictures is named in one line
 
 
@@ -113,9 +116,42 @@ def _iter_changed(paths: tuple[str, ...]) -> Iterator[str]:
     """Yield a path whenever something at or below it has changed, until Ctrl-C."""
     from watchfiles import watch  # only here, since it loads a native module
 
-    folders = {path: path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path)) for path in paths}
-    real_paths = {path: os.path.realpath(path) for path in paths}
-    for changes in watch(*folders.values()):
-        for path, real_path in real_paths.items():
-            if any(os.path.realpath(changed).startswith(real_path) for _, changed in changes):
-                yield path
+    full_paths = {path: os.path.abspath(os.path.expanduser(path)) for path in paths}
+    folders = [os.path.dirname(path) if os.path.isfile(path) else path for path in full_paths.values()]
+    is_missed = False
+    while True:  # a watch is of the folders that were there when it began: of new ones, begin a new watch
+        with ExitStack() as stack, suppress(FileNotFoundError):
+            opened = [stack.enter_context(_OpenFolder(folder)) for folder in folders]
+            real_paths = {path: os.path.realpath(full_path) for path, full_path in full_paths.items()}
+            for changes in watch(*folders, yield_on_timeout=True, rust_timeout=CHECK_INTERVAL_MS):
+                if any(folder.is_replaced() for folder in opened):
+                    break
+                for path, real_path in real_paths.items():
+                    if is_missed or any(os.path.realpath(changed).startswith(real_path) for _, changed in changes):
+                        yield path
+                is_missed = False
+        is_missed = True
+
+
+class _OpenFolder:
+    """A folder that is held open, for `with`: so no other one can have its inode, and its end is seen."""
+
+    def __init__(self, path: str) -> None:
+        deadline = time.monotonic() + MAX_GONE_S
+        while not os.path.isdir(path):
+            if time.monotonic() > deadline:
+                raise NotFound(f"{path} is gone", hint="watch it again once it is back; what was kept stays")
+            time.sleep(CHECK_INTERVAL_MS / 1_000)
+        self._path, self._descriptor = path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def is_replaced(self) -> bool:
+        try:
+            return not os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
+        except OSError:
+            return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)

@@ -435,11 +435,8 @@ async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, cal
                 raise InvalidInput("a memory cannot be related to itself")
             for row in (source, target):  # so that no concurrent purge removes one of them
                 await rows.lock_memory(tx, row)
-            if await link_rows.insert_link(tx, source.scope, source.memory.id, target.memory.id, relation, now):
-                before = {"other": target.memory.id, "relation": relation}
-                await history_rows.insert_change(
-                    tx, source.scope, source.memory.id, call_id, now, RELATED_ACTION, before
-                )
+            ids = source.memory.id, target.memory.id
+            await link_rows.insert_recorded_link(tx, source.scope, *ids, relation, now, call_id)
 
         await calls.run_once(tx, call, link_memories)
 

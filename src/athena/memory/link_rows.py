@@ -1,9 +1,11 @@
 """SQL of the links between memories."""
 
+from athena.memory import history_rows
 from athena.memory.rows import (
     MERGED_INTO,
     QUOTED_BEFORE_RELATION,
     QUOTES_RELATION,
+    RELATED_ACTION,
     RESERVED_RELATIONS,
     add_marks,
     join_ids,
@@ -28,16 +30,23 @@ async def insert_link(tx: Transaction, scope: int, memory: int, other: int, rela
     return inserted > 0
 
 
-async def has_live_link(tx: Transaction, scope: int, memory: int, relation: str) -> bool:
-    """Return whether a memory has a link of this relation to a live memory."""
-    row = await tx.fetch_one(
-        """SELECT 1 FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
-           WHERE l.scope = :scope AND l.memory = :memory AND l.relation = :relation AND m.deleted IS NULL LIMIT 1""",
-        scope=scope,
-        memory=memory,
-        relation=relation,
-    )
-    return row is not None
+async def insert_recorded_link(
+    tx: Transaction,
+    scope: int,
+    memory: int,
+    other: int,
+    relation: str,
+    at: float,
+    call: int,
+    *,
+    since: float | None = None,
+) -> bool:
+    """Link two memories as `insert_link` does, `since` then or `at`, so that `undo` of the call takes it back."""
+    is_new = await insert_link(tx, scope, memory, other, relation, at if since is None else since)
+    if is_new:
+        before = {"other": other, "relation": relation}
+        await history_rows.insert_change(tx, scope, memory, call, at, RELATED_ACTION, before)
+    return is_new
 
 
 async def list_linked_ids(tx: Transaction, scope: int, memory: int, relation: str) -> list[int]:

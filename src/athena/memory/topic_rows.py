@@ -93,14 +93,19 @@ async def list_contradicting_ids(tx: Transaction, scope_ids: list[int]) -> set[i
 
 
 async def fetch_contradictions(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, list[int]]:
-    """Return those of the memories that are contradicted, each with the newer ones that contradict it."""
+    """Return those of the memories that are contradicted, each with the newer ones that contradict it.
+
+    A person's words are taken back by a person's alone: whoever made the link, others count for nothing.
+    """
     contradictions: dict[int, list[int]] = {}
     for batch in split_batches(ids):
         names, bound = bind_list("id", batch)
         rows = await tx.fetch(
             f"""SELECT l.memory, l.other FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
+                JOIN memories old ON old.scope IN ({join_ids(scope_ids)}) AND old.id = l.memory
                 WHERE l.scope IN ({join_ids(scope_ids)}) AND l.memory IN ({names}) AND l.relation = :relation
-                  AND m.deleted IS NULL ORDER BY l.memory, l.at, l.other""",
+                  AND m.deleted IS NULL AND (old.author <> 'person' OR m.author = 'person')
+                ORDER BY l.memory, l.at, l.other""",
             relation=CONTRADICTED_BY,
             **bound,
         )

@@ -59,7 +59,7 @@ class Hit(Memory):
     score: float
     why: dict[str, float] | None = None  # share of each term of the ranking, if the caller asked for it
     kind: Kind = "memory"
-    contradicted_by: int | None = None  # a newer memory that says otherwise, as consolidation found
+    contradicted_by: int | None = None  # a newer memory that says otherwise; of a person, if this is a person's
     place: str | None = None  # of a piece of a document: `guide.pdf p. 12, Installing > macOS`
     cut: bool = False  # the content is the passage that answers, not all of the text
 

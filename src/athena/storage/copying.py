@@ -18,9 +18,9 @@ from athena.core.threads import run_sync, start_in_thread
 from athena.errors import Conflict, InvalidInput, Unavailable
 from athena.storage.database import IMPORT_COUNTER, UNFINISHED_COPY_COUNTER, CopiedTable, Database, Row, Transaction
 
-# All but what each engine builds itself: the full-text index, `counts`, `counters`, and `scopes.passages`. A stamp
-# only orders changes for vector caches, so all passages get the first; rows that `retire_passages` emptied are left
-# out.
+# All but what each engine builds itself: the full-text index, `counts`, most of `counters`, and `scopes.passages`. A
+# stamp only orders changes for vector caches, so all passages get the first; rows that `retire_passages` emptied are
+# left out.
 COPIED_TABLES = (
     CopiedTable("scopes", "id, name, kind", "id"),
     CopiedTable("models", "id, name", "id"),
@@ -77,6 +77,7 @@ COPIED_TABLES = (
     CopiedTable("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key, private", "id"),
 )
 SELF_FILLED_TABLES = frozenset({"calls", "usage"})  # as soon as somebody looks at a store; alone nothing to lose
+COPIED_COUNTERS = (IMPORT_COUNTER, "announced %", "token %")  # no other row of `counters` says what happened
 COPY_RUN_COUNTER = "copy run"  # a row of `counters` with the id of the run that copies: a later run takes over
 BATCH_ROWS, BATCH_CHARS = 2_000, 4_000_000  # at most; whichever is reached first
 MAX_PREFETCHED_BATCHES = 3
@@ -118,6 +119,7 @@ class StoreSummary(NamedTuple):
 
     row_count: int
     last_ids: dict[str, int]
+    counters: dict[str, int]
 
 
 class TableReader:
@@ -169,7 +171,10 @@ class TableReader:
         for table in COPIED_TABLES:
             row = await tx.fetch_required(f"SELECT count(*) FROM {table.name} WHERE {table.condition}")
             row_count += row[0]
-        self._items.put(StoreSummary(row_count, await table_copy.read_last_ids(tx)))
+        counters: dict[str, int] = {}
+        for pattern in COPIED_COUNTERS:
+            counters |= dict(await tx.fetch("SELECT name, value FROM counters WHERE name LIKE :name", name=pattern))
+        self._items.put(StoreSummary(row_count, await table_copy.read_last_ids(tx), counters))
         while (requested := self._requested_tables.get()) is not None:
             for rows in _batch_rows(table_copy.scan_table(tx, requested)):
                 if self._stopping:
@@ -186,7 +191,7 @@ def copy_store(source: Database, target: Database, report: CopyProgress = lambda
         copy.total = 2 * reader.summary.row_count + 1
         checksums = {table.name: copy.copy_table(reader, table) for table in COPIED_TABLES}
     copy.verify_target(checksums)
-    copy.complete_target(reader.summary.last_ids)
+    copy.complete_target(reader.summary)
     return {name: checksum.count for name, checksum in checksums.items()}
 
 
@@ -262,12 +267,15 @@ class StoreCopy:
                 hint="stop what else uses the target, then run the same athena migrate again",
             )
 
-    def complete_target(self, last_ids: dict[str, int]) -> None:
+    def complete_target(self, summary: StoreSummary) -> None:
         self._report("full-text index", 1, self.total)
 
         async def complete_copy(tx: Transaction) -> None:
             await self._check_owner(tx)
-            await self.target.table_copy.finish_copy(tx, last_ids)
+            await self.target.table_copy.finish_copy(tx, summary.last_ids)
+            for name, value in summary.counters.items():
+                await tx.execute("DELETE FROM counters WHERE name = :name", name=name)
+                await tx.execute("INSERT INTO counters (name, value) VALUES (:name, :value)", name=name, value=value)
             await tx.execute(
                 "DELETE FROM counters WHERE name IN (:mark, :run)", mark=UNFINISHED_COPY_COUNTER, run=COPY_RUN_COUNTER
             )

@@ -243,6 +243,24 @@ def test_nobody_crowds_out_what_a_person_holds_important(isolated: App) -> None:
     assert "The tests run before every commit (today)" in text
 
 
+@pytest.mark.both_engines
+@pytest.mark.parametrize("newer_surface", ["cli", "program"])
+def test_link_to_an_agents_words_silences_no_person(isolated: App, newer_surface: str) -> None:
+    """Whoever made the link: what a person said is told until a person says otherwise."""
+    rule = "Never push to the main branch without a review by Priya"
+    old = call(isolated, "cli", "remember", content=rule, tags=["important"])
+    news = "Pushes to the main branch need no review by Priya any more"
+    newer = call(isolated, newer_surface, "remember", content=news, tags=["important"])
+    call(isolated, "python", "relate_memories", memory_id=old.id, other_id=newer.id, relation="contradicted by")
+    is_told = newer_surface == "program"
+    prompt = "can I push this to the main branch without a review by Priya?"
+    hits = call(isolated, "cli", "recall", query=prompt, explain=True)
+    [hit] = [hit for hit in hits if hit.id == old.id]
+    assert (hit.contradicted_by, "contradicted" in hit.why) == ((None, False) if is_told else (newer.id, True))
+    assert (rule in call(isolated, "hook", "remind", prompt=prompt).text) == is_told
+    assert (rule in brief(isolated)) == is_told
+
+
 def test_future_episodes_hide_no_session(isolated: App) -> None:
     talk = (
         ("user", "Tomorrow we do the invoice export."),

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from gateway_tools import RUN_TIMEOUT_S, open_gateway_app, server_entry
 from page_tools import seed
 from starlette.routing import compile_path
-from test_page_access import find_token, open_session, post
+from test_page_access import open_forms, post
 
 from athena.server.page.views import VIEWS
 from http_tools import RunningServer, run_server
@@ -101,8 +101,7 @@ def store_lessons(server: RunningServer, folder: Path, name: str, texts: Sequenc
     text = f"    {texts[0][:300]!r}\n    return name"
     server.call("save_skill", name="greet", code=f"def greet(name: str) -> str:\n{text}", example="greet('Ann')")
     server.call("write_file", path=f"{name}.txt", content=texts[1])
-    cookie = open_session(server)
-    token = find_token(server, cookie)
+    cookie, token = open_forms(server)
     learned = server.call("list_learned", limit=1)[0]["hash"]
     refused = {"memory_id": learned, "topic": texts[1][:60]}
     for path, fields in (("/memories/learned/refuse", refused), ("/settings/backups", {})):

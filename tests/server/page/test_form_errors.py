@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from page_tools import Visitor
 from playwright.sync_api import expect
-from test_page_access import FORM, ask, find_token, open_session
+from test_page_access import FORM, ask, open_forms
 
 from http_tools import RunningServer
 
@@ -14,9 +14,9 @@ Visit = Callable[..., Visitor]
 
 def test_problem_has_the_words_of_the_form(fresh: RunningServer) -> None:
     fresh.call("remember", content="Deploys run on Fridays")
-    cookie = open_session(fresh)
+    cookie, token = open_forms(fresh)
     origin = f"http://127.0.0.1:{fresh.port}"
-    fields = f"form_token={find_token(fresh, cookie)}&project=test&content=x&importance=7"
+    fields = f"form_token={token}&project=test&content=x&importance=7"
     headers = {"Cookie": cookie, "Origin": origin, "Content_Type": FORM, "Referer": f"{origin}/memories/1?q=deploy"}
     reply = ask(fresh, "POST", "/memories/1/edit", fields.encode(), **headers)
     shown = reply.body.decode()

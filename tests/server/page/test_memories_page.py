@@ -210,3 +210,12 @@ def test_reading_works_without_script(visit: Visit, seeded: RunningServer) -> No
     page.get_by_role("searchbox").press("Enter")
     page.locator(".hit a.text").first.click()
     expect(page.locator(".memory-text")).to_be_visible()
+    visitor.expected_statuses = {403}
+    page.locator("form[action='/memories/forget'] button").first.click()
+    expect(page.get_by_text("the browser ran no script")).to_be_visible()
+
+
+def test_token_of_forms_leaves_the_address(visit: Visit, seeded: RunningServer) -> None:
+    visitor = visit(seeded)
+    assert "#" not in visitor.page.url
+    assert len(visitor.page.evaluate("localStorage.getItem('form_token')")) > 40

@@ -19,20 +19,19 @@ def ask(server: RunningServer, method: str, path: str, body: bytes | None = None
 
 def open_session(server: RunningServer, *, read_only: bool = False) -> str:
     """Use a link; return the cookie."""
+    return open_forms(server, read_only=read_only)[0]
+
+
+def open_forms(server: RunningServer, *, read_only: bool = False) -> tuple[str, str]:
+    """Use a link; return the cookie, and the token of forms that a browser keeps for the page's port."""
     link = urlsplit(create_link(server, read_only=read_only))
     reply = ask(server, "GET", f"{link.path}?{link.query}")
     assert reply.status == 303
-    return str(reply.header("set-cookie")).partition(";")[0]
+    token = urlsplit(str(reply.header("location"))).fragment.removeprefix("form_token=")
+    return str(reply.header("set-cookie")).partition(";")[0], token
 
 
-def find_token(server: RunningServer, cookie: str) -> str:
-    body = ask(server, "GET", "/memories", Cookie=cookie).body.decode()
-    match = re.search(r'name="form_token" value="([^"]+)"', body)
-    assert match
-    return match[1]
-
-
-def post(server: RunningServer, path: str, cookie: str, **fields: str) -> Reply:
+def post(server: RunningServer, path: str, cookie: str, /, **fields: str) -> Reply:
     origin = f"http://127.0.0.1:{server.port}"
     return ask(
         server, "POST", path, urlencode(fields).encode(), Cookie=cookie, Origin=origin, Content_Type=FORM
@@ -113,31 +112,49 @@ def test_other_sites_get_nothing(seeded: RunningServer) -> None:
 
 
 def test_form_needs_its_token(seeded: RunningServer) -> None:
-    cookie, other = open_session(seeded), open_session(seeded)
-    for token in ("", "guess", find_token(seeded, other)):
+    (cookie, right), (_, other) = open_forms(seeded), open_forms(seeded)
+    for token in ("", "guess", other):
         reply = post(seeded, "/memories/remember", cookie, content="forged words", form_token=token)
         assert reply.status == 403
-    right = find_token(seeded, cookie)
     assert ask(seeded, "GET", f"/memories/forget?id=1&form_token={right}", Cookie=cookie).status >= 400
     assert seeded.call("recall", query="forged words", k=1, min_score=0.5) == []
 
 
-def test_read_only_page_changes_nothing(seeded: RunningServer) -> None:
-    cookie = open_session(seeded, read_only=True)
+def test_cookie_alone_changes_and_calls_nothing(seeded: RunningServer, tmp_path: Path) -> None:
+    """Another server of this machine gets the cookie: browsers send it to every port."""
+    cookie, token = open_forms(seeded)
     count = seeded.count()
-    token = re.search(
-        r'name="form_token" value="([^"]*)"', ask(seeded, "GET", "/memories", Cookie=cookie).body.decode()
-    )
-    session = token[1] if token else ""
-    reply = post(seeded, "/memories/remember", cookie, content="not allowed", form_token=session)
+    (secret := tmp_path / "notes.txt").write_text("The key of the cellar lies under the mat")
+    forms = {
+        "/memories/remember": {"content": "forged words"},
+        "/memories/documents": {"path": str(secret)},
+        "/servers/tools/documents.ingest_document": {"path": str(secret)},
+        "/programs/run": {"code": "memory.remember(content='forged words')"},
+    }
+    for page in ("/", "/memories", "/memories/documents", "/servers/tools/documents.ingest_document", "/programs"):
+        body = ask(seeded, "GET", page, Cookie=cookie).body.decode()
+        shown = set(re.findall(r'name="form_token"(?: value="([^"]*)")?', body))
+        assert shown
+        for path, fields in forms.items():
+            for found in shown:
+                assert post(seeded, path, cookie, form_token=found, **fields).status == 403, path
+        assert token not in body
+    assert seeded.count() == count
+    assert seeded.call("list_documents") == []
+
+
+def test_read_only_page_changes_nothing(seeded: RunningServer) -> None:
+    cookie, token = open_forms(seeded, read_only=True)
+    count = seeded.count()
+    reply = post(seeded, "/memories/remember", cookie, content="not allowed", form_token=token)
     assert reply.status == 403
+    assert b"read-only" in reply.body
     assert b"Write something down" not in ask(seeded, "GET", "/memories", Cookie=cookie).body
     assert seeded.count() == count
 
 
 def test_form_goes_back_to_own_pages_only(seeded: RunningServer) -> None:
-    cookie = open_session(seeded)
-    token = find_token(seeded, cookie)
+    cookie, token = open_forms(seeded)
     for back in ("https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"):
         fields = {"content": "Backups are kept for a year", "form_token": token, "back": back}
         reply = post(seeded, "/memories/remember", cookie, **fields)
@@ -169,10 +186,10 @@ def test_static_files_are_cached_by_content(seeded: RunningServer) -> None:
 
 
 def test_who_leaves_is_out(seeded: RunningServer) -> None:
-    cookie = open_session(seeded)
+    cookie, token = open_forms(seeded)
     assert post(seeded, "/leave", cookie, form_token="guess").status == 403
     assert ask(seeded, "GET", "/", Cookie=cookie).status == 200
-    assert post(seeded, "/leave", cookie, form_token=find_token(seeded, cookie)).status == 200
+    assert post(seeded, "/leave", cookie, form_token=token).status == 200
     assert ask(seeded, "GET", "/", Cookie=cookie).status == 401
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from page_tools import Visitor
 from playwright.sync_api import expect
-from test_page_access import find_token, open_session, post
+from test_page_access import open_forms, open_session, post
 
 from athena.core.approval import Approver
 from http_tools import RunningServer
@@ -57,14 +57,14 @@ def test_person_approves_waiting_program(visit: Visit, fresh: RunningServer) -> 
 def test_page_without_passphrase_approves_nothing(fresh: RunningServer) -> None:
     """An agent with a shell can get a session and fill in forms: they approve nothing without the passphrase."""
     run_id = start_waiting_program(fresh)
-    cookie = open_session(fresh)
+    cookie, token = open_forms(fresh)
     shown = fresh.ask(
         "GET", f"/programs/{run_id}", [("Host", f"127.0.0.1:{fresh.port}"), ("Cookie", cookie)]
     ).body.decode()  # fmt: skip
     assert f"athena approve {run_id}" in shown
     subject = re.search(r'name="subject" value="([^"]+)"', shown)
     assert subject
-    fields = {"form_token": find_token(fresh, cookie), "project": "test", "subject": subject[1], "decision": "approve"}
+    fields = {"form_token": token, "project": "test", "subject": subject[1], "decision": "approve"}
     for passphrase in ({}, {"passphrase": ""}, {"passphrase": PASSPHRASE}):
         assert post(fresh, f"/programs/{run_id}/decide", cookie, **fields, **passphrase).status == 403
     Approver(str(fresh.home)).set_passphrase(PASSPHRASE)
@@ -111,8 +111,8 @@ def test_run_of_before_the_passphrase_can_only_be_refused(fresh: RunningServer) 
     assert "Refuse it" in shown
     subject = re.search(r'name="subject" value="([^"]+)"', shown)
     assert subject
-    cookie = open_session(fresh)
-    fields = {"form_token": find_token(fresh, cookie), "project": "test", "subject": subject[1]}
+    cookie, token = open_forms(fresh)
+    fields = {"form_token": token, "project": "test", "subject": subject[1]}
     reply = post(
         fresh, f"/programs/{run_id}/decide", cookie, **fields, decision="approve", passphrase=PASSPHRASE
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import re
 
-from test_page_access import ask, find_token, open_session, post
+from test_page_access import ask, open_forms, post
 
 from http_tools import RunningServer
 
@@ -11,8 +11,8 @@ class Forms:
     """A person who sends forms, without a browser."""
 
     def __init__(self, server: RunningServer) -> None:
-        self.server, self.cookie = server, open_session(server)
-        self.fields = {"form_token": find_token(server, self.cookie), "project": "test"}
+        self.server, (self.cookie, token) = server, open_forms(server)
+        self.fields = {"form_token": token, "project": "test"}
 
     def send(self, path: str, **fields: str) -> str:
         """Send a form; return the key of the Undo that the next page offers, or nothing."""

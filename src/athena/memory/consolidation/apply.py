@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena.core.values import Author, Scope
-from athena.memory import history_rows, link_rows, write
+from athena.memory import history_rows, link_rows, topic_rows, write
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import patterns as consolidation_patterns
 from athena.memory.consolidation import rows as consolidation_rows
@@ -54,11 +54,12 @@ class ChangeContext(NamedTuple):
         )
 
     async def add_link(self, memory_id: int, other_id: int, relation: str) -> None:
-        if await link_rows.insert_link(self.tx, self.scope_id, memory_id, other_id, relation, self.now):
-            before = {"other": other_id, "relation": relation}
-            await history_rows.insert_change(
-                self.tx, self.scope_id, memory_id, self.call_id, self.now, RELATED_ACTION, before
-            )
+        await link_rows.insert_recorded_link(
+            self.tx, self.scope_id, memory_id, other_id, relation, self.now, self.call_id
+        )
+
+    async def is_contradicted(self, memory_id: int) -> bool:
+        return bool(await topic_rows.fetch_contradictions(self.tx, [self.scope_id], [memory_id]))
 
 
 async def merge_duplicates(context: ChangeContext, groups: Sequence[Sequence[int]]) -> int:
@@ -117,7 +118,7 @@ async def record_contradiction(context: ChangeContext, pattern: Pattern) -> bool
     older, newer = [await context.find_live(memory_id) for memory_id in pattern.evidence]
     if older is None or newer is None or (_is_agent_statement(newer.memory) and not _is_agent_statement(older.memory)):
         return False
-    is_first = not await link_rows.has_live_link(context.tx, context.scope_id, older.memory.id, CONTRADICTED_BY)
+    is_first = not await context.is_contradicted(older.memory.id)
     await context.add_link(older.memory.id, newer.memory.id, CONTRADICTED_BY)
     if (
         not (is_first and pattern.details.get("certain"))
@@ -147,7 +148,7 @@ async def restore_faded(context: ChangeContext) -> None:
     """Restore the importance of faded memories whose contradicting memories are all deleted."""
     for change in await history_rows.list_last_changes(context.tx, context.scope_id, FADED, UNFADED):
         row = await context.find_live(change.memory) if change.action == FADED else None
-        if row is None or await link_rows.has_live_link(context.tx, context.scope_id, change.memory, CONTRADICTED_BY):
+        if row is None or await context.is_contradicted(change.memory):
             continue
         before = (change.before or {})["importance"]
         if row.memory.importance == round(before * CONTRADICTED_FACTOR, 4):  # unchanged since

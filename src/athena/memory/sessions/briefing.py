@@ -457,8 +457,6 @@ def _pick_replacement(
     if item.kind != "memory" or item.id not in newer_ids:
         return item
     memory = newer.get(newer_ids[item.id][-1])
-    if memory is not None and item.text.author == "person" != memory.author:
-        return item  # nobody else takes back what a person said
     reason = f"{item.reason}; newer than what it contradicts"
     return None if memory is None else _create_item(item.section, "memory", memory, item.note, reason, item.worth)
 

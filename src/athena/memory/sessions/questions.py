@@ -14,9 +14,9 @@ from athena.core.threads import run_in_thread
 from athena.core.values import Scope
 from athena.core.words import STOP_WORDS, stem_word, tokenize
 from athena.errors import AthenaError
-from athena.memory import history_rows, link_rows, rows, topic_rows
+from athena.memory import link_rows, rows, topic_rows
 from athena.memory.consolidation.contradictions import are_consistent
-from athena.memory.rows import ASKED, CONTRADICTED_BY, RELATED_ACTION, UNDECIDED
+from athena.memory.rows import ASKED, CONTRADICTED_BY, UNDECIDED
 from athena.memory.sessions import learning_rows
 from athena.memory.sessions.learning_rows import AUTO_TAG, MAX_LEARNED_CHARS
 from athena.memory.sessions.select import BriefingItem, select_items
@@ -137,9 +137,7 @@ async def settle_questions(
 ) -> None:
     """Link the memories that a person did not keep as replaced; `undo` of the call takes that back."""
     for rival_id in rival_ids:
-        if await link_rows.insert_link(tx, scope_id, rival_id, kept_id, CONTRADICTED_BY, now):
-            link = {"other": kept_id, "relation": CONTRADICTED_BY}
-            await history_rows.insert_change(tx, scope_id, rival_id, call_id, now, RELATED_ACTION, link)
+        await link_rows.insert_recorded_link(tx, scope_id, rival_id, kept_id, CONTRADICTED_BY, now, call_id)
 
 
 async def select_and_ask(

@@ -246,16 +246,19 @@ class RecordImport:
                 if len(live) != 1:
                     self.report.add_skip(link.hash, "a link to a memory that is not there")
                     continue
-                [other], at = live, self._now if link.at is None else link.at
+                [other] = live
                 ends = [*await rows.find_rows_by_id(tx, [own], memory_id), other]
                 if other.memory.id in await link_rows.list_linked_ids(tx, own, memory_id, link.relation):
                     continue
                 if not all([await self._may_link(tx, end) for end in ends]):
                     self.report.add_skip(link.hash, "a link would touch what was known before; --trust sets it")
                     continue
-                count += await link_rows.insert_link(tx, own, memory_id, other.memory.id, link.relation, at)
+                count += await link_rows.insert_recorded_link(
+                    tx, own, memory_id, other.memory.id, link.relation, self._now, call_id, since=link.at
+                )
             return count
 
+        call_id = await self._record_call() if self._links else 0
         usable: list[PendingLink] = []
         for entry in self._links:
             try:

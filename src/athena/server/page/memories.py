@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from athena.app.compact import WEAK_SCORE
+from athena.core.threads import start_in_thread
 from athena.core.values import Page
 from athena.errors import AthenaError, InvalidInput
 from athena.memory.values import format_place
@@ -118,7 +119,7 @@ async def show_memory(page: PageRequest) -> Response:
     return page.render(
         "memory.html",
         memory=memory,
-        steps=describe_history(to_plain(history[-MAX_CHANGES_SHOWN:]), to_plain(memory)),
+        steps=await start_in_thread(describe_history, history[-MAX_CHANGES_SHOWN:], memory),
         older_changes=max(len(history) - MAX_CHANGES_SHOWN, 0),
         related=[(link, other) for link, other in zip(memory.related, related, strict=False) if other is not None],
         fields=create_fields(page.find_operation("update_memory").arguments_schema, values, EDITED_FIELDS),
@@ -151,12 +152,12 @@ async def _find_memory(page: PageRequest, memory_id: int) -> Any:
         return None
 
 
-def describe_history(changes: list[dict[str, Any]], now: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes of a memory, the newest first, each with the difference that it made."""
+def describe_history(history: Any, memory: Any) -> list[dict[str, Any]]:
+    """Return the changes of a memory, the newest first, each with the difference that it made; versions may be long."""
     comparer = Comparer()
     steps = []
-    after = now
-    for change in reversed(changes):
+    now = after = to_plain(memory)
+    for change in reversed(to_plain(history)):
         before = change["before"] or {}
         step = {name: change[name] for name in ("at", "action", "operation", "by")} | {
             "text": [],
@@ -166,9 +167,10 @@ def describe_history(changes: list[dict[str, Any]], now: dict[str, Any]) -> list
         if change["before"] is not None and "content" in before:
             if before["content"] != after.get("content"):
                 step["text"] = comparer.compare_texts(before["content"], after.get("content", ""))
-                is_other = before["content"].split() != now.get("content", "").split()  # else nothing would come back
-                if is_other and len(before["content"]) <= MAX_RESTORED_CHARS:
-                    step["version"] = {"content": before["content"]}
+                if len(before["content"]) <= MAX_RESTORED_CHARS:
+                    words = before["content"].split()
+                    if words != now.get("content", "").split(None, len(words)):  # else nothing would come back
+                        step["version"] = {"content": before["content"]}
             for name in ("tags", "memory_type", "importance"):
                 if name in before and list_or_same(before[name]) != list_or_same(after.get(name)):
                     step["facts"].append((name, format_fact(before[name]), format_fact(after.get(name))))

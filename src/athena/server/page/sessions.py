@@ -35,7 +35,11 @@ class Notice(NamedTuple):
 
 @dataclass
 class PageSession:
-    """A browser that a person let in; its forms carry `form_token`."""
+    """A browser that a person let in; its forms carry `form_token`, which no view shows.
+
+    Cookies go to every port of a host: other servers of this machine may get the session's. The token is in the storage
+    of the page's own origin.
+    """
 
     expires_at: float
     is_read_only: bool
@@ -73,15 +77,15 @@ class PageSessions:
         _drop_oldest(self._links, MAX_LINKS)
         return key
 
-    def open_session(self, key: str) -> tuple[str, PageLink] | None:
-        """Use up a link; return the secret of a new session, or None if the link is unknown, used or old."""
+    def open_session(self, key: str) -> tuple[str, PageLink, PageSession] | None:
+        """Use up a link; return a new session and its secret, or None if the link is unknown, used or old."""
         link, now = self._links.pop(_hash(key), None), self._clock()
         if link is None or link.expires_at < now:
             return None
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        self._sessions[_hash(secret)] = PageSession(now + SESSION_LIFETIME_S, link.is_read_only, now)
+        session = self._sessions[_hash(secret)] = PageSession(now + SESSION_LIFETIME_S, link.is_read_only, now)
         _drop_oldest(self._sessions, MAX_SESSIONS)
-        return secret, link
+        return secret, link, session
 
     def find_session(self, secret: str) -> PageSession | None:
         session, now = self._sessions.get(_hash(secret)), self._clock()

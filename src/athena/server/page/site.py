@@ -135,7 +135,6 @@ class PageRequest:
             "sections": self.site.sections,
             "here": self.request.url.path,
             "notice": notice,
-            "form_token": self.session.form_token,
             "is_read_only": self.session.is_read_only,
             "is_fragment": self.is_fragment,
             "version": __version__,
@@ -250,9 +249,10 @@ class PageSite:
         opened = self.sessions.open_session(request.query_params.get("key", "")) if request.method == "GET" else None
         if opened is None:
             return self._show_door(request, 403, "This link was used already, or is too old.")
-        secret, link = opened
+        secret, link, session = opened
         target = f"/?{urlencode({'project': link.project})}" if link.project != self.project else "/"
-        response = RedirectResponse(target, 303, headers=PAGE_HEADERS)
+        # the script keeps the token for this port; a browser sends what follows `#` to nobody
+        response = RedirectResponse(f"{target}#form_token={session.form_token}", 303, headers=PAGE_HEADERS)
         host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
         is_local = host in ("localhost", "127.0.0.1", "[::1]")
         response.set_cookie(
@@ -301,7 +301,8 @@ class PageSite:
                 page.form_lists = await _read_form(request)
                 page.form = {name: values[-1] for name, values in page.form_lists.items()}
                 if not hmac.compare_digest(page.form.get("form_token", "").encode(), session.form_token.encode()):
-                    raise Denied("this form is not of your session", hint="go back, reload the page and try again")
+                    problem = "this form is not of your session, or the browser ran no script"
+                    raise Denied(problem, hint="open the page again: athena ui")
                 page.project = (page.form.get("project") or project)[:MAX_PROJECT_CHARS]
             if not page.is_fragment and request.url.path != "/live":
                 page.project_names = await self._list_project_names(page)

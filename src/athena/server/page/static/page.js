@@ -10,6 +10,19 @@ const LIVE_REST = 4;
 const IN_USE_DELAY_MS = 1_000;
 const POLL_MS = 700;
 
+// --- forms -----------------------------------------------------------------------------------------------------------
+
+// The link hands over the secret of the forms. Unlike cookies, which go to every port of a host, it is of this one alone.
+if (location.hash.startsWith("#form_token=")) {
+  localStorage.setItem("form_token", location.hash.slice("#form_token=".length));
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+document.addEventListener("submit", (event) => {
+  const field = event.target.elements.namedItem("form_token");
+  if (field) field.value = localStorage.getItem("form_token") ?? "";
+});
+
 // --- colours, menu, help, copy -------------------------------------------------------------------------------------
 
 function showTheme() {
