@@ -212,7 +212,7 @@ def _has_mixed_case(value: str) -> bool:
 def _find_docker_auth(text: str) -> Iterator[SecretMatch]:
     """Find a user and a password in base64, as in the settings of Docker and npm."""
     pattern = compile_pattern(
-        r"""(?:\\*"auth\\*"\s{0,4}:\s{0,4}\\*"|_auth\s{0,4}=\s{0,4}"?)(?P<s>[A-Za-z0-9+/]{8,512}={0,2})"""
+        r"""(?:"auth\\*+"\s{0,4}:\s{0,4}\\*+"|_auth\s{0,4}=\s{0,4}"?)(?P<s>[A-Za-z0-9+/]{8,512}={0,2})"""
     )
     for match in pattern.finditer(text):
         try:
