@@ -1,8 +1,12 @@
 """Redaction of secrets. The tests build every secret at run time, so that no scanner reports this file."""
 
+import ast
 import base64
+import importlib
 import json
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -623,9 +627,89 @@ def test_time_of_names_is_linear(unit: str) -> None:
     assert is_time_linear(redact, "password=", unit, rounds(2_500, 40_000))
 
 
+FOLDER = Path(redaction.__file__).parent
+TREES = {
+    path: ast.parse(path.read_text("utf-8")) for path in sorted((*FOLDER.glob("*.py"), FOLDER.parent / "private.py"))
+}
+
+
+def list_gate_words() -> str:
+    """Return every word for which a text is searched, alone, in quotes and as the end of a name, and their marks."""
+    texts = {
+        node.value
+        for tree in TREES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    words = {word for text in texts for word in re.findall(r"[^\W\d_]{3,20}", text)}
+    marks = {text for text in texts if len(text) < 20 and text.isascii() and not text.isalpha()}
+    return "\n".join([*sorted(words), *(f'"{word} _{word}' for word in sorted(words)), *sorted(marks)])
+
+
+GATE_WORDS = list_gate_words()
+RUNS = [
+    *"\\ \t\n\"'-=:a1A.,_/<([{$%+@&;*|~#é",
+    *('\\"', ' "', "\n ", "a ", "A1", "=a", ": ", "-a", "a\n", "\r\n", "\\'", "| ", "x.", "/a", "a@", "a=b; ", "0 "),
+]
+
+
+@pytest.mark.parametrize("unit", ["\\", *sample(RUNS[1:], len(RUNS) // 5)])
+def test_time_after_every_gate_word_is_linear(unit: str) -> None:
+    assert len(GATE_WORDS) > 20_000
+    assert is_time_linear(redaction.find_secrets, GATE_WORDS, unit, 25_000)
+
+
+@pytest.mark.parametrize("start", ['password="a1!', "password: a1!", "Authorization: Bearer " + mixed_chars(24)])
+def test_time_of_secret_with_backslashes_is_linear(start: str) -> None:
+    assert is_time_linear(lambda text: redact(text + 'x2!"'), start, "\\", 5_000)
+
+
+def test_no_search_begins_with_endless_repetition() -> None:
+    """A search tries each place of a long run, and reads the run to its end at each."""
+    patterns = {(path.name, pattern) for path, pattern in iter_searched_patterns()}
+    assert len(patterns) > 50
+    assert [(name, pattern) for name, pattern in patterns if begins_without_end(parse_pattern(pattern))] == []
+    assert begins_without_end(parse_pattern(r'(?:\\*"a|b)'))
+    assert not begins_without_end(parse_pattern(r'(?:"a\\*"|b\\*)'))
+
+
+def iter_searched_patterns() -> Iterator[tuple[Path, str]]:
+    """Yield the patterns of calls such as `compile_pattern(...).search(...)`, as far as a module defines them."""
+    for path, tree in TREES.items():
+        parts = path.relative_to(FOLDER.parents[2]).with_suffix("").parts
+        module = importlib.import_module(".".join(part for part in parts if part != "__init__"))
+        for function in ast.walk(tree):
+            nodes = list(ast.walk(function)) if isinstance(function, ast.FunctionDef) else []
+            named = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)]
+            values = {ast.dump(node.targets[0]).replace("Store", "Load"): node.value for node in named}
+            for node in nodes:
+                if isinstance(node, ast.Attribute) and node.attr in ("search", "finditer", "findall", "sub", "split"):
+                    call = values.get(ast.dump(node.value), node.value)
+                    if isinstance(call, ast.Call) and "compile_pattern" in ast.dump(call.func) and call.args:
+                        with suppress(NameError):  # some are put together in a function
+                            yield path, eval(compile(ast.Expression(call.args[0]), "", "eval"), vars(module))
+
+
+def parse_pattern(pattern: str) -> list[Any]:
+    return list(re._parser.parse(pattern, re.VERBOSE if "\n" in pattern else 0))  # type: ignore[attr-defined]
+
+
+MAX_REPEAT = re._constants.MAXREPEAT  # type: ignore[attr-defined]
+
+
+def begins_without_end(parts: list[Any]) -> bool:
+    """Return whether a parsed pattern begins with a repetition without end that something must follow."""
+    name, value = str(parts[0][0]), parts[0][1]
+    if "REPEAT" in name:
+        follows = [kind for kind, details in parts[1:] if not (str(kind).endswith("REPEAT") and details[0] == 0)]
+        return value[1] == MAX_REPEAT and bool(follows)
+    if name == "BRANCH":
+        return any(begins_without_end([*branch, *parts[1:]]) for branch in value[1] if [*branch, *parts[1:]])
+    return name == "SUBPATTERN" and begins_without_end([*value[3], *parts[1:]])
+
+
 def test_no_possessive_group() -> None:
     """Python before 3.11.5 matches a possessive repetition of a group wrongly, and secrets would stay."""
-    folder = Path(redaction.__file__).parent
-    source = "".join(path.read_text("utf-8") for path in sorted(folder.glob("*.py")))
+    source = "".join(path.read_text("utf-8") for path in sorted(FOLDER.glob("*.py")))
     assert "(?>" in source
     assert re.findall(r"\)\s?(?:[*+?]|\{\d+,?\d*\})\+(?=\s|$|[)(|])", source, re.MULTILINE) == []

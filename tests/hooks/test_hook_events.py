@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ import pytest
 from athena.app import settings
 from athena.app.compose import App
 from athena.app.settings import HookRules, create_hook_rules
-from athena.core import tokens
-from athena.core.home.paths import current_project
+from athena.core import redaction, tokens
+from athena.core.home.paths import current_project, home_folder
+from athena.core.metrics import Metrics
 from athena.core.threads import get_running_loop, run_sync
 from athena.core.types import MAX_JSON_VALUES
-from athena.hooks import events, git, transcript
+from athena.errors import LimitExceeded
+from athena.hooks import events, git, server, transcript
 from athena.hooks.events import EVENT_HANDLERS, MAX_ANSWER_CHARS, answer_event
+from athena.hooks.server import HookRefused, HookServer
 from athena.memory.sessions.values import GitContext
 from conftest import rounds
 from wait_tools import LONG, succeeds_once, wait_until
@@ -182,6 +186,83 @@ def test_long_transcript_does_not_block_others(app: App, repo: Path) -> None:
         return turns
 
     assert asyncio.run(work()) > 30
+
+
+def test_reads_do_not_wait_for_ends_of_sessions(app: App, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+
+    def wait(_: object) -> list[dict[str, str]]:
+        assert may_end.wait(30)
+        return [{"role": "user", "text": "We never deploy the billing job on Fridays."}]
+
+    monkeypatch.setattr(events, "read_talk", wait)
+    ctx = app.create_context("daemon", "hook")
+
+    async def work() -> int:
+        ends = [asyncio.create_task(answer_event("session-end", end_session(repo, i), ctx, LOUD)) for i in range(6)]
+        await asyncio.sleep(0.5)
+        others = [
+            app.catalog.get_operation("recall")(app.create_context("p", "http"), query="billing"),
+            answer_event("session-start", b"{}", ctx, LOUD),
+        ]
+        done, _ = await asyncio.wait(list(map(asyncio.ensure_future, others)), timeout=20)
+        may_end.set()
+        await asyncio.gather(*ends, *done)
+        return len(done)
+
+    assert asyncio.run(work()) == 2
+    assert "Fridays" in added_context(hook(app, "session-start", repo, session_id="after"))
+
+
+def end_session(repo: Path, number: int) -> bytes:
+    return json.dumps({"session_id": f"s{number}", "cwd": str(repo), "transcript_path": "talk.jsonl"}).encode()
+
+
+def test_learning_of_session_has_an_end(isolated: App, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = [{"role": "user", "text": "We never deploy the billing job on Fridays."}]
+    monkeypatch.setattr(events, "read_talk", lambda _: talk)
+    monkeypatch.setattr(events, "MAX_LEARNING_S", -1.0)
+    ctx = isolated.create_context("daemon", "hook")
+    with pytest.raises(LimitExceeded):
+        asyncio.run(answer_event("session-end", end_session(repo, 1), ctx, LOUD))
+
+
+def test_hook_of_one_session_too_many_learns_itself(isolated: App, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(events, "read_talk", lambda _: [] if may_end.wait(30) else None)
+    monkeypatch.setattr(server, "MAX_LEARNED_AT_ONCE", 3)
+    hooks = HookServer(isolated, home_folder(), Metrics(), lambda _: None, lambda: False)
+
+    async def work() -> None:
+        await hooks.start()
+        environ = {"ATHENA_HOOKS_TIMEOUT_MS": "100"}
+        for number in range(3):
+            assert await hooks._answer_event("session-end", dict(environ), end_session(repo, number)) == b""
+        with pytest.raises(HookRefused, match="many sessions"):
+            await hooks._answer_event("session-end", dict(environ), end_session(repo, 3))
+        may_end.set()
+        await hooks.close()  # waits for them
+        assert await hooks._answer_event("session-end", dict(environ), end_session(repo, 3)) == b""
+
+    asyncio.run(work())
+
+
+@pytest.mark.sqlite_only("no store is touched")
+def test_texts_of_clients_are_redacted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = f"<local-command-stdout>{'the ship came in ' * 500}</local-command-stdout>"
+    answers = ["As it said: the ship came in the ship came in. Done."] * 60
+    talk = [transcript_entry("user", noise), *(transcript_entry("assistant", text) for text in answers)]
+    path = write_transcript(tmp_path / "talk.jsonl", *talk)
+    redacted: list[int] = []
+    redact = redaction.redact
+
+    def watch(text: str) -> Any:
+        redacted.append(len(text))
+        return redact(text)
+
+    monkeypatch.setattr(redaction, "redact", watch)
+    assert [message["text"] for message in events.read_talk(path)] == ["As it said: Done."] * 60
+    assert 0 < sum(redacted) < 3 * os.path.getsize(path)
 
 
 def hook_usage(app: App, repo: Path) -> list[tuple[str, int, bool]]:

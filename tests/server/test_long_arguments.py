@@ -18,6 +18,7 @@ from athena.core import redaction, types
 from athena.core.threads import get_running_loop, run_sync
 from athena.core.types import LONG_VALUE_CHARS
 from athena.errors import InvalidInput, LimitExceeded
+from athena.memory import check_rows
 from athena.memory.sessions import voice
 from athena.server.admission import CallDispatcher
 from athena.server.http import HttpApi
@@ -126,6 +127,37 @@ def test_short_writes_do_not_wait_for_long_ones(isolated: App, monkeypatch: pyte
         return [short, *await asyncio.gather(*waiting)]
 
     assert [memory.outcome for memory in asyncio.run(call())] == ["new"] * 10
+
+
+@pytest.mark.both_engines
+def test_reads_do_not_wait_for_checks_of_whole_store(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+    check_memories = check_rows.check_memories
+
+    async def wait(*args: Any) -> Any:
+        assert may_end.wait(30)
+        return await check_memories(*args)
+
+    monkeypatch.setattr(check_rows, "check_memories", wait)
+    context = app.create_context("p", "http")
+    dispatch(app, "remember", content="The harbour opens at seven.")
+
+    async def work() -> tuple[list[Any], list[Any]]:
+        calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=4)
+
+        def start(name: str, **arguments: Any) -> asyncio.Task[Any]:
+            return asyncio.create_task(calls.dispatch(app.catalog.get_operation(name), arguments, context))
+
+        checks = [start("verify") for _ in range(5)]
+        await asyncio.sleep(0.05)
+        short = [start("recall", query="harbour"), start("remember", content="The harbour is closed.")]
+        done, _ = await asyncio.wait(short, timeout=20)
+        may_end.set()
+        return list(done), await asyncio.gather(*checks)
+
+    done, verdicts = asyncio.run(work())
+    assert len(done) == 2
+    assert [verdict.ok for verdict in verdicts] == [True] * 5
 
 
 @pytest.mark.parametrize("accepted", ["application/json", "application/x-ndjson", "mcp"])

@@ -132,6 +132,7 @@ class Operation(Generic[C, P, R]):
 
     asks = ""  # short requests between semicolons, as people would type them; tool search compares a request with them
     is_foreign = False  # True for the tool of a connected server
+    reads_all = False
     private_mark = ""  # marks the run that calls it: its results are private
     aliases: tuple[str, ...] = ()  # other names, which every surface accepts
     accepted_marks: frozenset[str] = frozenset()  # of a server's tool: what a run may have read before it calls it
@@ -149,9 +150,11 @@ class Operation(Generic[C, P, R]):
         asks: str = "",
         aliases: tuple[str, ...] = (),
         values: Values = Values.STORED,
+        reads_all: bool = False,
     ) -> None:
         self.run = run
         self.values = values
+        self.reads_all = reads_all
         self.effect = effect
         self.callers = callers
         self.reach = reach
@@ -343,6 +346,7 @@ def operation(
     asks: str = "",
     aliases: tuple[str, ...] = (),
     values: Values = Values.STORED,
+    reads_all: bool = False,
 ) -> Callable[[Callable[Concatenate[C, P], Awaitable[R]]], Operation[C, P, R]]:
     """Declare an operation; `short` is a second name in its category, `aliases` are other names everywhere.
 
@@ -350,7 +354,8 @@ def operation(
     `approval` a program that calls it waits until a person approves.
     `asks` are two to five short requests between semicolons, as people would type them; tool search compares with them.
     `values` says whether it works with personal values or with their tokens.
+    `reads_all` says that it reads the whole store: a server runs it beside the calls that take a moment.
     """
-    touched = frozenset(reach)
     more: dict[str, Any] = {"approval": approval, "asks": asks, "aliases": aliases, "values": values}
-    return lambda run: Operation(run, effect, short, callers=callers, reach=touched, **more)
+    more |= {"callers": callers, "reach": frozenset(reach), "reads_all": reads_all}
+    return lambda run: Operation(run, effect, short, **more)

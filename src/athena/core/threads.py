@@ -225,15 +225,18 @@ class ThreadPool:
                 self._idle_count += 1
 
 
-_pool = ThreadPool()
+_pools = {name: ThreadPool(name=name) for name in ("athena", "athena-work")}
+
+
+def _get_pool(name: str) -> ThreadPool:
+    if _pools[name].pid != os.getpid():  # threads do not survive a fork
+        _pools[name] = ThreadPool(name=name)
+    return _pools[name]
 
 
 def start_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> ThreadFuture[T]:
     """Run a blocking function on another thread."""
-    global _pool
-    if _pool.pid != os.getpid():  # threads do not survive a fork
-        _pool = ThreadPool()
-    return _pool.start_call(function, *args, **kwargs)
+    return _get_pool("athena").start_call(function, *args, **kwargs)
 
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -242,6 +245,14 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
     if get_running_loop() is None:
         return function(*args, **kwargs)
     return await start_in_thread(function, *args, **kwargs)
+
+
+async def run_long_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do the same for what may take more than a moment, on threads of its own: all reads need the others."""
+    check_stopped()
+    if get_running_loop() is None:
+        return function(*args, **kwargs)
+    return await _get_pool("athena-work").start_call(function, *args, **kwargs)
 
 
 async def sleep(seconds: float) -> None:

@@ -14,7 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.core.hashing import hash_text
-from athena.core.threads import ThreadFuture, check_stopped, run_in_thread, run_sync, start_in_thread
+from athena.core.threads import (
+    ThreadFuture,
+    check_stopped,
+    run_in_thread,
+    run_long_in_thread,
+    run_sync,
+    start_in_thread,
+)
 from athena.core.values import Call, CallProgress, Scope
 from athena.documents.access import FileAccess, Location, escape_path
 from athena.documents.formats.blocks import MAX_FILE_BYTES, Block, Refused
@@ -122,11 +129,11 @@ async def ingest_path(
         if not await run.withdraw_missing(access.resolve_source(path)):
             raise
         return run.get_result()
-    progress.enter_stage("reading", await run_in_thread(_count_files, location))
+    progress.enter_stage("reading", await run_long_in_thread(_count_files, location))
     deadline = None if max_encode_s is None else time.monotonic() + max_encode_s
     with DocumentParser() as parser:
         files = location.iter_files()
-        while (item := await run_in_thread(next, files, None)) is not None:
+        while (item := await run_long_in_thread(next, files, None)) is not None:
             check_stopped()
             if (source := escape_path(item[0])) != item[0]:
                 run.escaped_sources.add(source)
@@ -190,7 +197,7 @@ class _Ingestion:
         stored_source = await self._hide(source)
         record = await self._fetch_record(stored_source)
         try:
-            read = await run_in_thread(self._read_file, parser, source, stored_source, file, record)
+            read = await run_long_in_thread(self._read_file, parser, source, stored_source, file, record)
         except (Refused, InvalidInput) as error:
             self._skipped.append(f"{source}: {error}")
         except OSError as error:

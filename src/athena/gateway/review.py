@@ -7,7 +7,7 @@ from typing import Any
 
 from athena.core import redaction
 from athena.core.approval import Approval
-from athena.core.threads import run_in_thread
+from athena.core.threads import run_long_in_thread
 from athena.gateway import approvals, definitions, sanitize
 from athena.gateway.approvals import Refusal, ToolDefinitions
 from athena.gateway.config import VARIABLE_PATTERN, ServerEntry
@@ -91,7 +91,7 @@ def review_tool(name: str, definition: Mapping[str, Any], state: str, difference
 
 async def describe_details(gateway: Gateway, name: str) -> ServerDetails:
     """Return a server with its approved tools and the end of its log, without connecting it."""
-    return await run_in_thread(_describe_details, gateway, name)  # of a server with megabytes of texts
+    return await run_long_in_thread(_describe_details, gateway, name)  # of a server with megabytes of texts
 
 
 def _describe_details(gateway: Gateway, name: str) -> ServerDetails:
@@ -121,7 +121,7 @@ async def review_server(gateway: Gateway, name: str) -> ServerReview:
     name = gateway.resolve_name(name)
     offered, left_out = await gateway.fetch_tools(name)
     subject = gateway.format_subject(name, offered)
-    tools = await run_in_thread(review_tools, gateway, name, offered)  # a server may send megabytes of texts
+    tools = await run_long_in_thread(review_tools, gateway, name, offered)  # a server may send megabytes of texts
     return ServerReview(name, tools, left_out, subject)
 
 

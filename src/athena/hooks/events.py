@@ -6,7 +6,8 @@ or nothing, which is the answer to most events.
 
 import json
 import os
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -16,7 +17,7 @@ from athena.core.catalog import invoke
 from athena.core.home.paths import DEFAULT_PROJECT, current_project
 from athena.core.private import remove_private_clauses
 from athena.core.text import make_storable
-from athena.core.threads import ThreadPool, get_running_loop, run_in_thread
+from athena.core.threads import ThreadPool, get_running_loop, run_in_thread, run_sync
 from athena.core.types import has_too_many_values
 from athena.core.values import HOOK_SURFACE, Scope
 from athena.hooks import git, transcript
@@ -51,11 +52,13 @@ OWN_TOOL_PREFIXES = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")  # the c
 SHELL_TOOLS = ("Bash", "run_shell_command")
 SUMMARY_ARGUMENTS = ("command", "description", "url")  # not prompts and queries, which repeat what a user said
 MAX_LAST_MESSAGES = 20  # without secrets and private clauses before they are learned from, too
+MAX_LEARNING_S = 600.0  # of one session, once it is its turn; `athena learn` can learn the rest later
 MAX_TURN_BYTES = 256 << 10  # of the transcript, in which the prompts of a turn are looked for
 ANSWERED_EVENTS = ("session-start", "user-prompt-submit")  # the others are only recorded
 RESET_SOURCES = ("compact", "clear")  # after these the session does not know its earlier briefings
 
 _folder_threads = ThreadPool(2, "athena-folders")
+_learning_threads = ThreadPool(1, "athena-learning")
 
 
 MALFORMED_INPUT = "the input is not a JSON object, or has too many values"
@@ -299,14 +302,30 @@ async def record_compaction(event: HookEvent) -> HookOutput:
     return None
 
 
+async def _run_learning(work: Coroutine[Any, Any, None]) -> None:
+    """Learn on a thread of its own, for a while at most: it may take minutes, and all reads need the other threads."""
+    if get_running_loop() is None:
+        return await work
+
+    def learn() -> None:
+        ends_at = time.monotonic() + MAX_LEARNING_S
+        run_sync(work, is_stopped=lambda: time.monotonic() > ends_at)
+
+    return await _learning_threads.start_call(learn)
+
+
 async def learn_summary(event: HookEvent) -> HookOutput:
+    await _run_learning(_learn_summary(event))
+    return None
+
+
+async def _learn_summary(event: HookEvent) -> None:
     if (summary := event.get_text("compact_summary", MAX_SUMMARY_CHARS)) and event.session_id:
         from athena.memory.sessions.extract import clean_answer  # slow to import
 
         prompts = await run_in_thread(transcript.read_prompts, event.payload.get("transcript_path"))
         if summary := await run_in_thread(clean_answer, summary, prompts):
             await event.call_operation("learn", session_id=event.session_id, summary=summary)
-    return None
 
 
 async def record_turn(event: HookEvent) -> HookOutput:
@@ -325,25 +344,32 @@ async def record_turn(event: HookEvent) -> HookOutput:
 
 
 async def learn_session(event: HookEvent) -> HookOutput:
-    if event.session_id is None:
-        return None
-    messages = await run_in_thread(read_talk, event.payload.get("transcript_path"))
-    if messages:
-        await event.call_operation("learn", session_id=event.session_id, messages=messages)
+    if event.session_id is not None:
+        await _run_learning(_learn_session(event))
     return None
+
+
+async def _learn_session(event: HookEvent) -> None:
+    if messages := await run_in_thread(read_talk, event.payload.get("transcript_path")):
+        await event.call_operation("learn", session_id=event.session_id, messages=messages)
 
 
 def read_talk(path: object) -> list[dict[str, str]]:
     """Return the messages of a session; answers without what they repeat of commands and of clients' texts."""
-    from athena.memory.sessions.extract import clean_answer, remove_all_echoes  # slow to import
+    from athena.memory.sessions.extract import clean_all_answers, remove_all_echoes  # slow to import
 
     talk = transcript.read_transcript(path)
     prompts = {message.text for message in talk if message.role == "user"}
     noise = [text for text in transcript.read_prompts(path) if text not in prompts] if talk else []
     texts = [make_storable(message.text) for message in talk]
-    for i, rest in enumerate(remove_all_echoes(texts, noise)):
-        if talk[i].role == "assistant" and (rest != texts[i] or i >= len(talk) - MAX_LAST_MESSAGES):
-            texts[i] = clean_answer(texts[i], noise)
+    answers = [
+        i
+        for i, rest in enumerate(remove_all_echoes(texts, noise))
+        if talk[i].role == "assistant" and (rest != texts[i] or i >= len(talk) - MAX_LAST_MESSAGES)
+    ]
+    if answers:
+        for i, text in zip(answers, clean_all_answers([texts[i] for i in answers], noise), strict=True):
+            texts[i] = text
     return [{"role": message.role, "text": text} for message, text in zip(talk, texts, strict=True)]
 
 

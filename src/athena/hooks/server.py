@@ -26,6 +26,7 @@ RECEIVE_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 5.0
 MAX_CACHED_SETTINGS = 50
 LEARNING_EVENTS = ("post-compact", "session-end")  # they may take longer than a client waits, and end all the same
+MAX_LEARNED_AT_ONCE = 50  # sessions that are learned or wait for it; the hook of one more learns it itself
 LEARNING_WAIT_SHARE = 0.6  # of the time that a hook may take
 WriteLog = Callable[[dict[str, Any]], None]
 
@@ -54,7 +55,7 @@ class HookServer:
         self._socket.listen(BACKLOG)
         self.path = self._socket.getsockname()
         self._server: asyncio.Server | None = None
-        self.active_events = 0
+        self.active_events = self._learned_count = 0
         self.last_active = time.monotonic()
 
     async def start(self) -> None:
@@ -131,6 +132,8 @@ class HookServer:
             if settings.hooks_mcp_url:
                 raise HookRefused("hooks are off")
             return b""
+        if event in LEARNING_EVENTS and self._learned_count >= MAX_LEARNED_AT_ONCE:
+            raise HookRefused("many sessions are being learned")
         context = self._app.create_context(DEFAULT_PROJECT, HOOK_SURFACE)
         project = environ.get("ATHENA_PROJECT", "").strip() or None
         rules, timeout_s = create_hook_rules(settings), settings.hooks_timeout_ms / 1000
@@ -152,12 +155,14 @@ class HookServer:
         """Wait a while for what a session leaves behind; then answer, and let it go on."""
         task = asyncio.create_task(answer)
         self.active_events += 1  # the daemon must not end for want of work
+        self._learned_count += 1
         task.add_done_callback(lambda _: self._end_learning(event, task))
         done, _ = await asyncio.wait({task}, timeout=wait_s)
         return task.result() if done else b""
 
     def _end_learning(self, event: str, task: asyncio.Task[bytes]) -> None:
         self.active_events -= 1
+        self._learned_count -= 1
         self.last_active = time.monotonic()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log({"event": "hook failed", "hook": event, "error": describe_error(error)})

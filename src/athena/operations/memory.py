@@ -411,6 +411,7 @@ async def relate_memories(
     asks="did I save the same thing twice; which notes say nearly the same; find repeated memories; is "
     "anything stored more than once; clean out doubled notes; similar entries in my memory; redundant "
     "memories",
+    reads_all=True,
 )
 async def find_duplicates(
     ctx: Context,

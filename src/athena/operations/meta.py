@@ -77,6 +77,7 @@ async def expertise(
     reach=[Reach.PROJECTS],
     asks="check the store for damage; is the data corrupted; verify that the database is intact; run an "
     "integrity check; look for inconsistencies in the store; is the database broken",
+    reads_all=True,
 )
 async def verify(ctx: Context) -> Verdict:
     """Check the store for damage: whether rows, full text, vectors and counts agree.
@@ -151,6 +152,7 @@ async def list_backups(ctx: Context) -> list[BackupFile]:
     callers=ONLY_PERSONS,
     reach=[Reach.SETTINGS],
     asks="back the store up now; make a copy of everything",
+    reads_all=True,
 )
 async def create_backup(ctx: Context) -> BackupFile:
     """Copy the whole store to the folder of backups, check the copy, and delete the oldest ones; for people.

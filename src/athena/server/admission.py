@@ -39,8 +39,9 @@ class CallDispatcher:
         self.is_stopping = is_stopping
         self._turns = Turns(("read", "write"), max_concurrent)
         self._execute_turns = Turns(("execute",), MAX_EXECUTE_CALLS)  # programs mostly wait: they hold up no other call
-        self._long_calls = ThreadPool(MAX_LONG_CALLS, "athena-long")  # so that they do not fill the pool of all others
-        self._long_call_places = asyncio.Semaphore(MAX_LONG_CALLS)
+        # calls with long arguments, and those that read the whole store: neither fills the pool of all others
+        self._long_calls, self._checks = (ThreadPool(MAX_LONG_CALLS, name) for name in ("athena-long", "athena-check"))
+        self._free_places = {pool: asyncio.Semaphore(MAX_LONG_CALLS) for pool in (self._long_calls, self._checks)}
         self._long_answers = ThreadPool(MAX_LONG_ANSWERS, "athena-answer")
         self.active_count = 0
         self.last_active_at = time.monotonic()
@@ -58,7 +59,8 @@ class CallDispatcher:
         outcome, failure = "done", None
         self.active_count += 1
         try:
-            if not operation.is_foreign and operation.effect is not Effect.EXECUTE and is_long(arguments):
+            is_own = not operation.is_foreign and operation.effect is not Effect.EXECUTE
+            if operation.reads_all or (is_own and is_long(arguments)):
                 return await self._call_in_thread(operation, arguments, caller)
             async with self._take_turn(operation):
                 if operation.is_foreign:  # the wait may have been long: its server may be disabled or removed by now
@@ -78,8 +80,9 @@ class CallDispatcher:
             log_call(operation.name, caller.surface, outcome, elapsed_s, failure)
 
     async def _call_in_thread(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
-        """Run a call with long arguments away from the event loop; it ends with its caller, as a program's does."""
-        loop = asyncio.get_running_loop()
+        """Run a call that takes long away from the event loop; it ends with its caller, as a program's does."""
+        pool = self._checks if operation.reads_all else self._long_calls
+        places, loop = self._free_places[pool], asyncio.get_running_loop()
         is_started = is_left = False
 
         def call() -> Any:
@@ -87,19 +90,19 @@ class CallDispatcher:
                 return run_sync(operation(caller, **arguments), is_stopped=lambda: is_left)
             finally:
                 with suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(self._long_call_places.release)
+                    loop.call_soon_threadsafe(places.release)
 
-        await self._long_call_places.acquire()  # before its turn: a long call that waits holds up no short one
+        await places.acquire()  # before its turn: a long call that waits holds up no short one
         try:
             async with self._take_turn(operation):
                 is_started = True
-                return await self._long_calls.start_call(call)
+                return await pool.start_call(call)
         except asyncio.CancelledError:
             is_left = True
             raise
         finally:
             if not is_started:
-                self._long_call_places.release()
+                places.release()
 
     async def write_answer(self, result: Any, write: Callable[[bool], T]) -> T:
         """Run a function that writes a result for its caller; `write` is told whether the result is long.
@@ -112,7 +115,8 @@ class CallDispatcher:
 
     @asynccontextmanager
     async def _take_turn(self, operation: AnyOperation) -> AsyncIterator[None]:
-        if operation.is_foreign or operation.effect is Effect.EXECUTE:  # a call of another server mostly waits, too
+        # a call of another server mostly waits, too, and one that reads the whole store has a place of its own
+        if operation.is_foreign or operation.effect is Effect.EXECUTE or operation.reads_all:
             turn = self._execute_turns.take("execute")
         else:
             turn = self._turns.take("read" if operation.effect is Effect.READ else "write")

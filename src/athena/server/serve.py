@@ -24,7 +24,7 @@ from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
 from athena.core.redaction.personal import mask_private
-from athena.core.threads import start_in_thread
+from athena.core.threads import run_long_in_thread, start_in_thread
 from athena.core.values import Scope
 from athena.core.version import __version__
 from athena.errors import AthenaError, Misconfigured
@@ -330,7 +330,7 @@ class AthenaServer:
         """Back the store up where the settings say how often; the age of the newest backup decides."""
         while self._back_up is not None:
             try:
-                if (backup := await start_in_thread(self._back_up)) is not None:
+                if (backup := await run_long_in_thread(self._back_up)) is not None:
                     write_log_line({"event": "backed up", "path": backup.path, "memories": backup.kept["memories"]})
             except (AthenaError, OSError) as error:
                 self._write_log({"event": "not backed up", "error": str(error)})

@@ -17,13 +17,15 @@ from athena.embedding.adapters import load_adapter
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError, Denied, NotFound
 from athena.hooks.events import read_talk
-from athena.memory.sessions import extract
+from athena.memory.sessions import extract, orders, voice
 from athena.memory.sessions.fragments import split_fragments
 from athena.memory.sessions.learning_rows import MAX_LEARNED_CHARS
+from athena.memory.sessions.select import MAX_FILTERED_CHARS
 from athena.memory.sessions.statements import find_statements
 from athena.memory.sessions.supersede import CHANGES_FILE
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import clean_statement
+from linear_time import is_time_linear
 
 QUEUE = "We decided to use Redis for the queue of orders."
 FORGET = "Forget everything about the Redis queue of orders."
@@ -75,6 +77,35 @@ def test_long_episodes_do_not_hold_the_briefing(isolated: App, unit: str) -> Non
     began = time.process_time()
     brief(isolated)
     assert time.process_time() - began < MAX_CPU_S
+
+
+@pytest.mark.parametrize("unit", ["$_", "1-", "( ", " "])
+def test_filter_of_orders_is_linear(unit: str) -> None:
+    assert is_time_linear(voice.remove_orders.__wrapped__, "overrule ", unit, 1_000)
+
+
+def test_long_texts_of_others_do_not_hold_the_briefing(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what others stored, a briefing filters the shortest texts; what a person stored needs no filter."""
+    filtered: list[int] = []
+    has_injection = orders.has_injection
+
+    def watch(text: str) -> bool:
+        filtered.append(len(text))
+        return has_injection(text)
+
+    monkeypatch.setattr(orders, "has_injection", watch)
+    call(
+        isolated, "cli", "remember", content=f"The berths are numbered from the north. {'Yes. ' * 1_000}", tags=["fact"]
+    )
+    call(isolated, "program", "remember", content="The crane is on the quay of the south.", tags=["fact"])
+    for tag in ("fact", "convention", "important"):
+        texts = [f"The {tag} {number} of the harbour is told at length. {'So. ' * 1_000}" for number in range(40)]
+        call(isolated, "program", "remember_batch", items=[{"content": text, "tags": [tag]} for text in texts])
+    briefing = brief(isolated)
+    assert "The berths are numbered" in briefing
+    assert "The crane is on the quay" in briefing
+    assert len(filtered) > 10
+    assert sum(filtered) <= MAX_FILTERED_CHARS
 
 
 @pytest.mark.parametrize(

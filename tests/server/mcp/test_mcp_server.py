@@ -17,9 +17,11 @@ from athena.core.foreign_operation import ForeignOperation, ToolDefinition
 from athena.core.operation import ONLY_PERSONS, CallerKind, Effect
 from athena.operations import CATALOG
 from athena.server.admission import CallDispatcher
+from athena.server.mcp import http as mcp_http
 from athena.server.mcp import server as mcp_server
 from athena.server.mcp import tools as mcp_tools
 from athena.server.mcp.graph_answers import OUTPUT_SCHEMAS, create_graph_answer
+from athena.server.mcp.workspaces import WorkspacePool
 from http_tools import RunningServer, run_server
 from wait_tools import pausing_code
 
@@ -479,3 +481,49 @@ def test_time_in_query_counts(served: RunningServer) -> None:
             assert "crates" in text
 
     asyncio.run(work())
+
+
+def test_session_idle_longest_gives_way(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that opens sessions and ends none shuts nobody out."""
+    monkeypatch.setattr(mcp_http, "MAX_SESSIONS", 3)
+    calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
+
+    async def work() -> tuple[list[int], list[int]]:
+        context = app.create_context("p", "mcp")
+        endpoint = mcp_http.McpEndpoint(calls, lambda project, workspace: context, WorkspacePool(), "p")
+        opened = [await post_mcp(endpoint, "initialize", "") for _ in range(3)]
+        sessions = [session for _, session in opened]
+        await post_mcp(endpoint, "tools/list", sessions[0])  # the second is idle for longest now
+        opened += [await post_mcp(endpoint, "initialize", "") for _ in range(2)]
+        sessions = [session for _, session in opened]
+        listed = [(await post_mcp(endpoint, "tools/list", session))[0] for session in sessions]
+        await endpoint.close()
+        return [status for status, _ in opened], listed
+
+    opened, listed = asyncio.run(work())
+    assert opened == [200] * 5
+    assert listed == [200, 404, 404, 200, 200]
+
+
+async def post_mcp(endpoint: mcp_http.McpEndpoint, method: str, session: str) -> tuple[int, str]:
+    """Send a message to the endpoint, and return the status and the session of the answer."""
+    client = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    params = client if method == "initialize" else {}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    headers |= {"mcp-session-id": session, "mcp-protocol-version": LEGACY} if session else {}
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "query_string": b"", "headers": raw}
+    sent: list[Any] = []
+    parts = iter([{"type": "http.request", "body": body}])
+
+    async def receive() -> Any:
+        if (part := next(parts, None)) is None:
+            await asyncio.sleep(30)
+        return part
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await endpoint(scope, receive, send)
+    return sent[0]["status"], dict(sent[0]["headers"]).get(b"mcp-session-id", b"").decode()

@@ -203,10 +203,9 @@ def _end_before_escape(text: str, match: SecretMatch) -> SecretMatch:
     """Let a secret end before an escaped line end, tab or quote: what follows is other text, and JSON stays JSON."""
     if match.kind == "private-key" or "\\" not in text[match.start : match.end + 1]:
         return match
-    escape = compile_pattern(r"(?:\\)+[nrt\"']").search(text, match.start, match.end + 1)
-    if escape is None or escape.start() <= match.start:
-        return match
-    return SecretMatch(match.kind, match.start, escape.start())
+    escape = compile_pattern(r"\\[nrt\"']").search(text, match.start, match.end + 1)
+    value = text[match.start : escape.start()].rstrip("\\") if escape else ""
+    return SecretMatch(match.kind, match.start, match.start + len(value)) if value else match
 
 
 def _find_in_blobs(text: str, depth: int) -> Iterator[SecretMatch]:

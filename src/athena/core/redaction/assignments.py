@@ -21,16 +21,8 @@ from athena.core.redaction.values import (
 _SECRET_NAMES = ("password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "key")
 _KEY_QUALIFIERS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "account", "master")
 _HARMLESS_TOKEN_QUALIFIERS = (
-    "page",
-    "next",
-    "continuation",
-    "cursor",
-    "starting",
-    "request",
-    "lock",
-    "change",
-    "publickey",
-)
+    "page", "next", "continuation", "cursor", "starting", "request", "lock", "change", "publickey",
+)  # fmt: skip
 # A group that must not be tried again is atomic, `(?>(...)*)`: Python before 3.11.5 matches `(...)*+` wrongly.
 _ASSIGNMENT_PATTERN = r"""
 (?: _? (?: \d{1,2} | prod | production | staging | dev | test | local | old | new ) )? \\*+ (?: ["'`] \]? )?
@@ -145,19 +137,8 @@ _PROOF_PATTERN = (
 )
 _COOKIE_PATTERN = r"""(?P<name>[\w!#$%&*+.^|~-]{1,64})=(?P<s>[^;\s"'\\,]{1,4096})"""
 _COOKIE_NAMES = (
-    "sess",
-    "sid",
-    "auth",
-    "token",
-    "csrf",
-    "xsrf",
-    "jwt",
-    "remember",
-    "login",
-    "secret",
-    "identity",
-    "ticket",
-)
+    "sess", "sid", "auth", "token", "csrf", "xsrf", "jwt", "remember", "login", "secret", "identity", "ticket",
+)  # fmt: skip
 _COOKIE_ATTRIBUTES = frozenset({"path", "domain", "expires", "max-age", "samesite", "secure", "httponly", "version"})
 
 
@@ -212,7 +193,7 @@ def _has_mixed_case(value: str) -> bool:
 def _find_docker_auth(text: str) -> Iterator[SecretMatch]:
     """Find a user and a password in base64, as in the settings of Docker and npm."""
     pattern = compile_pattern(
-        r"""(?:\\*"auth\\*"\s{0,4}:\s{0,4}\\*"|_auth\s{0,4}=\s{0,4}"?)(?P<s>[A-Za-z0-9+/]{8,512}={0,2})"""
+        r"""(?:"auth\\*+"\s{0,4}:\s{0,4}\\*+"|_auth\s{0,4}=\s{0,4}"?)(?P<s>[A-Za-z0-9+/]{8,512}={0,2})"""
     )
     for match in pattern.finditer(text):
         try:

@@ -216,7 +216,7 @@ def _strip_marks(word: str) -> tuple[int, str]:
     )
     if value.endswith((".", ")", "]")) and not ("(" in value or "[" in value):
         value = value.rstrip(".)]" + ("\"'`”’»" if offset else "") + ",;:")
-    value = compile_pattern(r"""\\*["`]|'(?=[,;)}\]])|[;,](?=\w+=)""").split(value, 1)[0]
+    value = compile_pattern(r"""(?<!\\)\\*["`]|'(?=[,;)}\]])|[;,](?=\w+=)""").split(value, 1)[0]
     return offset, value.removesuffix("?") if value[:-1].isalpha() else value
 
 

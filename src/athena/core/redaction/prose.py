@@ -49,24 +49,9 @@ _CODE_QUALIFIERS = (
     "confirmation", "vault", "locker", "keypad", "building", "combination",
 )  # fmt: skip
 _KEY_QUALIFIERS = (
-    "api",
-    "access",
-    "secret",
-    "private",
-    "license",
-    "licence",
-    "encryption",
-    "signing",
-    "master",
-    "account",
-    "product",
-    "wifi",
-    "wi-fi",
-    "wlan",
-    "wpa",
-    "network",
-    "vpn",
-)
+    "api", "access", "secret", "private", "license", "licence", "encryption", "signing", "master", "account",
+    "product", "wifi", "wi-fi", "wlan", "wpa", "network", "vpn",
+)  # fmt: skip
 # What may stand between the name and the value. A sentence's end, a comma or a bracket ends the search.
 _IS = r"""(?:['’]s(?=\s)|\s(?:is|was|are|will\sbe|should\sbe|reads|equals|becomes?|ist|lautet|war|heißt|est|était|es
     |era|é|è|to|jest|это)(?=[\s:])
@@ -301,6 +286,13 @@ def _is_strict(value: str, shortest: int) -> bool:
     return (has_digit and not re.fullmatch(r"[A-Z]{1,4}-?\d{1,5}|\d+[a-z]{1,2}", value)) or has_symbol
 
 
+_WORD_BEGINNINGS = ("un", "non", "not", "pass", "over", "ver")
+_WORD_ENDINGS = (
+    "ed", "ing", "ly", "able", "ible", "ful", "less", "ive", "ous", "ent", "ant", "ary", "al", "ic", "en", "wn", "iert",
+    "lich",
+)  # fmt: skip
+
+
 def _is_word_password(text: str, at: int, match: re.Match[str], value: str, following: str) -> bool:
     """Return whether one word of letters is a password: after "my password is", no usual word, before a stop."""
     quoted = bool(match["quote"])
@@ -313,33 +305,12 @@ def _is_word_password(text: str, at: int, match: re.Match[str], value: str, foll
     is_marked = match["is"].strip() in _SIGNS
     if not value.replace("-", "").isalpha() or len(value) < (4 if quoted else 5) or (is_marked and not quoted):
         return False
+    word = value.lower()
     if (
         is_common_word(value)
-        or value.lower() in _SAYING_WORDS
-        or value.lower().startswith(("un", "non", "not", "pass", "over", "ver"))
-    ):
-        return False
-    if value.lower().endswith(
-        (
-            "ed",
-            "ing",
-            "ly",
-            "able",
-            "ible",
-            "ful",
-            "less",
-            "ive",
-            "ous",
-            "ent",
-            "ant",
-            "ary",
-            "al",
-            "ic",
-            "en",
-            "wn",
-            "iert",
-            "lich",
-        )
+        or word in _SAYING_WORDS
+        or word.startswith(_WORD_BEGINNINGS)
+        or word.endswith(_WORD_ENDINGS)
     ):
         return False
     if quoted:

@@ -44,18 +44,9 @@ compass passenger passed passes passing passive keyboard keyword
 """
 _OTHER_WORDS = frozenset(_OTHER_WORDS_TEXT.split())
 _OTHER_LEADS = (
-    "public",
-    "primary",
-    "foreign",
-    "publishable",
-    "öffentlicher",
-    "publique",
-    "pública",
-    "next",
-    "page",
-    "cache",
+    "public", "primary", "foreign", "publishable", "öffentlicher", "publique", "pública", "next", "page", "cache",
     "consumer",
-)
+)  # fmt: skip
 _LOGIN_PATTERN = r"""(?i)\w{0,24}\s{0,2}=?\s{0,2}\(\s{0,4}["'](?P<user>[^"'\n]{1,64})["']\s{0,4},\s{0,4}["'](?P<s>[^"'\n]{4,128})["']\s{0,4}[,)]"""
 _QUOTED = r"""(?:@?"(?P<{0}d>[^"\n]{{3,256}})"|@?'(?P<{0}s>[^'\n]{{3,256}})')"""
 _VALUE_PATTERN = rf"""(?x)

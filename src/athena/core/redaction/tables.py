@@ -109,7 +109,7 @@ def _find_in_rows(
 def _find_in_cells(text: str, cells: list[tuple[int, int]], columns: dict[int, str]) -> Iterator[SecretMatch]:
     for column, kind in columns.items():
         start, stop = cells[column]
-        value = compile_pattern(r"""\\*["'][\s\]})]{0,8}\Z""").sub("", text[start:stop])
+        value = compile_pattern(r"""(?<!\\)\\*["'][\s\]})]{0,8}\Z""").sub("", text[start:stop])
         if _is_secret(value, kind):
             yield SecretMatch("password" if kind == "login" else kind, start, start + len(value))
 

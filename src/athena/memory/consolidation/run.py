@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from athena.core import clock
-from athena.core.threads import run_in_thread
+from athena.core.threads import run_long_in_thread
 from athena.core.values import Call, Scope
 from athena.core.words import stem_word
 from athena.errors import AthenaError, Unavailable
@@ -326,7 +326,7 @@ async def reword_patterns(store: Store, patterns: list[Pattern]) -> list[Pattern
     chat = store.chat
     if chat is None:
         return patterns
-    return await run_in_thread(_reword_with_model, chat, patterns)
+    return await run_long_in_thread(_reword_with_model, chat, patterns)
 
 
 def _reword_with_model(chat: "Chat", patterns: list[Pattern]) -> list[Pattern]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from athena.core.threads import run_in_thread
+from athena.core.threads import run_long_in_thread
 from athena.core.values import Scope
 from athena.memory import duplicates
 from athena.memory.consolidation import confidence as consolidation_confidence
@@ -130,21 +130,21 @@ class StageRunner:
         return groups, sequences.find_recurring(groups, vocabulary, background)
 
     async def _find_recurring(self) -> list[Pattern]:
-        return (await run_in_thread(lambda: self._grouped_events))[1]
+        return (await run_long_in_thread(lambda: self._grouped_events))[1]
 
     async def _find_sequences(self) -> list[Pattern]:
-        groups = (await run_in_thread(lambda: self._grouped_events))[0]
-        return await run_in_thread(
+        groups = (await run_long_in_thread(lambda: self._grouped_events))[0]
+        return await run_long_in_thread(
             lambda: sequences.find_sequences(self._input.events, groups, max_steps=self._plan.max_sequence_steps)
         )
 
     async def _find_topics(self) -> list[Pattern]:
-        return await run_in_thread(
+        return await run_long_in_thread(
             lambda: find_topics((memory.id, memory.text, memory.tags) for memory in self._input.memories)
         )
 
     async def _find_contradictions(self) -> list[Pattern]:
-        return await run_in_thread(lambda: contradictions.find_contradictions(self._input.memories))
+        return await run_long_in_thread(lambda: contradictions.find_contradictions(self._input.memories))
 
     async def _find_duplicates(self) -> list[Pattern]:
         input_ids = {memory.id for memory in self._input.memories}
@@ -152,7 +152,7 @@ class StageRunner:
             return []
         min_similarity = self._plan.min_duplicate_similarity
         groups = await duplicates.find_groups(self._store, self._scope, min_similarity, MAX_DUPLICATE_GROUPS)
-        consistent = await run_in_thread(lambda: [_drop_inconsistent(group) for group in groups])
+        consistent = await run_long_in_thread(lambda: [_drop_inconsistent(group) for group in groups])
         return [
             _create_duplicate(group, input_ids)
             for group in consistent

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from athena.core import clock, redaction, tokens
 from athena.core.threads import run_in_thread
@@ -28,6 +27,9 @@ from athena.memory.sessions.select import (
     MAX_ANALYSED_CHARS,
     MIN_SHARED_WORDS,
     BriefingItem,
+    BriefingSources,
+    StandingMemory,
+    choose_filtered,
     find_specific_words,
     merge_items,
     recall_without_use,
@@ -94,26 +96,6 @@ OLD_PROMPT_PATTERN = re.compile(r"\AAsked: (?:.*(?=Ended: )|.*)", re.DOTALL)
 PASSED_STEP_PATTERN = re.compile(r"(?s)\ANext: .*?(?=Ended: |Work: |\Z)|(?<![^.!?:])[^.!?:]*\bnext\b[^.!?]*[.!?]?")
 
 
-class StandingMemory(NamedTuple):
-    """A memory of what holds in the project, and how much it was used."""
-
-    memory: Memory
-    strength: float
-    last_used: float
-
-
-class BriefingSources(NamedTuple):
-    """Everything that a briefing reads from the store in one transaction."""
-
-    seen: dict[int, float]  # ids that the session was told, and when
-    last_log_id: int
-    due: list[tuple[memory_values.Task, Author]]
-    episodes: list[tuple[float, Memory]]
-    tagged: list[Memory]
-    standing: list[StandingMemory]
-    newest: list[tuple[float, Memory]]
-
-
 async def compose_briefing(
     store: Store,
     scope: Scope,
@@ -148,7 +130,7 @@ async def compose_briefing(
 
 
 def _create_items(sources: BriefingSources, session: str | None, now: float) -> list[BriefingItem]:
-    old_steps = _find_old_steps(sources, session)
+    sources, old_steps = sources.leave_out_longest(), _find_old_steps(sources, session)
     standing_ids = {standing.memory.id for standing in sources.standing}
     items = [
         *_items_from_tasks(sources.due, now),
@@ -391,12 +373,12 @@ async def _find_work_items(store: Store, scope: Scope, git: GitContext) -> list[
 
 
 def _items_from_work(
-    hits: Iterable[Memory], wanted: Sequence[tuple[str, set[str]]], file_names: Sequence[str], now: float
+    hits: Sequence[Memory], wanted: Sequence[tuple[str, set[str]]], file_names: Sequence[str], now: float
 ) -> list[BriefingItem]:
-    items = []
+    items, texts = [], choose_filtered((hit.content, hit.author) for hit in hits)
     for hit in hits:
         reason, share = match_phrases(hit.content, wanted, file_names)
-        if share:
+        if share and hit.content in texts:
             age = _format_age(hit.created, now)
             items.append(_create_item(Heading.CURRENT_WORK, "memory", hit, age, reason, 0.4 + 0.45 * share))
     return items

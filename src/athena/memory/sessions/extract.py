@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from athena.core import redaction
 from athena.core.private import remove_private_clauses
+from athena.core.threads import check_stopped
 from athena.memory.sessions import orders
 from athena.memory.sessions.select import extract_words, measure_overlap
 
@@ -226,12 +227,17 @@ def find_closing(text: str) -> list[str]:
 
 
 def clean_answer(text: str, prompts: Iterable[str]) -> str:
-    """Return an agent's text without secrets, private clauses and, at last, what it repeats of prompts.
+    """Return an agent's text without secrets, private clauses and, at last, what it repeats of prompts."""
+    return next(clean_all_answers([text], prompts))
+
+
+def clean_all_answers(texts: Iterable[str], prompts: Iterable[str]) -> Iterator[str]:
+    """Return each of an agent's texts without secrets, private clauses and, at last, what it repeats of prompts.
 
     In this order: what is left of a sentence after a part of it went may hide a secret from us.
     """
-    text = remove_private_clauses(redaction.redact(text).text)
-    return remove_echoes(text, [redaction.redact(prompt[-MAX_CHARS_PER_ROLE:]).text for prompt in prompts])
+    safe_prompts = [redaction.redact(prompt[-MAX_CHARS_PER_ROLE:]).text for prompt in prompts]  # once for all texts
+    return remove_all_echoes((remove_private_clauses(redaction.redact(text).text) for text in texts), safe_prompts)
 
 
 def remove_echoes(text: str, prompts: Iterable[str]) -> str:
@@ -244,6 +250,7 @@ def remove_all_echoes(texts: Iterable[str], prompts: Iterable[str]) -> Iterator[
     runs = {run for prompt in prompts for run in _list_echoes(prompt)}
     lengths = {len(run) for run in runs}
     for text in texts:
+        check_stopped()
         yield _remove_runs(text, runs, lengths) if runs else text
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from athena.core import redaction
 from athena.core.hashing import hash_text
-from athena.core.threads import run_in_thread
+from athena.core.threads import run_in_thread, run_long_in_thread
 from athena.core.values import Call, Scope
 from athena.embedding.minilm import MiniLM
 from athena.memory import inputs
@@ -66,7 +66,7 @@ async def learn_from_session(
     """Store what was decided in a session, then its episode; without `keep`, only the episode."""
     summary = extract.strip_summary_tags(summary or "").strip() or None
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
-    proposed, forgotten = await run_in_thread(_find_candidates, store, texts) if keep else ([], [])
+    proposed, forgotten = await run_long_in_thread(_find_candidates, store, texts) if keep else ([], [])
     if forgotten and not dry_run:
         await forget_topics(store, forgotten, _derive_call(call, "forgotten"))
     requested = [candidate for candidate in proposed if candidate.is_request]

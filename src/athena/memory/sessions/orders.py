@@ -24,7 +24,7 @@ ASKED_FIRST_PATTERN = re.compile(
     r"(?:(?!and\b|or\b|but\b|then\b|unless\b|just\b)[\w'/-]+\s+){1,10})without\s+(?:asking|telling|(?:my |our )?"
     r"(?:approval|permission|review|consent))(?:\s+(?:me|us|first|beforehand|from me|by me))*\W*"
 )
-MIXED_WORD_PATTERN = re.compile(r"\b(?=[\w@$]*[a-z])(?=[\w@$]*[013457@$])[\w@$]{4,}")
+MIXED_WORD_PATTERN = re.compile(r"\b[\w@$]{4,}")  # without lookaheads, which would read a run again at each place
 
 _ATHENA_COMMANDS = r"""approve|backup|call|consolidate|daemon|doctor|edit|eval|export|forget|hook|import|ingest|init
       |learn|learned|list|mcp|migrate|passphrase|projects|purge|recall|reembed|remember|restore|run|savings|serve|servers
@@ -34,6 +34,9 @@ _TLDS = r"""(?:com|net|org|edu|gov|mil|int|info|biz|io|dev|app|xyz|example|inval
     |page|store|space|tech|website|zip|mov|co|me|ai|tk|ga|cf|gq|ru|cn|de|uk|fr|nl|es|it|eu|us|ch|at|pl|se|no|fi|jp|kr
       |in|br|to
     |ly|gg|onion|internal|icu|ws|vip|pro|pw|su|lol|tv|cyou|sbs|cfd|bond|monster|quest|mobi|asia|buzz|click)"""
+_LABEL = (
+    r"(?<![\w-])-*+\b[\w-]+"  # of a name; from its beginning, or a run of "-a" would be read to its end at each place
+)
 # A folded text has the shape of an address. No part repeats without end: a text of one long word must not take long.
 _ADDRESS = rf"""
     \b(?:h[tx]{{2}}ps?|ftps?|sftp|ssh|git|s3|gs|smb|ldaps?|file|data|javascript|vbscript|wss?|tcp|udp|ipfs|magnet|jdbc
@@ -46,8 +49,8 @@ _ADDRESS = rf"""
   | \b[a-z0-9-]{{1,63}}\.{_TLDS}\b(?!\.?[\w(])
   | (?<![/\\])\b[a-z0-9-]{{2,63}}\.(?!(?:js|ts|py|md|c|h|go|json|ya?ml|html?|css|txt|toml|x)\b)
       [a-z]{{2,24}}(?::\d{{2,5}})?/\w
-  | \b(?:[\w-]+\.){{1,5}}[a-z]{{2,}}(?::\d{{2,5}})?/[\w?#%&=~.-]*[?=&]
-  | \b[\w-]+\s?(?:\[\.\]|\(\.\)|\{{\.\}}|\[dot\]|\(dot\)|\bdot\b|\bpunkt\b|\bpunto\b|\bpoint\b)\s?{_TLDS}\b
+  | {_LABEL}\.(?:[\w-]+\.){{0,4}}[a-z]{{2,}}(?::\d{{2,5}})?/[\w?#%&=~.-]*[?=&]
+  | {_LABEL}\s?(?:\[\.\]|\(\.\)|\{{\.\}}|\[dot\]|\(dot\)|\bdot\b|\bpunkt\b|\bpunto\b|\bpoint\b)\s?{_TLDS}\b
   | (?<![\w.])(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?![\w.]*\d)
   | (?<![\w:])(?:[0-9a-f]{{0,4}}:){{3,7}}[0-9a-f]{{1,4}}\b | (?<![\w:])[0-9a-f]{{0,4}}::[0-9a-f]{{1,4}}\b
   | \b0x[0-9a-f]{{8}}\b
@@ -383,7 +386,8 @@ def has_injection(text: str) -> bool:
     folded = fold_text(text[:MAX_ORDER_CHARS])
     if match := ASKED_FIRST_PATTERN.fullmatch(folded):
         folded = match["rule"]
-    variants = {folded, re.sub(r"[^\w\s'.!?:,/-]+|(?<=\w)[.,:](?=\s)", " ", folded), _read_digits_as_letters(folded)}
+    plain = " ".join(re.sub(r"[^\w\s'.!?:,/-]+|(?<=\w)[.,:](?=\s)", " ", folded).split())
+    variants = {folded, plain, _read_digits_as_letters(folded)}
     if any(word[::-1] in folded for word in ("ignore", "instruction", "disregard")):
         variants.add(folded[::-1])
     if any(_compile(_INJECTION).search(variant) for variant in variants):
@@ -392,4 +396,8 @@ def has_injection(text: str) -> bool:
 
 
 def _read_digits_as_letters(folded: str) -> str:
-    return MIXED_WORD_PATTERN.sub(lambda match: match[0].translate(LEET_DIGITS), folded)
+    return MIXED_WORD_PATTERN.sub(_replace_leet_digits, folded)
+
+
+def _replace_leet_digits(match: re.Match[str]) -> str:
+    return match[0].translate(LEET_DIGITS) if re.search("[a-z]", match[0]) else match[0]

@@ -3,20 +3,22 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 from athena.core import tokens
-from athena.core.values import Page, Scope
+from athena.core.values import Author, Page, Scope
 from athena.core.words import STOP_WORDS, stem_word, tokenize
 from athena.memory import recall
 from athena.memory.recall import Query
 from athena.memory.sessions.voice import BriefingLine, BriefingText, Heading, SafeText
 from athena.memory.store import Store
-from athena.memory.values import Hit
+from athena.memory.values import Hit, Memory, Task
 from athena.storage.filters import Filter
 
 MAX_SCANNED_CHARS = 4_000
+MAX_FILTERED_CHARS = 120_000  # of the texts of others than persons, for one briefing
 MAX_ANALYSED_CHARS = 20_000  # of a memory that is compared with a prompt or a sentence
 MIN_SHARED_WORDS = 2  # specific words that a prompt and a memory must share
 MIN_SCORE_WITH_MODEL, MIN_SCORE_WORDS_ONLY = 0.62, 0.42  # recall's scores from which on a hit is relevant
@@ -58,6 +60,56 @@ class BriefingItem:
     @property
     def line(self) -> BriefingLine:
         return BriefingLine(self.text, self.hash, self.note)
+
+
+class StandingMemory(NamedTuple):
+    """A memory of what holds in the project, and how much it was used."""
+
+    memory: Memory
+    strength: float
+    last_used: float
+
+
+class BriefingSources(NamedTuple):
+    """Everything that a briefing reads from the store in one transaction."""
+
+    seen: dict[int, float]  # ids that the session was told, and when
+    last_log_id: int
+    due: list[tuple[Task, Author]]
+    episodes: list[tuple[float, Memory]]
+    tagged: list[Memory]
+    standing: list[StandingMemory]
+    newest: list[tuple[float, Memory]]
+
+    def leave_out_longest(self) -> Self:
+        """Leave out the longest texts of others than persons where all of them would take long to filter."""
+        dated = [memory for _, memory in (*self.episodes, *self.newest)]
+        memories = [*dated, *self.tagged, *(one.memory for one in self.standing)]
+        lines = [(memory.content, memory.author) for memory in memories]
+        texts = choose_filtered([*lines, *((task.title, author) for task, author in self.due)])
+        return self._replace(
+            due=[pair for pair in self.due if pair[0].title in texts],
+            episodes=[pair for pair in self.episodes if pair[1].content in texts],
+            tagged=[memory for memory in self.tagged if memory.content in texts],
+            standing=[one for one in self.standing if one.memory.content in texts],
+            newest=[pair for pair in self.newest if pair[1].content in texts],
+        )
+
+
+def choose_filtered(lines: Iterable[tuple[str, Author]]) -> set[str]:
+    """Return the texts that a briefing may tell: those of persons, and the shortest of others; the filter takes time.
+
+    The shortest, so that nobody crowds out the others' texts with long ones.
+    """
+    authors: dict[str, bool] = {}
+    for text, author in lines:
+        authors[text] = author == "person" or authors.get(text, False)
+    chars_left, chosen = MAX_FILTERED_CHARS, set[str]()
+    for text in sorted(authors, key=len):
+        chars_left -= 0 if authors[text] else min(len(text), MAX_SCANNED_CHARS)
+        if authors[text] or chars_left >= 0:
+            chosen.add(text)
+    return chosen
 
 
 async def recall_without_use(store: Store, scope: Scope, text: str, limit: int) -> Page[Hit]:

@@ -32,7 +32,7 @@ NOTE_PATTERN = re.compile(
     r"(?:today|yesterday|\d{1,2} d ago|(?:(?:over)?due )?\d{4,}-\d\d-\d\d(?: \d\d:\d\d)?)(?:, (?:failure|success))?"
 )
 SENTENCE_BREAK_PATTERN = re.compile(r"(?<=[.!?])\s+(?=[^\s])")
-CLAUSE_BREAK_PATTERN = re.compile(r"(?<=[.!?;。！？])\s+(?=\S)|(?<=[。！？])|\s+[-–—•*]\s+(?=\S)|\n+")
+CLAUSE_BREAK_PATTERN = re.compile(r"(?<=[.!?;。！？])\s+(?=\S)|(?<=[。！？])|(?<!\s)\s+[-–—•*]\s+(?=\S)|\n+")
 WORD_PATTERN = re.compile(r"\w{2,}")
 
 

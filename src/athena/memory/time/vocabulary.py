@@ -35,19 +35,9 @@ class TimePiece(NamedTuple):
 Match = re.Match[str]
 
 _MONTH_NAMES = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
     "december",
-)
+)  # fmt: skip
 MONTH_NUMBER = {name[:size]: i + 1 for i, name in enumerate(_MONTH_NAMES) for size in (3, len(name))} | {"sept": 9}
 _WEEKDAY_NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 WEEKDAY_NUMBER = {name[:size]: i for i, name in enumerate(_WEEKDAY_NAMES) for size in (3, len(name))}

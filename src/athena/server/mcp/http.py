@@ -1,6 +1,7 @@
 """The route /mcp: Streamable HTTP of the SDK behind our guard, imported at the first request."""
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # the SDK takes most of a second to import
     from athena.server.mcp.server import McpContextFactory, McpHandlers
 
 MAX_SESSIONS = 1_000
+MAX_BUSY_SESSIONS = 2_000  # with those that answer or are ending
 SESSION_TIMEOUT_S = 1_800.0
 TOO_MANY_PARAMS = f"a message may have {MAX_FIELDS:,} values beside its arguments"
 
@@ -59,6 +61,8 @@ class McpEndpoint:
             part, body = body, None
             return await receive() if part is None else {"type": "http.request", "body": part, "more_body": False}
 
+        if "mcp-session-id" not in request.headers:
+            await _make_room(manager)
         await manager.handle_request(scope, receive_again, send)
 
     async def close(self) -> None:
@@ -89,7 +93,7 @@ class McpEndpoint:
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
             max_request_body_size=MAX_BODY_BYTES,
             session_idle_timeout=SESSION_TIMEOUT_S,
-            max_sessions=MAX_SESSIONS,
+            max_sessions=MAX_BUSY_SESSIONS,
         )
         async with manager.run():
             self._manager = manager
@@ -102,6 +106,16 @@ class McpEndpoint:
         session = request.headers.get("mcp-session-id")
         workspace = self._workspaces.get_for_session(session, project or self._project) if session else None
         return McpPeer(get_tool_surface(request), project, workspace)
+
+
+async def _make_room(manager: "StreamableHTTPSessionManager") -> None:
+    """Where there are too many sessions, end the one that is idle longest, or a client could shut all others out."""
+    sessions = [session for session in manager._server_instances.values() if not session.is_terminated]
+    idle = {
+        session: scope.deadline for session in sessions if (scope := session.idle_scope) and scope.deadline < math.inf
+    }
+    if len(sessions) >= MAX_SESSIONS and idle:
+        await min(idle, key=idle.__getitem__).terminate()
 
 
 def has_too_many_params(params: Any) -> bool:
