@@ -57,6 +57,7 @@ class SqliteSelection(NamedTuple):
     caches: list[VectorCache]
     allowed: "list[NDArray[numpy.bool_] | None]"
     total: int
+    stamp: int  # of the last write that this transaction sees
 
 
 class SqliteVectorIndex:
@@ -205,17 +206,21 @@ class SqliteVectorIndex:
         memory_limit.check_room("numpy", memory_limit.NUMPY_BYTES, "search")
         import numpy as np  # slow to load
 
-        caches = [await self._load_cache(tx, scope_id, models, dimensions) for scope_id in scope_ids]
+        purges, stamp = [
+            row[0]
+            for row in await tx.fetch("SELECT value FROM counters WHERE name IN ('purges', 'stamp') ORDER BY name")
+        ]
+        caches = [await self._load_cache(tx, one, models, dimensions, purges, stamp) for one in scope_ids]
         if memory_filter.is_unrestricted:
             allowed = [None if cache.live_rows == cache.rows else cache.live for cache in caches]
-            return SqliteSelection(scope_ids, caches, allowed, sum(cache.live_memories for cache in caches))
+            return SqliteSelection(scope_ids, caches, allowed, sum(c.live_memories for c in caches), stamp)
         condition, values = build_where_clause(memory_filter, scope_ids)
         row = await tx.fetch_required(f"SELECT group_concat(m.id) FROM memories m WHERE {condition}", **values)
         chosen = np.fromstring(row[0] or "", np.int64, sep=",")
         last = max((int(cache.memories.max(initial=0)) for cache in caches), default=0)
         passes = np.zeros(last + 1, bool)
         passes[chosen[chosen <= last]] = True
-        return SqliteSelection(scope_ids, caches, [passes[c.memories] & c.live for c in caches], len(chosen))
+        return SqliteSelection(scope_ids, caches, [passes[c.memories] & c.live for c in caches], len(chosen), stamp)
 
     async def search_nearest(
         self,
@@ -332,13 +337,11 @@ class SqliteVectorIndex:
             pairs += find_nearest_pairs(cache.memories[rows], await cache.load_codes(tx, rows), threshold)
         return pairs
 
-    async def _load_cache(self, tx: Transaction, scope: int, models: ModelNames, dimensions: int) -> VectorCache:
+    async def _load_cache(
+        self, tx: Transaction, scope: int, models: ModelNames, dimensions: int, purges: int, stamp: int
+    ) -> VectorCache:
         """Return the scope's vector cache as of this transaction, or later."""
         key = scope, models, dimensions
-        purges, stamp = [
-            row[0]
-            for row in await tx.fetch("SELECT value FROM counters WHERE name IN ('purges', 'stamp') ORDER BY name")
-        ]
         cache = self._caches.get(key)
         if cache is not None and (cache.purges, cache.stamp) == (purges, stamp):
             return cache
