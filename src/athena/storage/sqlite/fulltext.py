@@ -267,15 +267,14 @@ class SqliteFullText:
 
         caches = selection.caches
         visible = sum(cache.rows for cache in caches)
-        (everywhere,) = await tx.fetch_required("SELECT coalesce(sum(passages), 0) FROM scopes")
-        is_large = visible * SMALL_PROJECT_DIVISOR > everywhere
+        is_large = visible * SMALL_PROJECT_DIVISOR > selection.everywhere
         stamp, terms = selection.stamp, parse_query_terms(question)
         for cache in caches:
             await self.kept.follow_changes(tx, cache, stamp)
         known = [{term.stem: self.kept.find(cache, term.stem, counted=is_large) for term in terms} for cache in caches]
         rare, common = terms, list[Term]()
         if visible > MAX_TERM_PASSAGES:
-            is_all = visible == everywhere
+            is_all = visible == selection.everywhere
             rare, common = _split_terms([await _count_passages(tx, term, known, is_all=is_all) for term in terms])
         live = max(1, sum(cache.live_rows for cache in caches))
         mean_words = sum(cache.live_words for cache in caches) / live or 1.0
