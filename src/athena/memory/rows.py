@@ -425,16 +425,13 @@ async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int
     """Return an array with a row for each memory: when it happened, its strength, and when it was last used."""
     import numpy as np  # slow to load; only searches need it
 
-    ages = np.zeros((len(ids), 3))
-    order = np.argsort(ids)
+    ages, order = np.zeros((len(ids), 3)), np.argsort(ids)
+    columns = ", ".join(f"string_agg(CAST({name} AS TEXT), ',')" for name in ("id", "happened", "strength", "used"))
     for batch in split_batches(ids):
         placeholders, bound = bind_list("id", batch)
-        columns = ("id", "happened", "strength", "used")
-        texts = await tx.fetch_required(  # as one row, see `load_tokens` of the vector index on SQLite
-            f"""SELECT {", ".join(f"string_agg(CAST({name} AS TEXT), ',')" for name in columns)} FROM memories
-                WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({placeholders})""",
-            **bound,
-        )
+        where = f"scope IN ({join_ids(scope_ids)}) AND id IN ({placeholders})"
+        # As one row, see `load_tokens` of the vector index on SQLite.
+        texts = await tx.fetch_required(f"SELECT {columns} FROM memories WHERE {where}", **bound)
         found, *values = (np.fromstring(text or "", np.float64, sep=",") for text in texts)
         ages[order[np.searchsorted(ids, found, sorter=order)]] = np.stack(values, axis=1)
     return ages

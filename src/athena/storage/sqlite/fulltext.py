@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 MAX_TERM_PASSAGES = 10_000  # that a term may occur in and still be read in full
 MAX_PASSAGES_READ = 30_000  # for one query, over all its terms
-MAX_KEPT_BYTES = 8 << 20  # of postings, besides those that a large project may have for each of its passages
-KEPT_BYTES_PER_PASSAGE = 32
+MAX_KEPT_BYTES = 4 << 20  # of postings, besides those that a large project may have for each of its passages
+KEPT_BYTES_PER_PASSAGE = 48
 TERM_BYTES = 600  # of a term's objects, besides its arrays
 MAX_KEPT_PASSAGES = 200_000  # that a term may occur in and still be kept
 MAX_ASKED_TERMS = 1_000  # common terms of which it is known that somebody asked for them
 MAX_CHANGED_PASSAGES = 128  # of a project, by which postings are brought up to date; after more they are read again
-MAX_UNUSED_S = 300.0  # that postings stay in memory
+MAX_UNUSED_S = 60.0  # that postings stay in memory
 SMALL_PROJECT_DIVISOR = 4  # a project with less than this part of all passages is searched with MATCH
 PROJECT_MATCH_SQL = """SELECT group_concat(rowid - :first) FROM words
             WHERE words MATCH :query AND rowid BETWEEN :first AND :last"""
