@@ -292,7 +292,8 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (str, int, float)):
         return value
     if fields := getattr(type(value), "__dataclass_fields__", None):
-        return {name: to_json(getattr(value, name)) for name in fields}
+        items = [(name, getattr(value, name)) for name in fields]
+        return {name: item if type(item) in JSON_TYPE_NAMES else to_json(item) for name, item in items}
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     return [to_json(item) for item in value]
@@ -303,10 +304,13 @@ def is_long(value: Any) -> bool:
     size, pending = 0, [value]
     while pending and size <= LONG_VALUE_CHARS:
         value = pending.pop()
-        if isinstance(value, str):
+        kind = type(value)
+        if kind is str or isinstance(value, str):
             size += len(value)
             continue
         size += CHARS_PER_VALUE
+        if kind in JSON_TYPE_NAMES:  # not one that holds others
+            continue
         if isinstance(value, list | tuple | dict):
             if len(value) * CHARS_PER_VALUE > LONG_VALUE_CHARS:
                 return True

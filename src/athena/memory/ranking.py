@@ -110,12 +110,12 @@ class Ranking:
         """Add for each candidate the mean of the best three totals of its session, itself among them."""
         import numpy as np  # slow to load; only searches need it
 
+        if len(set(self.sessions.tolist())) == len(self.sessions):
+            return  # no two share a session
         totals: Any = sum(self.terms.values())
         order = np.lexsort((-totals, self.sessions))
         starts = np.flatnonzero(np.diff(self.sessions[order], prepend=-1))
         sizes = np.diff(starts, append=len(order))
-        if len(starts) == len(order):
-            return  # no two share a session
         rank_in_session = np.arange(len(order)) - np.repeat(starts, sizes)
         best = np.add.reduceat(np.where(rank_in_session < 3, totals[order], 0), starts) / np.minimum(sizes, 3)
         means = np.zeros(len(order))

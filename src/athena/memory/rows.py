@@ -75,9 +75,9 @@ def memory_from_row(row: Row) -> Memory:
         memory_id,
         short_hash,
         content,
-        tuple(json.loads(tags)),
+        () if tags == "[]" else tuple(json.loads(tags)),
         memory_type,
-        json.loads(metadata),
+        {} if metadata == "{}" else json.loads(metadata),
         created,
         updated,
         importance,
@@ -425,16 +425,16 @@ async def fetch_memory_ages(tx: Transaction, scope_ids: list[int], ids: list[int
     """Return an array with a row for each memory: when it happened, its strength, and when it was last used."""
     import numpy as np  # slow to load; only searches need it
 
-    ages: dict[int, Sequence[float]] = {}
+    ages, order = np.zeros((len(ids), 3)), np.argsort(ids)
+    columns = ", ".join(f"string_agg(CAST({name} AS TEXT), ',')" for name in ("id", "happened", "strength", "used"))
     for batch in split_batches(ids):
         placeholders, bound = bind_list("id", batch)
-        rows = await tx.fetch(
-            f"""SELECT id, happened, strength, used FROM memories
-                WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({placeholders})""",
-            **bound,
-        )
-        ages |= {row[0]: row[1:] for row in rows}
-    return np.array([ages.get(memory_id, (0.0, 0.0, 0.0)) for memory_id in ids], np.float64).reshape(-1, 3)
+        where = f"scope IN ({join_ids(scope_ids)}) AND id IN ({placeholders})"
+        # As one row, see `load_tokens` of the vector index on SQLite.
+        texts = await tx.fetch_required(f"SELECT {columns} FROM memories WHERE {where}", **bound)
+        found, *values = (np.fromstring(text or "", np.float64, sep=",") for text in texts)
+        ages[order[np.searchsorted(ids, found, sorter=order)]] = np.stack(values, axis=1)
+    return ages
 
 
 async def strengthen_memories(scope: Scope, ids: list[int], now: float, half_life: float, tx: Transaction) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_args
 
 from athena.core.previews import format_preview as format_preview  # others use it from here
@@ -52,6 +53,9 @@ class Memory:
     author: Author
 
 
+_get_fields = attrgetter(*Memory.__dataclass_fields__)
+
+
 @dataclass(frozen=True, slots=True)
 class Hit(Memory):
     """A memory that a search found, with how well it fits: 0 not at all, 1 fully."""
@@ -74,7 +78,7 @@ class Stored(Memory):
 
 def extend_memory(cls: type[M], memory: Memory, *more: Any) -> M:
     """Return a memory as a subclass of Memory, with the fields that the subclass adds."""
-    return cls(*(getattr(memory, name) for name in Memory.__dataclass_fields__), *more)
+    return cls(*_get_fields(memory), *more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class HttpApi:
                 payload["total"] = result.total
                 payload |= {"weaker": result.weaker} if result.weaker else {}
             body = dump_json(payload, in_pieces=is_long)
-            return body, tokens.estimate_json_tokens(payload) if is_long else tokens.count_tokens(body.decode())
+            return body, tokens.estimate_json_tokens(payload)  # the texts in it have been counted before
 
         body, returned = await self.dispatcher.write_answer(result, write_body)
         self.metrics.count_tokens(operation.name, "http", sent, returned)

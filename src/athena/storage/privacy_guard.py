@@ -293,6 +293,8 @@ class PrivacyGuard:
 
     async def hide_known(self, value: Any, secrets: SecretForms) -> Any:
         """Return a value with tokens in place of secrets."""
+        if not secrets.secrets:
+            return value
         return await run_in_thread(secrets.hide_in, value) if is_long(value) else secrets.hide_in(value)
 
     # --- rules --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ MAX_COUNTED_VALUE_CHARS = 400_000  # of all texts of a value; the others count b
 CHARS_PER_TOKEN = 4
 LIST_SAMPLE_ITEMS = 100
 MAX_CACHED_CHARS = 40
+MAX_CACHED_TEXT_CHARS = 2_000  # the texts of memories are counted again with every search that finds them
 MAX_TOKEN_BYTES = 128
 
 # Words, numbers, line breaks with indentation, runs of spaces and marks, as o200k separates them, more or less.
@@ -69,6 +70,8 @@ def count_tokens(text: str) -> int:
     """
     if len(text) <= MAX_CACHED_CHARS:
         return _count_cached(text)
+    if len(text) <= MAX_CACHED_TEXT_CHARS:
+        return _count_cached_text(text)
     sample = text[:MAX_COUNTED_CHARS]
     return round(_estimate(sample) * len(text) / len(sample)) or 1
 
@@ -108,10 +111,7 @@ def _estimate_json(value: Any, chars_left: list[int]) -> int:
     if isinstance(value, int | float):
         return 1 + len(str(value)) // 3
     if fields := getattr(kind, "__dataclass_fields__", None):
-        total = 1 + 3 * len(fields)
-        for name in fields:
-            total += _estimate_json(getattr(value, name), chars_left)
-        return total
+        return 1 + 3 * len(fields) + _estimate_items([getattr(value, name) for name in fields], chars_left)
     if isinstance(value, str):
         return _estimate_json(str(value), chars_left)
     if isinstance(value, Mapping):
@@ -125,9 +125,14 @@ def _estimate_json(value: Any, chars_left: list[int]) -> int:
 def _estimate_items(items: Iterable[Any], chars_left: list[int]) -> int:
     total = 0
     for item in items:
-        if type(item) is str and len(item) <= MAX_CACHED_CHARS < chars_left[0]:  # most are short texts
+        kind = type(item)
+        if kind is str and len(item) <= MAX_CACHED_CHARS < chars_left[0]:  # most are short texts
             chars_left[0] -= len(item)
             total += 2 + _count_cached(item)
+        elif item is None or kind is bool:
+            total += 1
+        elif kind is float or kind is int:
+            total += 1 + len(repr(item)) // 3
         else:
             total += _estimate_json(item, chars_left)
     return total
@@ -185,6 +190,11 @@ def _estimate(text: str) -> float:
 @lru_cache(maxsize=4_096)
 def _count_cached(text: str) -> int:
     return round(_estimate(text)) or (1 if text else 0)
+
+
+@lru_cache(maxsize=1_024)
+def _count_cached_text(text: str) -> int:
+    return round(_estimate(text)) or 1
 
 
 @lru_cache(maxsize=8_192)

@@ -216,7 +216,7 @@ class Sqlite:
 
     def release_unused(self) -> bool:
         with self._fork_lock:
-            return self._pool.close_unused()
+            return self._pool.close_unused() | self.fulltext.kept.release_unused()
 
     def close(self) -> None:
         """Commit the queued jobs and close the file; waits at most a second for another writer."""
@@ -296,7 +296,7 @@ class Sqlite:
                 retry=False,
             )
         if self._files.is_other_file():
-            self.vectors = SqliteVectorIndex()  # its caches are of the other file
+            self.vectors, self.fulltext = SqliteVectorIndex(), SqliteFullText()  # their caches are of the other file
         self._pool.put(self._open_store())
         self._files.remember()
 

@@ -151,6 +151,7 @@ class VectorCache:
     def __init__(self, scope: int, dimensions: int, purges: int = 0) -> None:
         import numpy as np  # slow to load
 
+        self.scope = scope
         self.purges = purges  # only a purge deletes rows, and after it the cache is built anew
         self.first, self.last = scope * PASSAGE_IDS_PER_SCOPE, scope * PASSAGE_IDS_PER_SCOPE + PASSAGE_IDS_PER_SCOPE - 1
         self.dimensions = dimensions

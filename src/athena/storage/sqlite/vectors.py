@@ -45,6 +45,8 @@ SPREAD_SAMPLE_PASSAGES = 512  # from which the spread of all cosines is estimate
 MIN_RESCORED_MEMORIES = 600  # how many of those with the best signs are scored exactly, at least
 MAX_PICK_OFFSET = 10_000  # up to which outdated passages are picked by chance, so that processes pick different ones
 MAX_COMPARED_PASSAGES = 20_000  # of each scope, when duplicates are searched pair by pair
+SELECTION_SQL = """SELECT (SELECT value FROM counters WHERE name = 'purges'),
+        (SELECT value FROM counters WHERE name = 'stamp'), (SELECT coalesce(sum(passages), 0) FROM scopes)"""
 WRONG_SIZE_SQL = """SELECT p.id FROM passages p JOIN (SELECT model, max(length(code)) AS size FROM passages
         WHERE code IS NOT NULL GROUP BY model) d ON d.model = p.model
     WHERE p.live = 1 AND length(p.code) <> d.size LIMIT 20"""
@@ -57,6 +59,8 @@ class SqliteSelection(NamedTuple):
     caches: list[VectorCache]
     allowed: "list[NDArray[numpy.bool_] | None]"
     total: int
+    stamp: int  # of the last write that this transaction sees
+    everywhere: int  # passages of all projects, with those that a purge has removed
 
 
 class SqliteVectorIndex:
@@ -205,17 +209,20 @@ class SqliteVectorIndex:
         memory_limit.check_room("numpy", memory_limit.NUMPY_BYTES, "search")
         import numpy as np  # slow to load
 
-        caches = [await self._load_cache(tx, scope_id, models, dimensions) for scope_id in scope_ids]
+        purges, stamp, everywhere = await tx.fetch_required(SELECTION_SQL)
+        caches = [await self._load_cache(tx, one, models, dimensions, purges, stamp) for one in scope_ids]
         if memory_filter.is_unrestricted:
             allowed = [None if cache.live_rows == cache.rows else cache.live for cache in caches]
-            return SqliteSelection(scope_ids, caches, allowed, sum(cache.live_memories for cache in caches))
+            return SqliteSelection(scope_ids, caches, allowed, sum(c.live_memories for c in caches), stamp, everywhere)
         condition, values = build_where_clause(memory_filter, scope_ids)
         row = await tx.fetch_required(f"SELECT group_concat(m.id) FROM memories m WHERE {condition}", **values)
         chosen = np.fromstring(row[0] or "", np.int64, sep=",")
         last = max((int(cache.memories.max(initial=0)) for cache in caches), default=0)
         passes = np.zeros(last + 1, bool)
         passes[chosen[chosen <= last]] = True
-        return SqliteSelection(scope_ids, caches, [passes[c.memories] & c.live for c in caches], len(chosen))
+        return SqliteSelection(
+            scope_ids, caches, [passes[c.memories] & c.live for c in caches], len(chosen), stamp, everywhere
+        )
 
     async def search_nearest(
         self,
@@ -316,8 +323,16 @@ class SqliteVectorIndex:
         signs: dict[int, bytes] = {}
         for batch in split_batches(passages):
             names, bound = bind_list("id", batch)
-            token_rows = await tx.fetch(f"SELECT passage, signs FROM tokens WHERE passage IN ({names})", **bound)
-            signs.update((passage, blob) for passage, blob in token_rows if blob)
+            # As one row: the driver lets other threads run at each, which costs more than the row if they wait for it.
+            ids, sizes, joined = await tx.fetch_required(
+                f"""SELECT group_concat(passage), group_concat(length(signs)), CAST(group_concat(signs, '') AS BLOB)
+                    FROM tokens WHERE passage IN ({names}) AND length(signs) > 0""",
+                **bound,
+            )
+            end = 0
+            for passage, size in zip(ids.split(","), sizes.split(","), strict=True) if ids else ():
+                start, end = end, end + int(size)
+                signs[int(passage)] = joined[start:end]
         return build_token_sets(signs, np.concatenate(neighbours), np.concatenate(owners))
 
     async def find_similar_pairs(
@@ -332,13 +347,11 @@ class SqliteVectorIndex:
             pairs += find_nearest_pairs(cache.memories[rows], await cache.load_codes(tx, rows), threshold)
         return pairs
 
-    async def _load_cache(self, tx: Transaction, scope: int, models: ModelNames, dimensions: int) -> VectorCache:
+    async def _load_cache(
+        self, tx: Transaction, scope: int, models: ModelNames, dimensions: int, purges: int, stamp: int
+    ) -> VectorCache:
         """Return the scope's vector cache as of this transaction, or later."""
         key = scope, models, dimensions
-        purges, stamp = [
-            row[0]
-            for row in await tx.fetch("SELECT value FROM counters WHERE name IN ('purges', 'stamp') ORDER BY name")
-        ]
         cache = self._caches.get(key)
         if cache is not None and (cache.purges, cache.stamp) == (purges, stamp):
             return cache
