@@ -7,7 +7,8 @@ Needs torch, which is not among the project's dependencies, and for training fro
 it goes on from the adapters in FOLDER, with all rows of new writers and some of the others: half an hour on two cores.
 ROWS and `words.npz` beside it are written by scripts/adapter_data.py. OUT gets statements.npz and changes.npz, trained
 on all writers but those left out (for scripts/fit_changes.py each half of `labelled_sessions.FOLDS` in turn); with
-`--figures` it is printed how good they are on the writers left out, and how that grows with the number of writers. Copy them into the package and run scripts/model_checksums.py.
+`--figures` it is printed how good they are on the writers left out, and how that grows with the number of writers.
+Copy them into the package and run scripts/model_checksums.py.
 
 The layers of the bundled model stay as they are. Each linear map gets a product of two thin matrices, and the norms
 are trained as well; on top of the states stand small heads.
