@@ -33,6 +33,7 @@ from bench import (
     search,
     store,
     tokens,
+    workers,
 )
 from bench.result import Result
 from bench.run import PROJECT, Run
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "processes": processes,
     "postgres": postgres,
     "http": http,
+    "workers": workers,
     "hooks": hooks,
     "sandbox": sandbox,
     "batch": batch,

@@ -210,7 +210,7 @@ async def measure_reads(url: str, seconds: float) -> Load:
 
 
 def measure_mixed(questions: list[str], url: ServerUrl, seconds: float) -> Load:
-    calls = cycle(_generate_calls(questions, int(time.time())))
+    calls = cycle(generate_calls(questions, int(time.time())))
 
     def next_one(_: int) -> bytes:
         name, arguments = next(calls)
@@ -221,7 +221,7 @@ def measure_mixed(questions: list[str], url: ServerUrl, seconds: float) -> Load:
     return load._replace(server_cpu_s=url.read_cpu_s() - before)
 
 
-def _generate_calls(questions: list[str], seed: int) -> Generator[tuple[str, dict[str, object]]]:
+def generate_calls(questions: list[str], seed: int) -> Generator[tuple[str, dict[str, object]]]:
     for i in range(100_000):
         if i % CALLS_PER_REMEMBER:
             yield "recall", {"query": questions[i % len(questions)], "k": 5}
@@ -256,7 +256,7 @@ async def run_clients(url: str, clients: int, seconds: float, next_one: Callable
 def run_in_process(run: Run, threads: int, seconds: float) -> Load:
     """Make the same calls in this process."""
     times: list[float] = []
-    calls = iter(_generate_calls(corpus.make_queries(REPEATED_QUESTIONS, run.ordinary), threads))
+    calls = iter(generate_calls(corpus.make_queries(REPEATED_QUESTIONS, run.ordinary), threads))
     turn = threading.Lock()
     with run.open_store(run.stores.copy(run.ordinary)):
         connection = connect.AppConnection(connect.shared_app, PROJECT, "http")

@@ -99,7 +99,7 @@ def test_briefing_does_not_hold_event_loop(isolated: App, monkeypatch: pytest.Mo
 @pytest.mark.both_engines
 def test_short_writes_do_not_wait_for_long_ones(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """More long writes than there are slots wait for two threads; a short write has a slot nevertheless."""
-    monkeypatch.setattr("athena.server.turns.TURN_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("athena.server.admission.TURN_TIMEOUT_S", 0.5)
     may_end = threading.Event()
     find_secrets = redaction.find_secrets
 

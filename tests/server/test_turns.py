@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from athena.errors import Unavailable
-from athena.server import turns
-from athena.server.turns import Turns
+from athena.server import admission
+from athena.server.admission import Turns
 
 KINDS = ("read", "write")
 
@@ -21,7 +21,7 @@ def run_calls(limit: int, body: Callable[[Turns], Awaitable[None]]) -> None:
 
 
 def test_no_kind_overtakes_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "STUCK_AFTER_S", 60.0)  # a busy machine may stop this process for a while
+    monkeypatch.setattr(admission, "STUCK_AFTER_S", 60.0)  # a busy machine may stop this process for a while
     order: list[tuple[str, int]] = []
 
     async def call(queue: Turns, kind: str, number: int) -> None:
@@ -40,7 +40,7 @@ def test_no_kind_overtakes_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_calls_hold_up_no_other_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "STUCK_AFTER_S", 0.05)
+    monkeypatch.setattr(admission, "STUCK_AFTER_S", 0.05)
 
     async def body(queue: Turns) -> None:
         release = asyncio.Event()
@@ -86,7 +86,7 @@ def test_callers_that_leave_free_their_turn() -> None:
 
 
 def test_call_that_would_wait_too_long_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "TURN_TIMEOUT_S", 0.4)
+    monkeypatch.setattr(admission, "TURN_TIMEOUT_S", 0.4)
 
     async def body(queue: Turns) -> None:
         async def call() -> None:
@@ -105,10 +105,10 @@ def test_call_that_would_wait_too_long_is_refused_at_once(monkeypatch: pytest.Mo
 
 
 def test_kind_with_few_callers_finds_a_place_in_a_full_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "TURN_TIMEOUT_S", 10.0)
-    monkeypatch.setattr(turns, "FIRST_PACE_S", 0.2)  # so that the queue has 50 places
-    monkeypatch.setattr(turns, "PACE_WEIGHT", 0.0)
-    monkeypatch.setattr(turns, "STUCK_AFTER_S", 60.0)
+    monkeypatch.setattr(admission, "TURN_TIMEOUT_S", 10.0)
+    monkeypatch.setattr(admission, "FIRST_PACE_S", 0.2)  # so that the queue has 50 places
+    monkeypatch.setattr(admission, "PACE_WEIGHT", 0.0)
+    monkeypatch.setattr(admission, "STUCK_AFTER_S", 60.0)
 
     async def body(queue: Turns) -> None:
         order: list[str] = []

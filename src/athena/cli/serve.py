@@ -15,7 +15,8 @@ from athena.core.home.paths import current_project, ensure_token
 @click.option("--port", type=click.IntRange(0, 65_535), help="On which port; 3000 by default, 0 takes a free one.")
 @click.option("--no-auth", is_flag=True, help="Ask nobody for the token; on this machine only.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name by which this server is called.")
-def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[str, ...]) -> None:
+@click.option("--workers", type=click.IntRange(1, 16), default=1, help="How many processes search; 1 by default.")
+def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[str, ...], workers: int) -> None:
     """Offer all operations over HTTP, until Ctrl-C.
 
     Example: athena serve --port 3000
@@ -25,13 +26,14 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
     settings = configuration.load_settings()
     auth = settings.auth and not no_auth
     port = settings.port if port is None else port
-    server = open_server(
-        settings, settings.home, current_project(), host or settings.host, port, auth=auth, hosts=allow_host
-    )
-    link = f"{server.page_url}{server.site.create_link_path(current_project())}" if sys.stdout.isatty() else ""
+    project, host = current_project(), host or settings.host
+    server = open_server(settings, settings.home, project, host, port, auth=auth, hosts=allow_host, workers=workers)
+    link = f"{server.page_url}{server.site.create_link_path(project)}" if sys.stdout.isatty() else ""
     click.echo(_format_greeting(server.url, server.location, link))
     if not auth:
         click.echo("WARNING: no token is asked for: every program on this machine can read and change all", err=True)
+    if workers > 1 and settings.privacy != "off":
+        click.echo("--workers has no effect: where privacy is on, one process answers all calls", err=True)
     server.run()
 
 

@@ -26,8 +26,7 @@ from athena.core.types import to_json
 from athena.core.version import __version__
 from athena.errors import AthenaError, Misconfigured
 from athena.hooks.fallback import describe_error
-from athena.server.admission import JSON_ENCODER, CallDispatcher
-from athena.server.turns import ServerBusy
+from athena.server.admission import JSON_ENCODER, CallDispatcher, ServerBusy
 
 SURFACES = ("cli", "python")  # of a person's terminal and of applications; a model has its own socket
 HELLO_TIMEOUT_S = 10.0

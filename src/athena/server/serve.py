@@ -41,6 +41,7 @@ from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
 from athena.server.page.views import create_site
 from athena.server.protocol import MAX_CONNECTIONS, GuardedProtocol
+from athena.server.readers import ReaderPool
 from athena.storage import usage
 from athena.storage.backups import Backup
 
@@ -99,8 +100,9 @@ def open_server(
     auth: bool,
     hosts: tuple[str, ...] = (),
     lock: ServerLock | None = None,
+    workers: int = 1,
 ) -> "AthenaServer":
-    """Open the store that the settings name, and the server in front of it."""
+    """Open the store that the settings name, and the server in front of it; `workers` processes search."""
     memory_limit.limit_heaps()
     app = open_app(settings)
     try:
@@ -117,6 +119,7 @@ def open_server(
             is_same_store=partial(is_same_store, settings, is_daemon=lock is not None),
             find_difference=CallerCheck(settings).find_difference,
             lock=lock,
+            readers=ReaderPool(app, settings, workers - 1) if workers > 1 else None,
         )
     except BaseException:
         app.close()
@@ -141,6 +144,7 @@ class AthenaServer:
         is_same_store: Callable[[Mapping[str, str]], bool] = lambda _: True,
         find_difference: Callable[[Mapping[str, str]], str] = lambda _: "",
         lock: ServerLock | None = None,
+        readers: ReaderPool | None = None,
     ) -> None:
         if not auth and host not in LOOPBACK_HOSTS:
             raise Misconfigured(
@@ -176,6 +180,10 @@ class AthenaServer:
             is_stopping=self._is_draining,
             max_concurrent=_get_call_limit(app.store.database.engine),
         )
+        self._readers = readers
+        if readers is not None:
+            self._http_api.dispatcher.call_operation = readers.call
+            readers.change_limit = self._http_api.dispatcher.change_read_limit
         mcp_arguments = self._http_api.dispatcher, self._create_mcp_context, WorkspacePool(), project
         self._mcp_endpoint = McpEndpoint(*mcp_arguments)
         self._mcp_socket_server = McpSocketServer(
@@ -260,6 +268,8 @@ class AthenaServer:
         await self._mcp_socket_server.start(self._mcp_listener)
         await self._hook_server.start()
         await self._call_server.start()
+        if self._readers is not None:
+            self._readers.start()
         tasks = [asyncio.create_task(run_task()) for run_task in self.background_tasks]
         yield
         await self._call_server.close()
@@ -268,6 +278,8 @@ class AthenaServer:
             task.cancel()
         await self._mcp_socket_server.close()
         await self._mcp_endpoint.close()
+        if self._readers is not None:
+            await self._readers.close()
 
     async def _warm_up(self) -> None:
         """Load the parts that the first calls need, the most urgent first."""
