@@ -12,7 +12,9 @@ from athena.memory.sessions.supersede import (
     MIN_CHANGE,
     Comparison,
     add_replaced,
+    add_talk,
     is_elliptic,
+    list_comparisons,
     measure_replacement,
     measure_texts,
     restates,
@@ -263,3 +265,13 @@ def test_statement_that_was_replaced_is_not_replaced_again(app: App, learn: Lear
     for value in (20, 50, 80):
         learn(f"note: the upload limit is {value} MB from now on.", ">> Changed.")
     assert [f"{value} MB" in brief(app) for value in (20, 50, 80)] == [False, False, True]
+
+
+@pytest.mark.sqlite_only("no store is touched")
+def test_no_answer_helps_to_replace_what_the_person_asked_to_remember() -> None:
+    answer = "Shall the nightly backup of the ledger stay switched on?"
+    new = Candidate("No, not needed any more.", "decision", "user", 2, 0.9, answer=answer)
+    for is_request in (False, True):
+        old = Candidate("The nightly backup of the ledger is switched on.", "fact", "user", 1, 1.0, False, is_request)
+        [pair] = list_comparisons([old, new], MODEL_ALONE).values()
+        assert (answer in add_talk(pair.new)) is not is_request

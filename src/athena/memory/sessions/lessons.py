@@ -245,6 +245,10 @@ async def _find_replaced(store: Store, scope: Scope, hits: Sequence[Hit]) -> set
 def _compare_with_hits(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
     """Return the memories that a statement replaces, and those that it contradicts and may replace."""
     hits = [hit for hit in hits if supersede.are_comparable(candidate.kind, hit.memory_type)]
+    if any(
+        hit.metadata.get(REQUESTED_KEY) for hit in hits
+    ):  # no agent's answer helps to replace what a person asked for
+        candidate = candidate._replace(answer="")
     chances = supersede.compare_statements(candidate, [hit.content for hit in hits], _get_model(store))
     threshold = supersede.get_threshold(candidate)
     replaced = [hit for hit, chance in zip(hits, chances, strict=True) if chance >= threshold][:MAX_REPLACED]

@@ -327,7 +327,9 @@ def list_comparisons(candidates: Sequence[Candidate], model: "MiniLM") -> dict[t
         for j in sorted(chosen):
             old = candidates[j]
             turns = max(0, (new.turn or 0) - (old.turn or 0))
-            pairs[i, j] = Comparison(old.text, old.confidence or 0.0, new, similarities[j], i - j, turns)
+            # no answer of an agent helps to replace what the person asked to remember
+            said = new._replace(answer="") if old.is_request else new
+            pairs[i, j] = Comparison(old.text, old.confidence or 0.0, said, similarities[j], i - j, turns)
     return pairs
 
 
