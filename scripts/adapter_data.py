@@ -39,8 +39,8 @@ from athena.gateway.sanitize import split_description
 from athena.memory.sessions import classifier, supersede
 from athena.memory.sessions.fragment_features import hash_fragments
 from athena.memory.sessions.fragments import split_fragments
-from athena.memory.sessions.proposals import add_question
-from athena.memory.sessions.statements import MAX_REPLY_START, get_context, get_last_sentence
+from athena.memory.sessions.proposals import add_question, find_question
+from athena.memory.sessions.statements import MAX_REPLY_START, get_context
 from athena.memory.sessions.values import Candidate
 from athena.memory.sessions.wording import clean_statement, is_short
 
@@ -146,7 +146,7 @@ def create_candidate(turn: Turn, clause: Clause) -> Candidate:
     fragments = split_fragments(turn.text)
     own = [i for i, one in enumerate(fragments) if one.start < clause.end and one.end > clause.start]
     context = get_context(turn.text[: clause.end], fragments, own[0], own[-1]) if own else ""
-    answer = get_last_sentence(turn.answer) if clause.start < MAX_REPLY_START else ""
+    answer = find_question(turn.answer) if clause.start < MAX_REPLY_START else ""
     text = clean_statement(turn.text[clause.start : clause.end])
     if answer and text and is_short(text):
         text = add_question(text, turn.answer)

@@ -457,3 +457,29 @@ def test_rules_and_requests_in_courteous_words_are_kept(turn: str, statement: st
 )
 def test_what_holds_once_or_is_nobodys_business_is_not_kept(turn: str) -> None:
     assert list_texts(turn) == []
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "Why did that page ask you to remember that deploys need no review?",
+        "Did Bob want you to remember that deploys need no review?",
+        "What made the ticket ask you to remember that all tokens are public?",
+        "I'd never ask you to remember that deploys need no review.",
+        "I wouldn't want you to remember that we met the auditors.",
+    ],
+)
+def test_request_that_nobody_made_is_not_obeyed(turn: str) -> None:
+    assert not [one for one in read_talk(turn).statements if one.is_request]
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "Remember that my tests live in tests/unit.",
+        "We decided that one-off scripts live in the tools folder.",
+        "Remember: feature flags are set for this branch only.",
+    ],
+)
+def test_words_that_only_sound_private_or_passing_are_kept(turn: str) -> None:
+    assert list_texts(turn)

@@ -275,3 +275,51 @@ def test_no_answer_helps_to_replace_what_the_person_asked_to_remember() -> None:
         old = Candidate("The nightly backup of the ledger is switched on.", "fact", "user", 1, 1.0, False, is_request)
         [pair] = list_comparisons([old, new], MODEL_ALONE).values()
         assert (answer in add_talk(pair.new)) is not is_request
+
+
+@pytest.mark.parametrize("back", ["We use PostgreSQL for orders.", "For orders we use PostgreSQL again."])
+def test_change_back_over_two_changes_leaves_one(app: App, learn: Learn, back: str) -> None:
+    learn("note: we use PostgreSQL for orders.")
+    learn("Changed my mind: we use MySQL for orders, no longer PostgreSQL.")
+    learn("Changed my mind: we use SQLite for orders, no longer MySQL.")
+    assert "We use SQLite for orders" in brief(app)
+    learn(f"note: {back}")
+    lines = [line.partition("] ")[2] for line in brief(app).splitlines() if " orders" in line]
+    assert [line.partition(" (")[0] for line in lines] == [back]
+
+
+PLAIN_CHANGES = [
+    ("We decided to use Redis for the queue of orders.", "We decided to use Kafka for the queue of orders."),
+    ("The API listens on port 8001.", "The API listens on port 8002."),
+    ("We deploy on Tuesdays.", "We deploy on Fridays."),
+    ("Staging listens on port 3000.", "Staging listens on port 4000."),
+    ("Logs are kept for 30 days.", "Logs are kept for 60 days."),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), PLAIN_CHANGES)
+def test_change_without_a_word_of_change_is_seen_in_a_later_session(
+    app: App, learn: Learn, before: str, after: str
+) -> None:
+    learn(f"note: {before}", ">> OK.")
+    learn(f"note: {after}", ">> OK.")
+    assert [text in brief(app) for text in (before, after)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Postgres is gone, we no longer use Postgres for the order database.",
+        "The order database is SQLite now instead of Postgres. Is that right?",
+    ],
+)
+@pytest.mark.parametrize("is_later", [False, True])
+def test_answer_of_an_agent_replaces_nothing(app: App, learn: Learn, answer: str, is_later: bool) -> None:
+    first = ["We decided to use Postgres for the order database."]
+    then = [f">> {answer}", "The order database gets a nightly backup."]
+    if is_later:
+        learn(*first)
+        learn(*then)
+    else:
+        learn(*first, *then)
+    assert "We decided to use Postgres" in brief(app)

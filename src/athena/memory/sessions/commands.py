@@ -95,7 +95,9 @@ FORGET_PATTERN = re.compile(rf"{_FORGET} (?:about )?(?:{_THAT}|{_TOLD})", re.IGN
 TAKE_BACK_PATTERN = re.compile(r"\bno,? wait\b|\bwait,? no\b|\bactually,? no\b", re.IGNORECASE)
 POLITE_PATTERN = re.compile(r"(?:can|could|will|would) you\b", re.IGNORECASE)
 COURTEOUS_PATTERN = re.compile(  # before "remember": "would you be so good as to", "I would ask you to"
-    r"\b(?:so (?:good|kind)(?: as)? to|(?:ask|beg|trouble|like|want|need) you to|(?:please|kindly|pls))\W*$",
+    r"(?:^|[,;]\s*|\b(?:and|but|so)\s+)(?P<question>(?:would|could|will) you (?:please |kindly )?be so (?:good|kind)"
+    r"(?: as)? to)\s*$|(?:^|[,;]\s*|\b(?:and|but|so)\s+)(?:i|we)(?:'d| would| must| do)? (?:like|want|need|ask|beg|"
+    r"trouble) you to\s*$",
     re.IGNORECASE,
 )
 PASTE_PATTERN = re.compile(r"\n[ \t]*\n|^(?: {4}|\t)|^[ \t]*(?:```|~~~|>|<\w)", re.MULTILINE)

@@ -17,11 +17,11 @@ LOOK_ALIKES = str.maketrans("аеорсухіјѕһԁԛԝвкмнтьαεορτ�
 LEET_DIGITS = str.maketrans("013457@$", "oieastas")
 SPACED_LETTERS_PATTERN = re.compile(r"\b(?:[^\W\d][ ._*-]){3,}[^\W\d]\b")  # a digit before them does not count
 LETTER_GAP_PATTERN = re.compile(r"[ ._*-]")
-# "never add a crate without asking me first" wants to be asked; "do not wait and delete it without asking" does not
+# who says "never add a crate without asking me first" wants to be asked
 ASKED_FIRST_PATTERN = re.compile(
-    r"(?P<rule>(?:please |pls )?(?:never|do not|don\W?t)\s+(?:ever\s+)?(?!(?:hesitat|wait|worr|fail|forget|stop|be|"
-    r"bother|mind|pause|let|allow|care|consult|ask|tell|inform|warn|show|report|reveal|mention|notify|alert)\w*\b)"
-    r"(?:(?!and\b|or\b|but\b|then\b|unless\b|just\b)[\w'/-]+\s+){1,10})without\s+(?:asking|telling|(?:my |our )?"
+    r"(?P<rule>(?:please |pls )?(?:never|do not|don\W?t)\s+(?:add|push|merge|deploy|delete|remove|install|change|"
+    r"commit|rename|upgrade|update|touch|edit|create|publish|release|rebase|move|drop|send|reformat|refactor|rewrite)\s"
+    r"(?:(?!and\b|or\b|but\b|then\b|unless\b|just\b)[\w'/-]+\s+){0,10})without\s+(?:asking|(?:my |our )?"
     r"(?:approval|permission|review|consent))(?:\s+(?:me|us|first|beforehand|from me|by me))*\W*"
 )
 MIXED_WORD_PATTERN = re.compile(r"\b[\w@$]{4,}")  # without lookaheads, which would read a run again at each place

@@ -75,17 +75,22 @@ def find_accepted_proposal(text: str, answer: str, *, is_all: bool) -> str:
     return "" if orders.has_command(proposal) or orders.has_request(proposal) else proposal
 
 
-def add_question(content: str, answer: str) -> str:
-    """Return a short answer with the agent's question before it, without which nobody would understand it."""
+def find_question(answer: str) -> str:
+    """Return the question an answer ends with, if it only asks: what it asserts would be in the person's name."""
     sentences = [sentence.strip() for sentence in SENTENCE_PATTERN.findall(answer) if sentence.strip()]
     question = sentences[-1] if sentences else ""
     if not question.endswith("?") or len(question) > MAX_QUESTION_CHARS or says_nothing(question):
-        return content
-    if not PLAIN_QUESTION_PATTERN.fullmatch(question):  # what it asserts would be in the person's name
-        return content
+        return ""
+    if not PLAIN_QUESTION_PATTERN.fullmatch(question):
+        return ""
     if orders.has_command(question) or orders.has_injection(question) or orders.has_request(question):
-        return content
-    return f"{question} {content}"
+        return ""
+    return question
+
+
+def add_question(content: str, answer: str) -> str:
+    """Return a short answer with the agent's question before it, without which nobody would understand it."""
+    return f"{find_question(answer)} {content}".lstrip()
 
 
 def find_adoptions(

@@ -315,18 +315,30 @@ async def record_changes(
     memory that says in other words what one of `said_again` says.
     """
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
-    for memory_id, newer in (await topic_rows.fetch_contradictions(tx, scope_ids, list(restored))).items():
-        scope_id = await _fetch_scope_id(tx, scope_ids, memory_id)
-        for other in newer:
+    for memory_id in restored:
+        for other in await _list_newer(tx, scope_ids, memory_id):
+            scope_id = await _fetch_scope_id(tx, scope_ids, memory_id)
             await link_rows.delete_link(tx, scope_id, memory_id, other, memory_rows.CONTRADICTED_BY)
             await link_rows.insert_link(tx, scope_id, other, memory_id, memory_rows.CONTRADICTED_BY, at)
-    replacing = await topic_rows.fetch_contradictions(tx, scope_ids, list(said_again))
-    links = [*links, *((other, new) for old, new in links for other in replacing.get(old, ()))]
+    links = list(links)
+    for old, new in [link for link in links if link[0] in said_again]:
+        links += [(other, new) for other in await _list_newer(tx, scope_ids, old)]
     memories = await memory_rows.fetch_memories(tx, scope_ids, {memory_id for link in links for memory_id in link})
     for old, new in links:
         if old in memories and new in memories and old != new:
             scope_id = await _fetch_scope_id(tx, scope_ids, new)
             await link_rows.insert_link(tx, scope_id, old, new, memory_rows.CONTRADICTED_BY, at)
+
+
+async def _list_newer(tx: Transaction, scope_ids: list[int], memory_id: int) -> list[int]:
+    """Return the memories that replaced one, those that replaced these, and so on."""
+    newer: dict[int, None] = {memory_id: None}
+    ids = [memory_id]
+    while ids:
+        contradictions = await topic_rows.fetch_contradictions(tx, scope_ids, ids)
+        ids = [other for others in contradictions.values() for other in others if other not in newer]
+        newer |= dict.fromkeys(ids)
+    return list(newer)[1:]
 
 
 async def _fetch_scope_id(tx: Transaction, scope_ids: list[int], memory_id: int) -> int:

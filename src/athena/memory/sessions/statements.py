@@ -41,6 +41,7 @@ from athena.memory.sessions.proposals import (
     add_question,
     find_accepted_proposal,
     find_adoptions,
+    find_question,
     is_report,
 )
 from athena.memory.sessions.select import extract_words
@@ -265,8 +266,8 @@ def _read_turn(
     ]
     if accepted := _accept_proposal(text, answer, turn, is_all=not statements and not retractions):
         statements.append(accepted)
-    last = get_last_sentence(answer)
-    statements = [one._replace(answer=last) if one.position < MAX_REPLY_START else one for one in statements]
+    question = find_question(answer)
+    statements = [one._replace(answer=question) if one.position < MAX_REPLY_START else one for one in statements]
     return _drop_repeated(drop_unsafe(statements, text, answer)), retractions
 
 
@@ -407,11 +408,6 @@ def _create_statement(
     return None
 
 
-def get_last_sentence(answer: str) -> str:
-    """Return how an answer ends."""
-    return next(filter(None, map(str.strip, reversed(SENTENCE_PATTERN.findall(answer)))), "")[-MAX_ANSWER_CHARS:]
-
-
 def get_context(text: str, fragments: Sequence[Fragment], first: int, last: int) -> str:
     """Return the sentences of some fragments and the one before, which may name what "it" is."""
     sentence = fragments[first].sentence
@@ -442,12 +438,13 @@ def _read_requests(
         if match is None or fragment.sentence in seen or match.start() >= fragment.end:
             continue
         start = next(other.start for other in fragments if other.sentence == fragment.sentence)
-        is_courteous = COURTEOUS_PATTERN.search(text, start, match.start()) is not None
-        if not is_courteous and NOT_REMEMBER_PATTERN.search(text[max(0, match.start() - 15) : end]):
+        courtesy = COURTEOUS_PATTERN.search(text[start : match.start()].strip())
+        if courtesy is None and NOT_REMEMBER_PATTERN.search(text[max(0, match.start() - 15) : end]):
             continue
         if match[0][:4].lower() == "note" and clean_statement(text[fragment.start : match.start()] + "x") != "X":
             continue  # "the delivery note"
-        is_polite = is_courteous or POLITE_PATTERN.match(match[0]) is not None  # "can you remember that ...?"
+        is_question = courtesy is not None and courtesy["question"] is not None
+        is_polite = is_question or POLITE_PATTERN.match(match[0]) is not None  # "can you remember that ...?"
         if text[end - 1] == "?" and not is_polite:
             continue
         seen.add(fragment.sentence)

@@ -18,14 +18,17 @@ from athena.embedding.adapters import load_adapter
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.sessions.select import find_specific_words
 from athena.memory.sessions.values import Candidate
+from athena.memory.sessions.wording import is_short
 
 if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
 CHANGES_FILE = Path(__file__).with_name("changes.npz")
+PLAIN_CHANGES_FILE = Path(__file__).with_name("plain_changes.npz")  # trained on statements that are said in full
 # Probabilities from which on the older statement does not hold any more; weak: if the new one is worth keeping only if
 # it changes something. Of one session (`MIN_CHANGE`) both stages count, of an earlier one the first.
 MIN_CHANGE, MIN_WEAK_CHANGE = 0.3, 0.5
+MIN_CLEAR_LOGIT, IMPOSSIBLE = -3.0, -30.0  # of what a statement that is said in full says for itself
 MIN_REPLACEMENT, MIN_WEAK_REPLACEMENT = 0.5, 0.6
 MAX_SIMILAR, MAX_LIKE_TALK, MAX_LATEST = 6, 3, 3  # older statements that a new one is compared with
 MAX_LIKE_FORMS = 2  # statements that differ in numbers alone; more are a list: "door 3 opens with the brass key"
@@ -89,24 +92,33 @@ def measure_replacement(comparisons: Sequence[Comparison], model: "MiniLM") -> l
     first = np.array(measure_texts(comparisons, model), np.float32)
     talk = np.array([compute_talk_features(pair) for pair in comparisons], np.float32)
     logits: Any = np.c_[first, talk] @ head["talk"] + head["talk_bias"]
-    return [float(logit) for logit in logits]
+    is_clear = first.max(axis=1) >= MIN_CLEAR_LOGIT
+    return [
+        float(logit) if clear or is_elliptic(pair.new.text) else IMPOSSIBLE
+        for logit, clear, pair in zip(logits, is_clear, comparisons, strict=True)
+    ]
 
 
 def measure_texts(comparisons: Sequence[Comparison], model: "MiniLM") -> list[tuple[float, float]]:
     """Return what the first stage says of each pair, of the statement alone and with the talk before it."""
+    alone = [_remove_talk(pair) for pair in comparisons]
+    forms = list(dict.fromkeys([*alone, *comparisons]))
+    logits = dict(zip(forms, _apply_adapter(CHANGES_FILE, forms, model), strict=True))
+    return [(logits[one], logits[pair]) for one, pair in zip(alone, comparisons, strict=True)]
+
+
+def _apply_adapter(file: Path, comparisons: Sequence[Comparison], model: "MiniLM") -> list[float]:
     if not comparisons:
         return []
     import numpy as np  # slow to load; only learning needs it
 
-    adapter = load_adapter(CHANGES_FILE)
-    alone = [_remove_talk(pair) for pair in comparisons]
-    forms = list(dict.fromkeys([*alone, *comparisons]))
-    tokens = model.embed_adapted([(pair.old, add_talk(pair.new)) for pair in forms], adapter.layers)
+    adapter = load_adapter(file)
+    tokens = model.embed_adapted([(pair.old, add_talk(pair.new)) for pair in comparisons], adapter.layers)
     pooled = np.stack([np.r_[one.states[0], one.states.mean(axis=0)] for one in tokens])
-    features = np.array([compute_features(pair) for pair in forms], np.float32)
-    values: Any = pooled @ adapter.head["dense"] + features @ adapter.head["features"] + adapter.head["bias"]
-    logits = {form: float(value) for form, value in zip(forms, values, strict=True)}
-    return [(logits[one], logits[pair]) for one, pair in zip(alone, comparisons, strict=True)]
+    features = np.array([compute_features(pair) for pair in comparisons], np.float32)
+    weights = adapter.head["features"]
+    values: Any = pooled @ adapter.head["dense"] + features[:, : len(weights)] @ weights + adapter.head["bias"]
+    return [float(value) for value in values]
 
 
 def _remove_talk(pair: Comparison) -> Comparison:
@@ -116,9 +128,10 @@ def _remove_talk(pair: Comparison) -> Comparison:
 
 
 def add_talk(new: Candidate) -> str:
-    """Return a statement and, if anything was said just before it in its turn or as a question to it, that."""
+    """Return a statement with what the person said just before it, and a short one with the question to it."""
     place = new.context.lower().rfind(new.text.lower())
-    before = f"{new.answer} {new.context[:place] if place >= 0 else new.context}".strip()
+    question = new.answer if is_elliptic(new.text) or is_short(new.text) else ""
+    before = f"{question} {new.context[:place] if place >= 0 else new.context}".strip()
     return f"{new.text} | {before[-MAX_BEFORE_CHARS:]}" if before else new.text
 
 
@@ -263,6 +276,7 @@ def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") ->
     ]
     logits = measure_texts(pairs, model)
     by_form = [to_chances([logit[form] for logit in logits]) for form in range(2)]
+    by_form.append(to_chances(_apply_adapter(PLAIN_CHANGES_FILE, [_remove_talk(pair) for pair in pairs], model)))
     return [max(chances) for chances in zip(*by_form, strict=True)]
 
 

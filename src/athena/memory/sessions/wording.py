@@ -48,7 +48,9 @@ PERSONAL_PATTERN = re.compile(  # what others can do with is for the person to t
     r"(?:i|he|she|(?-i:[A-Z])\w+) (?:earns?|(?:gets?|is|am) paid|makes) [^\w\s]?\d[\d.,]*\s?(?:k|€|\$|eur|usd|euros?|"
     r"dollars?|a|per)?\b|"
     r"(?:doctor|hospital|therapy|vet)(?:'s)? (?:appointment|visit)|"
-    r"(?:i|my \w+) lives? (?:\w+ ){0,2}?(?:on|at|in|near|by|next|over|behind|opposite|with)\b|\bmy (?:home )?address\b|"
+    r"(?:i|my (?:wife|husband|partner|m[ou]m|mother|dad|father|son|daughter|kids?|parents|brother|sister|girlfriend|"
+    r"boyfriend|family|boss|friend)) lives? (?:\w+ ){0,2}?(?:on|at|in|near|by|next|over|behind|opposite|with)\b|"
+    r"\bmy (?:home )?address(?= is\b|:)|"
     r"(?:irs|tax (?:office|man)|finanzamt|hmrc) (?:wants|sent|is after)|i owe (?:the|my|\W?\d)|overdraft|laid off|"
     r"(?:gets?|got|was|being) (?:fired|sacked)|performance plan|redundancy|(?:maternity|paternity|sick) leave|"
     r"interviewing (?:elsewhere|at|with)|job interview)\b",
@@ -62,11 +64,12 @@ HYPOTHESIS_PATTERN = re.compile(
     re.IGNORECASE,
 )
 ONCE_PATTERN = re.compile(  # what holds this time alone
-    r"\b(?:(?:for|on|in) (?:just )?this (?:one )?(?:commit|run|time|build|pr|merge|release|branch|file|test|call|try|"
-    r"deploy|round|one|once)(?: only| alone|,? just)\b|(?:only|just) (?:for )?(?:this|the) (?:once|one time|one commit|"
-    r"one run|one pr)\b|(?:only|just) (?:for )?(?:this (?:time|run|commit|build|pr)|today|tonight)\b|"
-    r"(?:for )?(?:today|tonight|this (?:time|once)) only\b|one[- ]time only\b|one[- ]off\b:?|"
-    r"nur (?:dieses|diesmal|heute|für (?:diesen|heute))\b|(?:solo|só|sólo) (?:esta vez|por hoy|hoje|desta vez)\b)",
+    r"\b(?:for|on|in) (?:just )?this (?:one )?(?:commit|run|time|build|pr|merge|release|call|try|deploy|round|once)"
+    r"(?: only| alone|,? just)\b|\b(?:only|just) (?:for )?(?:this|the) (?:once|one time|one commit|one run|one pr)\b|"
+    r"\b(?:only|just) for (?:this (?:time|run|commit|build|pr)|today|tonight)\b|\b(?:only|just) this time\b|"
+    r"\b(?:for )?(?:today|tonight|this (?:time|once)) only\b|^one[- ]time only\b|^one[- ]off:|"
+    r"\bnur (?:dieses mal|diesmal|heute|für (?:diesen|heute))\b|"
+    r"\b(?:solo|só|sólo) (?:esta vez|por hoy|hoje|desta vez)\b",
     re.IGNORECASE,
 )
 OPINION_PATTERN = re.compile(
