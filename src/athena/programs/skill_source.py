@@ -22,8 +22,10 @@ OBJECT_TYPES = {"dict", "Dict", "Mapping"}
 SKILL_FORM_HINT = 'def name(argument: str, limit: int = 10) -> list: """What it does."""'
 
 
-def parse_skill(name: str, code: str, description: str | None = None, example: str = "") -> Skill:
-    """Parse a skill, or say what is wrong with its source."""
+def parse_skill(
+    name: str, code: str, description: str | None = None, example: str = "", *, is_stored: bool = False
+) -> Skill:
+    """Parse a skill, or say what is wrong with its source; too many types are cut from a stored one."""
     function = _find_function(check_skill_name(name), _parse_code(code), code)
     summary = (description or ast.get_docstring(function) or "").strip()
     if not summary:
@@ -40,16 +42,13 @@ def parse_skill(name: str, code: str, description: str | None = None, example: s
     try:
         returns = ast.unparse(function.returns) if function.returns else "Any"
         signature = _format_signature(arguments)
-        if _is_too_long(signature, returns, [*_iter_parameters(arguments)]):
-            raise InvalidInput(
-                f"the arguments and the result of {name} take more than {MAX_SIGNATURE_CHARS:,} characters, or there"
-                f" are more than {MAX_PARAMETERS} arguments",
-                hint="take a dict or a list, or save several skills",
-            )
+        if not is_stored and _is_too_long(signature, returns, [*_iter_parameters(arguments)]):
+            most = f"{MAX_PARAMETERS} arguments, or its types more than {MAX_SIGNATURE_CHARS:,} characters"
+            raise InvalidInput(f"{name} has more than {most}", hint="take a dict or a list, or save several skills")
         schema = _build_schema(arguments)
     except RecursionError:
         raise InvalidInput(f"line {function.lineno}: a type or a default is nested too deeply") from None
-    return Skill(name, summary, code.rstrip() + "\n", signature, returns, schema, example.strip())
+    return cut_types(Skill(name, summary, code.rstrip() + "\n", signature, returns, schema, example.strip()))
 
 
 def _is_too_long(signature: str, returns: str, parameters: Sized) -> bool:

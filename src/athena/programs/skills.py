@@ -31,6 +31,8 @@ MAX_SEARCH_HITS = 50
 MIN_HIT_SCORE = 0.2
 MAX_LISTED_NAMES = 20  # in a hint
 MAX_CACHED_CHARS = 16_000_000  # of the parsed skills of all projects
+_cache: dict[tuple[Any, ...], Skill] = {}
+_cache_lock = threading.Lock()
 NAME_WEIGHT, DESCRIPTION_WEIGHT, SIGNATURE_WEIGHT = 4.0, 2.0, 0.5
 
 
@@ -81,12 +83,10 @@ async def delete_skill(store: Store, name: str, call: Call) -> bool:
     """Delete a skill of the project; `undo` restores it. Return False if there was none."""
     call = call.with_kind(SKILL_KIND)
 
-    async def find_rows(tx: Transaction) -> list[rows.MemoryRow]:
-        scope_ids = await scopes.fetch_own_ids(tx, call.scope)
-        versions = await rows.find_memory_rows(tx, scope_ids, "m.session = :name", name=name)
-        return [row for row in versions if row.deleted is None]
+    async def find_ids(tx: Transaction) -> list[int]:
+        return [row.id for row in await _list_named(tx, await scopes.fetch_own_ids(tx, call.scope), name)]
 
-    return await edit.forget_rows(store, find_rows, call) > 0
+    return await edit.forget_rows(store, find_ids, call) > 0
 
 
 def refuse_taken(catalog: Catalog, name: str) -> None:
@@ -178,36 +178,19 @@ async def _parse_rows(
     tx: Transaction, scope_ids: list[int], listed: list[skill_rows.SkillRow]
 ) -> list[tuple[skill_rows.SkillRow, Skill]]:
     """Add the skill to each row. All programs share one copy of each; only those that are new are read."""
-    skills = {row.version_key: skill for row in listed if (skill := _cache.get(row.version_key)) is not None}
+    skills = {row.version_key: skill for row in listed if (skill := _cache.get(row.version_key))}
     new = [row for row in listed if row.version_key not in skills]
     for batch in split_batches(new, rows.BOUNDED_BATCH_ROWS):  # those of earlier versions may be long
         memories = await rows.fetch_memories(tx, scope_ids, [row.id for row in batch])
         for row in batch:
-            skills[row.version_key] = _cache.add(row.version_key, _memory_to_skill(memories[row.id]))
+            skills[row.version_key] = _memory_to_skill(memories[row.id])
+    if new:
+        with _cache_lock:
+            _cache.update(skills)
+            excess = sum(skill.chars for skill in _cache.values()) - MAX_CACHED_CHARS
+            while excess > 0:
+                excess -= _cache.pop(next(iter(_cache))).chars
     return [(row, skills[row.version_key]) for row in listed]
-
-
-class _SkillCache:
-    """The parsed skills of all projects; the oldest go once all are too long together."""
-
-    def __init__(self) -> None:
-        self._skills: dict[tuple[Any, ...], Skill] = {}
-        self.chars, self._lock = 0, threading.Lock()
-
-    def get(self, key: tuple[Any, ...]) -> Skill | None:
-        return self._skills.get(key)
-
-    def add(self, key: tuple[Any, ...], skill: Skill) -> Skill:
-        with self._lock:
-            if key not in self._skills:
-                self._skills[key] = skill
-                self.chars += skill.chars
-            while self.chars > MAX_CACHED_CHARS:
-                self.chars -= self._skills.pop(next(iter(self._skills))).chars
-        return skill
-
-
-_cache = _SkillCache()
 
 
 async def rank_skills(store: Store, scope: Scope, query: str | None) -> list[FoundSkill]:
