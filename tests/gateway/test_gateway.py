@@ -34,7 +34,6 @@ from athena.gateway.approvals import ApprovalStore, Refusal
 from athena.gateway.config import ServersFile, read_foreign_entries, validate_entry
 from athena.gateway.values import RemoteTool
 from athena.operations import CATALOG
-from athena.storage import calls
 from conftest import rounds
 from person_tools import decide_run
 from wait_tools import LONG, wait_until
@@ -495,7 +494,8 @@ def test_calls_are_recorded_and_idempotent(home: GatewayApp, tmp_path: Path) -> 
     with pytest.raises(Conflict):
         home.call("counts.echo", "http", "the-key", text="x")
     # The call is recorded in the background.
-    wait_until(lambda: run_sync(home.app.store.database.read(calls.count_calls)).get("counts.bad") == 2)
+    count = "SELECT count(*) FROM calls WHERE operation = 'counts.bad'"
+    wait_until(lambda: run_sync(home.app.store.database.read(lambda tx: tx.fetch(count))) == [(2,)])
 
 
 def test_key_covers_concurrent_and_unknown_calls(home: GatewayApp, tmp_path: Path) -> None:

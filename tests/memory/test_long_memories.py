@@ -16,6 +16,7 @@ from athena.memory.prepare import MAX_PASSAGE_CHARS, MAX_PASSAGES, split_passage
 from athena.memory.sessions import rows as session_rows
 from athena.memory.values import MAX_CONTENT_BYTES
 from athena.storage import arrays
+from athena.storage.database import Transaction
 from conftest import rounds, sample
 
 MANY_PASSAGES = rounds(350, 4_000)
@@ -102,7 +103,7 @@ def call_operation(app: App, name: str, /, **arguments: Any) -> Any:
 @pytest.mark.parametrize("name", ["list_memories", "recall", "find_duplicates"])
 def test_answer_of_long_memories_is_bounded(isolated: App, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A program may store any number of long memories; one question must not read all of them at once."""
-    monkeypatch.setattr("athena.memory.rows.MAX_ANSWER_CHARS", 2_000, raising=False)
+    monkeypatch.setattr("athena.storage.database.MAX_READ_CHARS", 2_000, raising=False)
     monkeypatch.setattr("athena.memory.rows.BOUNDED_BATCH_ROWS", 2, raising=False)
     for number in range(6):
         call_operation(isolated, "remember", content="The harbour log. " * 60 + f"Page {number}.")
@@ -124,7 +125,7 @@ def long_graph(isolated: App, monkeypatch: pytest.MonkeyPatch) -> App:
             relation = {"from": "quay 0", "to": f"quay {number}", "relationType": "near"}
             call_operation(isolated, "create_relations", relations=[relation])
     call_operation(isolated, "reembed")
-    monkeypatch.setattr("athena.memory.rows.MAX_ANSWER_CHARS", 2_000)
+    monkeypatch.setattr("athena.storage.database.MAX_READ_CHARS", 2_000)
     return isolated
 
 
@@ -139,7 +140,7 @@ def long_graph(isolated: App, monkeypatch: pytest.MonkeyPatch) -> App:
     ],
 )
 def test_answer_of_long_graph_is_bounded(long_graph: App, name: str, arguments: dict[str, Any]) -> None:
-    with pytest.raises(LimitExceeded, match="relations have more than 2,000 characters together"):
+    with pytest.raises(LimitExceeded, match="reads has more than 2,000 characters together"):
         call_operation(long_graph, name, **arguments)
 
 
@@ -153,7 +154,7 @@ def test_changes_of_long_graph_are_not_bounded(long_graph: App) -> None:
 
 
 def test_relations_of_one_answer_are_bounded(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("athena.memory.rows.MAX_ANSWER_CHARS", 2_000)
+    monkeypatch.setattr("athena.storage.database.MAX_READ_CHARS", 2_000)
     relations = [{"from": "a" * 900, "to": str(number), "relationType": "near"} for number in range(3)]
     call_operation(isolated, "create_relations", relations=relations)
     for name, arguments in (("read_graph", {}), ("neighbors", {"name": "a" * 900})):
@@ -162,9 +163,9 @@ def test_relations_of_one_answer_are_bounded(isolated: App, monkeypatch: pytest.
 
 
 def test_mentions_read_only_their_page(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("athena.memory.rows.MAX_ANSWER_CHARS", 3_000)
+    monkeypatch.setattr("athena.storage.database.MAX_READ_CHARS", 140_000)
     for number in range(6):
-        call_operation(isolated, "remember", content=f"@ann said {number}. " + "The harbour log. " * 60)
+        call_operation(isolated, "remember", content=f"@ann said {number}. " + "The harbour log. " * 1_500)
     assert len(call_operation(isolated, "mentions", name="@ann", k=1, offset=4)) == 1
     with pytest.raises(LimitExceeded):
         call_operation(isolated, "mentions", name="@ann")
@@ -189,3 +190,94 @@ def test_lines_are_read_from_beginnings(isolated: App, monkeypatch: pytest.Monke
     assert call_operation(isolated, name, **({"session_id": "s"} if name == "session_summary" else {}))
     assert read
     assert max(read) <= 20_000
+
+
+def limit_reads(monkeypatch: pytest.MonkeyPatch, chars: int) -> None:
+    monkeypatch.setattr("athena.storage.database.MAX_READ_CHARS", chars, raising=False)
+
+
+@pytest.mark.both_engines
+def test_every_read_is_bounded_and_no_write(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(6):
+        call_operation(app, "remember", content="The harbour log. " * 60 + f"Page {number}.")
+    limit_reads(monkeypatch, 5_000)
+
+    async def read_all(tx: Transaction) -> int:
+        return len(await tx.fetch("SELECT content FROM memories"))
+
+    async def read_one_by_one(tx: Transaction) -> int:
+        return sum([len(await tx.fetch("SELECT content FROM memories WHERE id = :id", id=i)) for i in range(9)])
+
+    for work in (read_all, read_one_by_one):
+        with pytest.raises(LimitExceeded, match="more than 5,000 characters"):
+            run_sync(app.store.database.read(work))
+        assert run_sync(app.store.database.write(work)) == 6
+    assert call_operation(app, "verify").problems == ()
+    assert len(run_sync(app.catalog.get_operation("recent_changes")(app.create_context("p", "cli"), limit=6))) == 6
+
+
+@pytest.mark.both_engines
+def test_history_is_read_in_pages(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = call_operation(isolated, "remember", content="The harbour log. " * 60).id
+    for number in range(6):
+        call_operation(isolated, "update_memory", memory_id=memory, importance=number / 10)
+    whole = call_operation(isolated, "memory_history", memory_id=memory)
+    assert [change.action for change in whole] == ["remembered"] + ["updated"] * 6
+    monkeypatch.setattr("athena.memory.history_rows.BOUNDED_BATCH_ROWS", 2, raising=False)
+    limit_reads(monkeypatch, 5_000)
+    with pytest.raises(LimitExceeded):
+        call_operation(isolated, "memory_history", memory_id=memory)
+    assert call_operation(isolated, "memory_history", memory_id=memory, limit=2) == whole[-2:]
+    pages = [call_operation(isolated, "memory_history", memory_id=memory, limit=2, offset=n) for n in (6, 4, 2, 0)]
+    assert [change for page in pages for change in page] == whole
+    call_operation(isolated, "consolidate")
+    [undone] = call_operation(isolated, "undo")
+    assert undone.before["content"] == whole[-1].before["content"]
+
+
+@pytest.mark.both_engines
+def test_tasks_are_read_in_pages(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = 0
+    for number in range(6):
+        task = call_operation(
+            isolated,
+            "create_task",
+            title=f"task {number}",
+            details="The harbour log. " * 60,
+            due="in 2 hours",
+            priority="urgent" if number == 4 else "normal",
+            depends_on=[first] if number == 5 else None,
+            metadata={"more": "x" * 500},
+        )
+        first = first or task.id
+    whole = call_operation(isolated, "list_tasks")
+    assert [task.title[-1] for task in whole] == ["4", "0", "1", "2", "3", "5"]
+    monkeypatch.setattr("athena.memory.task_rows.OUTLINES_AT_ONCE", 2, raising=False)
+    limit_reads(monkeypatch, 9_500)
+    with pytest.raises(LimitExceeded):
+        call_operation(isolated, "list_tasks")
+    assert call_operation(isolated, "due_tasks", limit=1) == whole[:1]
+    assert call_operation(isolated, "list_tasks", limit=2, offset=4) == whole[4:]
+    assert [task.title for task in call_operation(isolated, "list_tasks", state="blocked")] == ["task 5"]
+    assert [freed.title for freed in call_operation(isolated, "complete_task", task_id=first).unblocked] == ["task 5"]
+    limit_reads(monkeypatch, 20_000)
+    assert "task 4" in call_operation(isolated, "briefing", session_id="s").text
+
+
+@pytest.mark.both_engines
+def test_many_are_forgotten_few_at_once(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        call_operation(isolated, "remember", content=f"The harbour log, page {number}.", tags=["log"])
+    monkeypatch.setattr("athena.memory.edit.FORGOTTEN_AT_ONCE", 2, raising=False)
+    read: list[int] = []
+    list_rows_by_id = rows.list_rows_by_id
+
+    async def count_rows(tx: Transaction, scope_ids: list[int], ids: list[int]) -> Any:
+        read.append(len(ids))
+        return await list_rows_by_id(tx, scope_ids, ids)
+
+    monkeypatch.setattr(rows, "list_rows_by_id", count_rows)
+    assert call_operation(isolated, "forget_by_tag", tags=["log"], expect=5) == 5
+    assert read == [2, 2, 1]
+    assert len(call_operation(isolated, "undo")) == 5
+    assert len(call_operation(isolated, "list_memories")) == 5

@@ -1,16 +1,20 @@
 """Skills: a working function is saved, found, called and removed; a broken one is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from athena.app.compose import App
+from athena.core.hashing import create_serial
 from athena.core.threads import run_sync
+from athena.core.values import Scope
 from athena.errors import Conflict, InvalidInput, LimitExceeded, NotFound
+from athena.programs import namespace, skill_source, skills
 from athena.programs import rows as skill_rows
-from athena.programs import skill_source
 from athena.programs.skill_source import load_shipped_skills
+from athena.storage.database import Transaction
 from wait_tools import wait_until
 
 TOTAL = '''
@@ -305,3 +309,102 @@ def test_skill_with_type_error_is_refused(app: App) -> None:
     with pytest.raises(InvalidInput, match=r"line 3: .*memory\.recall.* 'str', found 'int'"):
         save(app, "found", code, description="Find.", example="found(1)")
     assert "found" not in names(app)
+
+
+def count_nodes(schema: Any) -> int:
+    if isinstance(schema, dict):
+        return 1 + sum(map(count_nodes, schema.values()))
+    return sum(map(count_nodes, schema)) if isinstance(schema, list) else 0
+
+
+def test_skill_has_few_arguments_and_short_types(app: App) -> None:
+    for arguments in (
+        ", ".join(f"a{i}: int = 0" for i in range(60)),
+        ", ".join(f"a{i}: list[dict[str, list[dict[str, int]]]] = []" for i in range(49)),
+    ):
+        with pytest.raises(InvalidInput, match="2,000 characters"):
+            save(app, code=f"def double({arguments}) -> int:\n    return 2", example="double()")
+    save(app, code=f"def double(n: {'|'.join(['int'] * 300)} = 0, m: int | None = None) -> int:\n    return 2 * n")
+    loaded = run_sync(skills.load_skills(app.store, Scope("p")))["double"]
+    assert loaded.parameters["properties"] == {
+        "n": {"type": "integer"},
+        "m": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    }
+
+
+def store_as_earlier_version(app: App, name: str, count: int = 170) -> None:
+    """Store a skill with many arguments of long types, as versions did that had no limit."""
+    arguments = ", ".join(f"a{i}: {'|'.join(['int'] * 40)} = 0" for i in range(count))
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(39):
+        schema = {"anyOf": [schema, {"type": "integer"}]}
+    save(app, name, f"def {name}() -> int:\n    return 7", example=f"{name}()")
+
+    async def rewrite(tx: Transaction) -> None:
+        [(skill_id, content, text)] = await tx.fetch(
+            "SELECT id, content, metadata FROM memories WHERE session = :name", name=name
+        )
+        metadata = json.loads(text)
+        fields = metadata[skills.SKILL_METADATA_KEY]
+        fields["signature"] = arguments
+        fields["parameters"] |= {"properties": {f"a{i}": schema for i in range(count)}}
+        await tx.execute(
+            "UPDATE memories SET content = :content, metadata = :metadata, digest = :digest WHERE id = :id",
+            id=skill_id,
+            content=content.replace("()", f"({arguments})"),
+            metadata=json.dumps(metadata),
+            digest=create_serial(name),
+        )
+
+    run_sync(app.store.database.write(rewrite))
+
+
+def test_skills_of_earlier_versions_are_cut_and_run(app: App) -> None:
+    for name in ("first", "second"):
+        store_as_earlier_version(app, name)
+    loaded = run_sync(skills.load_skills(app.store, Scope("p")))
+    assert count_nodes([skill.parameters for skill in loaded.values()]) < 500
+    assert run(app, "skills.first(1, a169=3) + skills.second()") == 14
+    assert call(app, "run_skill", name="first", arguments={"a3": 1}).result == 7
+    with pytest.raises(InvalidInput, match="there is no argument 'b'"):
+        call(app, "run_skill", name="first", arguments={"b": 1})
+    [told] = [one for one in call(app, "find_skills") if one.name == "first"]
+    assert len(told.signature) < 1_100
+    assert "cut: 28,958" in told.signature
+    assert "cut: 28,958" in call(app, "describe_tool", name="first")
+    assert call(app, "get_skill", name="first").code.count("int") > 6_000  # its code is whole
+    save(app, "first", "def first() -> int:\n    return 8", example="first()")
+    assert run(app, "skills.first() + skills.second(a1=2)") == 15
+
+
+def test_programs_share_parsed_skills(app: App) -> None:
+    save(app)
+    first = run_sync(skills.load_skills(app.store, Scope("p")))["double"]
+    save(app, "two", "def two() -> int:\n    return 2", example="two()")
+    again = run_sync(skills.load_skills(app.store, Scope("p")))
+    assert again["double"] is first
+    save(app, code="def double(n: int) -> int:\n    return n + n")
+    assert run_sync(skills.load_skills(app.store, Scope("p")))["double"].code != first.code
+    call(app, "undo")
+    assert run_sync(skills.load_skills(app.store, Scope("p")))["double"] == first
+
+
+def test_types_of_skills_count_for_room(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skill_rows, "MAX_SKILLS_CHARS", 2_500)
+    arguments = ", ".join(f"a{i}: int | str | None = None" for i in range(25))
+    with pytest.raises(LimitExceeded, match=r"with 2,500"):
+        save(app, code=f"def double({arguments}) -> int:\n    return 2", example="double()")
+
+
+def test_caches_of_skills_are_bounded_by_size(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace, "MAX_CACHED_SET_CHARS", 20_000, raising=False)
+    monkeypatch.setattr(skills, "MAX_CACHED_CHARS", 20_000, raising=False)
+    text = "x" * 6_000
+    for i in range(4):
+        save(app, f"text_{i}", f"def text_{i}() -> str:\n    return '{text}'", example=f"text_{i}()")
+        assert run(app, f"len(skills.text_{i}())") == 6_000
+    names = namespace._get_catalog_names(app.catalog)
+    sets = list(names.names_by_skills)
+    assert sum(len(skill.code) for parsed in sets[:-1] for skill in parsed) < 20_000
+    assert len(sets) < 3
+    assert sum(skill.chars for skill in skills._cache.values()) <= 20_000

@@ -53,7 +53,6 @@ UNSCOPED = {
     "storage/usage:sum_usage": "token_savings reports on the whole store",
     "storage/usage:list_usage": "report_use does so, too, and says so by its reach",
     "storage/calls:list_durations": "the same",
-    "storage/calls:count_calls": "metrics report on the whole store",
     "memory/transfer/peer_rows:iter_table_rows": "reads the file of another program, not a store",
 }
 

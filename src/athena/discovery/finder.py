@@ -19,17 +19,19 @@ from athena.discovery.vectors import (
 )
 from athena.embedding.embedder import QuestionEncoding
 from athena.embedding.encoder import Encoder, adapt_encoder
+from athena.programs.values import KeptSkill
 
 NAME_MATCH_WEIGHT = 0.6
 USAGE_WEIGHT = 0.06  # small: it only decides between equals
 MIN_SIMILARITY_SCORE = 0.125  # for a tool that shares no word with the request
 MAX_COMPARED_TOOLS = 32  # token by token
-MAX_CACHED_INDEXES = 8
+MAX_CACHED_INDEXES, MAX_CACHED_SKILL_CHARS = 8, 4_000_000
 
 
 class _ToolIndex(NamedTuple):
     lexical: LexicalIndex
     texts: ToolTexts
+    skill_chars: int
 
 
 class ToolFinder:
@@ -107,7 +109,13 @@ class ToolFinder:
 
     def _get_index(self, entries: tuple[ToolEntry, ...]) -> _ToolIndex:
         if (index := self._indexes.get(entries)) is None:
-            index = self._indexes[entries] = _ToolIndex(LexicalIndex(entries), collect_texts(entries, self.vectors))
-            while len(self._indexes) > MAX_CACHED_INDEXES:
+            skills = [entry.target for entry in entries if isinstance(entry.target, KeptSkill)]
+            chars = sum(len(skill.description) + len(skill.signature) for skill in skills)
+            index = _ToolIndex(LexicalIndex(entries), collect_texts(entries, self.vectors), chars)
+            self._indexes[entries] = index
+            while len(self._indexes) > 1 and (
+                len(self._indexes) > MAX_CACHED_INDEXES
+                or sum(each.skill_chars for each in [*self._indexes.values()]) > MAX_CACHED_SKILL_CHARS
+            ):
                 self._indexes.popitem(last=False)
         return index

@@ -15,6 +15,7 @@ from athena.discovery.query import (
     locate_words,
     weigh_stems,
 )
+from athena.programs.values import KeptSkill
 
 # for name, category, summary, details, parameter names, parameter help, category summary, everyday words, phrases
 FIELD_WEIGHTS = (2.5, 2.0, 1.5, 0.5, 0.4, 0.3, 0.5, 0.9, 0.6)
@@ -30,9 +31,12 @@ class EntryStems(NamedTuple):
     everyday_words: str
 
 
-@lru_cache(maxsize=4_096)
 def analyse_entry(entry: ToolEntry) -> EntryStems:
     """Stem the fields of an entry, in the order of FIELD_WEIGHTS."""
+    return (_analyse_skill if isinstance(entry.target, KeptSkill) else _analyse_operation)(entry)
+
+
+def _stem_fields(entry: ToolEntry) -> EntryStems:
     names = f"{split_name(entry.name)} {split_name(entry.category)}"
     everyday_words = ", ".join(find_everyday_words(frozenset(stem_words(f"{names} {entry.summary}"))))
     fields = (
@@ -47,6 +51,10 @@ def analyse_entry(entry: ToolEntry) -> EntryStems:
         " ".join(lexicon.find_phrases(entry)),
     )
     return EntryStems(tuple(tuple(stem_words(field)) for field in fields), everyday_words)
+
+
+_analyse_operation = lru_cache(maxsize=4_096)(_stem_fields)
+_analyse_skill = lru_cache(maxsize=1_024)(_stem_fields)  # programs save these, so there is no end to them
 
 
 def find_everyday_words(stems: frozenset[str]) -> list[str]:

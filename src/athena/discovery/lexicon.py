@@ -272,13 +272,17 @@ class _PhraseLine(NamedTuple):
     requests: tuple[str, ...]
 
 
-@lru_cache(maxsize=4_096)
 def find_phrases(entry: ToolEntry) -> tuple[str, ...]:
     """Return the phrases of a tool; none for skills and unknown tools."""
     if isinstance(entry.target, KeptSkill):
         return ()
     if not entry.target.is_foreign:
         return tuple(entry.target.asks.split("; ")) if entry.target.asks else ()
+    return _find_foreign_phrases(entry)
+
+
+@lru_cache(maxsize=4_096)
+def _find_foreign_phrases(entry: ToolEntry) -> tuple[str, ...]:
     name = frozenset(stem_words(split_name(entry.name)))
     synonyms = _map_verbs()
     verbs = name & synonyms.keys() or frozenset(stem_words(entry.summary)[:1]) & synonyms.keys()

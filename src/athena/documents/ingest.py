@@ -484,12 +484,12 @@ async def list_pieces(store: Store, source: str, scope: Scope, around: int | Non
 
 
 async def forget_document(store: Store, source: str, call: Call) -> int:
-    async def find_pieces(tx: Transaction) -> list[MemoryRow]:
+    async def find_pieces(tx: Transaction) -> list[int]:
         own = await scopes.fetch_own_ids(tx, call.scope)
         pieces = await rows.list_session_memories(tx, own, source, DOCUMENT_TYPE)
         if not pieces:
             raise _create_not_found(source)
-        return pieces
+        return [row.memory.id for row in pieces]
 
     return await edit.forget_rows(store, find_pieces, call)
 

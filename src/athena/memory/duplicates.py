@@ -39,7 +39,7 @@ async def find_groups(store: Store, scope: Scope, threshold: float, limit: int) 
             groups.setdefault(_find_root(parents, memory_id), []).append(memory_id)
         best = sorted(groups, key=lambda root: -likeness[root])[:limit]
         ids = [memory_id for root in best for memory_id in groups[root]]
-        memories = await rows.fetch_memories(tx, candidates.scopes, ids, budget=rows.AnswerBudget())
+        memories = await rows.fetch_memories(tx, candidates.scopes, ids)
         return [
             Group(
                 round(likeness[root], 4),

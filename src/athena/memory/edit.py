@@ -20,9 +20,10 @@ from athena.memory.store import Store
 from athena.memory.values import Change, Draft, Memory, Stored, clean_tags, extend_memory, format_preview
 from athena.storage import calls, counts, passages, scopes
 from athena.storage.database import Transaction
-from athena.storage.filters import Filter, tag_key
+from athena.storage.filters import Filter, split_batches, tag_key
 
 PURGED = "purged"
+FORGOTTEN_AT_ONCE = 50
 SUPERSEDED_MESSAGE = "this was created again since; undo again takes back the change before it"
 
 
@@ -79,8 +80,8 @@ def _refuse_duplicate(row: MemoryRow, others: list[MemoryRow]) -> None:
 async def forget(store: Store, refs: Sequence[Ref], kind: Kind | None, call: Call) -> int:
     """Forget those memories that exist and return how many there were; undo brings them back."""
 
-    async def find_named(tx: Transaction) -> list[MemoryRow]:
-        named: dict[int, MemoryRow] = {}
+    async def find_named(tx: Transaction) -> list[int]:
+        named: dict[int, None] = {}
         for ref in refs:
             try:
                 row = refuse_shared(await locate_any(tx, call.scope, ref, kind), call)
@@ -88,8 +89,8 @@ async def forget(store: Store, refs: Sequence[Ref], kind: Kind | None, call: Cal
                 continue
             for hooks in store.edit_hooks:
                 hooks.check_forget(row)
-            named[row.memory.id] = row
-        return list(named.values())
+            named[row.memory.id] = None
+        return list(named)
 
     return await forget_rows(store, find_named, call)
 
@@ -97,29 +98,30 @@ async def forget(store: Store, refs: Sequence[Ref], kind: Kind | None, call: Cal
 async def forget_matching(store: Store, criteria: Filter, expect: int | None, call: Call) -> int:
     """Forget all memories of the project that match, if there are exactly as many as the caller expects."""
 
-    async def find_matching(tx: Transaction) -> list[MemoryRow]:
+    async def find_matching(tx: Transaction) -> list[int]:
         ids = await list_rows.list_own_memory_ids(tx, criteria)
         if expect != len(ids):
             raise Conflict(
                 f"{_count_memories(ids)} would be forgotten" + ("" if expect is None else f", not {expect:,}"),
                 hint=f"if that is right, repeat with expect={len(ids)}",
             )
-        visible = await scopes.fetch_visible_ids(tx, call.scope)
-        return await rows.list_rows_by_id(tx, visible, ids)
+        return ids
 
     return await forget_rows(store, find_matching, call)
 
 
-async def forget_rows(store: Store, find_rows: Callable[[Transaction], Awaitable[list[MemoryRow]]], call: Call) -> int:
-    """Forget the rows that `find_rows` returns, which runs in the same transaction."""
+async def forget_rows(store: Store, find_ids: Callable[[Transaction], Awaitable[list[int]]], call: Call) -> int:
+    """Forget the rows whose ids `find_ids` returns, which runs in the same transaction."""
     now = store.clock()
 
     async def write_forgotten(tx: Transaction) -> int:
         async def hide_rows(call_id: int) -> int:
-            forgotten = await find_rows(tx)
-            await history_rows.insert_row_changes(tx, forgotten, call_id, now, "forgotten")
-            await write.hide_memories(store, tx, forgotten, now)
-            return len(forgotten)
+            ids, visible = await find_ids(tx), await scopes.fetch_all_visible_ids(tx, call.scope)
+            for batch in split_batches(ids, FORGOTTEN_AT_ONCE):  # each may be long
+                forgotten = await rows.list_rows_by_id(tx, visible, batch)
+                await history_rows.insert_row_changes(tx, forgotten, call_id, now, "forgotten")
+                await write.hide_memories(store, tx, forgotten, now)
+            return len(ids)
 
         return int(await calls.run_once(tx, call, hide_rows))
 
@@ -241,8 +243,11 @@ async def undo_change(
                 )
             if not may_take_back(last.origin):
                 raise Denied(f"only a person takes back the last change ({last.origin.operation})", hint="athena undo")
-            steps = await history_rows.list_call_changes(tx, last.id)
-            return [[*await _undo_step(store, tx, step, call_id, now, texts), last.origin.surface] for step in steps]
+            undone = []
+            for step in await history_rows.list_call_changes(tx, last.id):  # one after the other: each may be long
+                step = step._replace(before=await history_rows.fetch_before(tx, step.scope, step.id) or None)
+                undone.append([*await _undo_step(store, tx, step, call_id, now, texts), last.origin.surface])
+            return undone
 
         undone = await calls.run_once(tx, call, undo_last_call)
         changes = []

@@ -4,11 +4,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from athena.memory.rows import MemoryRow, join_ids
+from athena.memory.rows import BOUNDED_BATCH_ROWS, MemoryRow, join_ids
 from athena.memory.values import Change, ChangingCall, RecentChange, format_preview, strip_reserved_keys
-from athena.storage.database import IMPORT_COUNTER, Row, Transaction
+from athena.storage.database import IMPORT_COUNTER, Transaction
 from athena.storage.filters import bind_list, split_batches
 
+MAX_ID = 2**62
+PREVIEWED_CHARS = 500
 CALLS_LOOKED_AT = 2_000  # of the newest, for those that changed something just now
 
 
@@ -75,18 +77,49 @@ async def insert_row_changes(tx: Transaction, rows: Sequence[MemoryRow], call: i
     )
 
 
-async def list_changes(tx: Transaction, scope: int, memory: int) -> list[Change]:
-    """Return the changes of a memory as callers may see them, the oldest first."""
-    rows = await tx.fetch(
-        """SELECT h.at, h.action, c.operation, h.before, c.surface FROM history h LEFT JOIN calls c ON c.id = h.call
-           WHERE h.scope = :scope AND h.memory = :memory ORDER BY h.id""",
-        scope=scope,
-        memory=memory,
+async def list_changes(
+    tx: Transaction, scope: int, memory: int, limit: int | None = None, offset: int = 0
+) -> tuple[list[Change], int]:
+    """Return the changes that callers may see, the oldest first, and their number; `offset` is from the latest."""
+    (total,) = await tx.fetch_required(
+        "SELECT count(*) FROM history WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory
     )
-    return [
-        Change(at, action, operation or "", _parse_before(before), surface or "")
-        for at, action, operation, before, surface in rows
-    ]
+    changes: list[Change] = []
+    left = total if limit is None else limit
+    last_id, skipped = MAX_ID, offset
+    while left > 0:  # few at once: each may have the whole text
+        rows = await tx.fetch(
+            """SELECT h.id, h.at, h.action, c.operation, h.before, c.surface
+               FROM history h LEFT JOIN calls c ON c.id = h.call
+               WHERE h.scope = :scope AND h.memory = :memory AND h.id < :last
+               ORDER BY h.id DESC LIMIT :limit OFFSET :offset""",
+            scope=scope,
+            memory=memory,
+            last=last_id,
+            limit=min(BOUNDED_BATCH_ROWS, left),
+            offset=skipped,
+        )
+        if not rows:
+            break
+        last_id, skipped, left = rows[-1][0], 0, left - len(rows)
+        changes += [
+            Change(at, action, operation or "", _parse_before(before), surface or "")
+            for _, at, action, operation, before, surface in rows
+        ]
+    return changes[::-1], int(total)
+
+
+async def list_actions(tx: Transaction, scope: int, memory: int) -> list[tuple[int, str]]:
+    """Return the numbers and the actions of the changes of a memory, the oldest first."""
+    query = "SELECT id, action FROM history WHERE scope = :scope AND memory = :memory ORDER BY id"
+    return await tx.fetch(query, scope=scope, memory=memory)
+
+
+async def fetch_before(tx: Transaction, scope: int, change: int) -> dict[str, Any]:
+    """Return what a memory was before a change; nothing where it was not there."""
+    query = "SELECT before FROM history WHERE scope = :scope AND id = :id"
+    (before,) = await tx.fetch_required(query, scope=scope, id=change)
+    return json.loads(before) if before else {}
 
 
 async def list_recent_changes(
@@ -95,12 +128,14 @@ async def list_recent_changes(
     """Return the latest changes of all kinds, the newest first; with `after`, only those with a higher number."""
     names, bound = bind_list("scope", scope_ids)
     rows = await tx.fetch(
-        f"""SELECT h.id, h.at, h.action, c.surface, s.kind, h.memory, m.content
+        f"""SELECT h.id, h.at, h.action, c.surface, s.kind, h.memory,
+                   substr(m.content, 1, :longest)
            FROM history h JOIN scopes s ON s.id = h.scope LEFT JOIN calls c ON c.id = h.call
            LEFT JOIN memories m ON m.scope = h.scope AND m.id = h.memory
            WHERE h.scope IN ({names}) AND h.id > :after ORDER BY h.id DESC LIMIT :limit""",
         after=-1 if after is None else after,
         limit=limit,
+        longest=PREVIEWED_CHARS,
         **bound,
     )
     return [
@@ -181,17 +216,11 @@ async def was_imported(tx: Transaction, call: int) -> bool:
 
 
 async def list_call_changes(tx: Transaction, call: int) -> list[ChangeRow]:
-    """Return the changes of a call that are not undone, the latest first."""
+    """Return the changes of a call that are not undone, the latest first, without what was before."""
     rows = await tx.fetch(
-        "SELECT id, scope, memory, action, before FROM history WHERE undone = 0 AND call = :call ORDER BY id DESC",
-        call=call,
+        "SELECT id, scope, memory, action FROM history WHERE undone = 0 AND call = :call ORDER BY id DESC", call=call
     )
-    return [_to_change_row(row) for row in rows]
-
-
-def _to_change_row(row: Row) -> ChangeRow:
-    change_id, scope, memory, action, before = row
-    return ChangeRow(change_id, scope, memory, action, json.loads(before) if before else None)
+    return [ChangeRow._make([*row, None]) for row in rows]
 
 
 async def fetch_last_call_id(tx: Transaction, scope: int, memory: int) -> int:
@@ -224,15 +253,15 @@ async def was_ever_undone(tx: Transaction, scope: int, memory: int) -> bool:
 
 
 async def list_last_changes(tx: Transaction, scope: int, action: str, other_action: str) -> list[ChangeRow]:
-    """Return, for each memory in a scope, its last change of either action that is not undone."""
+    """Return, for each memory in a scope, its last change of either action that is not undone, without its state."""
     rows = await tx.fetch(
-        """SELECT id, scope, memory, action, before FROM history
+        """SELECT id, scope, memory, action FROM history
            WHERE scope = :scope AND action IN (:action, :other_action) AND undone = 0 ORDER BY id""",
         scope=scope,
         action=action,
         other_action=other_action,
     )
-    changes = [_to_change_row(row) for row in rows]
+    changes = [ChangeRow._make([*row, None]) for row in rows]
     return list({change.memory: change for change in changes}.values())
 
 

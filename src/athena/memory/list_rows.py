@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import NamedTuple
 
-from athena.memory.rows import AnswerBudget, fetch_memories, note_scope_marks
+from athena.memory.rows import fetch_memories, note_scope_marks
 from athena.memory.values import Memory
 from athena.storage import counts, privacy, scopes
 from athena.storage.database import Transaction
@@ -54,7 +54,7 @@ async def list_own_memory_ids(tx: Transaction, criteria: Filter) -> list[int]:
 async def list_newest_memories(
     tx: Transaction, criteria: Filter, limit: int, offset: int = 0, after: Position | None = None
 ) -> list[Memory]:
-    timed = await list_memories_by_time(tx, criteria, limit, offset, after=after, budget=AnswerBudget())
+    timed = await list_memories_by_time(tx, criteria, limit, offset, after=after)
     return [memory for _, memory in timed]
 
 
@@ -67,12 +67,8 @@ async def list_memories_by_time(
     after: Position | None = None,
     oldest: bool = False,
     longest: int | None = None,
-    budget: AnswerBudget | None = None,
 ) -> list[tuple[float, Memory]]:
-    """Return memories with the time they happened, the newest first, or the oldest.
-
-    `longest` and `budget` are those of `fetch_memories`.
-    """
+    """Return memories with the time they happened, the newest first, or the oldest; `longest` as `fetch_memories`."""
     scope_ids = await scopes.fetch_visible_ids(tx, criteria.scope)
     if not scope_ids:
         return []
@@ -80,7 +76,7 @@ async def list_memories_by_time(
         await _note_counted(tx, criteria, scope_ids)
     page = await _list_page(tx, criteria, scope_ids, limit, offset, after, oldest)
     ids = [memory_id for _, memory_id in page]  # only these are read, since each may be long
-    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest, budget=budget)
+    memories = await fetch_memories(tx, scope_ids, ids, include_deleted=True, longest=longest)
     return [(happened, memories[memory_id]) for happened, memory_id in page]
 
 

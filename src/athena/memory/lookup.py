@@ -174,9 +174,11 @@ async def list_changing_calls(store: Store, scope: Scope, surfaces: list[str], s
     return await store.database.read(lambda tx: history_rows.list_changing_calls(tx, scope.project, surfaces, since))
 
 
-async def list_changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:
-    async def read_changes(tx: Transaction) -> list[Change]:
+async def list_changes(
+    store: Store, ref: Ref, kind: Kind | None, limit: int | None, offset: int, scope: Scope
+) -> Page[Change]:
+    async def read_changes(tx: Transaction) -> Page[Change]:
         row = await locate_any(tx, scope, ref, kind, include_deleted=True)
-        return await history_rows.list_changes(tx, row.scope, row.memory.id)
+        return Page(*await history_rows.list_changes(tx, row.scope, row.memory.id, limit, offset))
 
     return await store.database.read(read_changes)

@@ -131,8 +131,7 @@ async def _search_memories(
         if unread:  # they shift the scores and places of the others
             readable = replace(query.criteria, excluded_marks=tuple(sorted(unread)))
             return await _search_memories(store, tx, query, question, readable)
-    budget = rows.AnswerBudget() if query.longest is None else None
-    memories = await rows.fetch_memories(tx, candidates.scopes, ids, longest=query.longest, budget=budget)
+    memories = await rows.fetch_memories(tx, candidates.scopes, ids, longest=query.longest)
     kinds = await _fetch_kinds(tx, query, kinds_by_scope, ids)
     ids_in_rest = [memory_id for memory_id, (part, _) in zip(ids, page, strict=True) if part is rest]
     contradicted |= await _find_contradicted(tx, query, candidates.scopes, ids_in_rest)
@@ -273,8 +272,8 @@ async def _list_newest(store: Store, query: Query) -> Page[Hit]:
         total = 0
         for kind in kinds:
             criteria = replace(query.criteria, scope=query.criteria.scope.with_kind(kind))
-            limit, budget = query.limit + query.offset - own_offset, rows.AnswerBudget()
-            page = await list_rows.list_memories_by_time(tx, criteria, limit, own_offset, budget=budget)
+            limit = query.limit + query.offset - own_offset
+            page = await list_rows.list_memories_by_time(tx, criteria, limit, own_offset)
             timed += [(happened, create_hit(memory, 1.0, None, kind)) for happened, memory in page]
             total += await list_rows.count_memories(tx, criteria, is_shown=False)  # a program gets the page alone
         timed = sorted(timed, key=lambda pair: -pair[0]) if len(kinds) > 1 else timed

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.values import Scope
-from athena.errors import LimitExceeded
 from athena.memory.values import Memory
 from athena.storage import counts, privacy, scopes
 from athena.storage.database import Row, Transaction
@@ -17,7 +16,6 @@ MEMORY_COLUMNS = (
     " m.author, m.private"
 )
 MEMORY_COLUMN_COUNT = 12
-MAX_ANSWER_CHARS = 100_000_000  # of the texts of one answer together, each of which may have millions
 BOUNDED_BATCH_ROWS = 20
 FROM_MEMORIES = "FROM memories m JOIN scopes s ON s.id = m.scope"
 SELECT_ROWS_SQL = f"SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}"
@@ -96,24 +94,6 @@ def join_ids(ids: Iterable[int]) -> str:
     return ", ".join(map(str, ids)) or "NULL"
 
 
-class AnswerBudget:
-    """The characters that one answer may still read; `what` and `hint` are for the error."""
-
-    def __init__(self, what: str = "these memories", hint: str = "ask for fewer at once, with k") -> None:
-        self._what, self._hint = what, hint
-        self._chars_left = MAX_ANSWER_CHARS
-
-    def spend(self, rows: list[Row], *earlier: dict[int, Any]) -> None:
-        """Count the texts of rows; where all are too long together, empty `rows` and `earlier`, and raise."""
-        self._chars_left -= sum([len(value) for row in rows for value in row if type(value) is str])
-        if self._chars_left < 0:
-            rows.clear()  # else the error's frames would keep the texts
-            for texts in earlier:
-                texts.clear()
-            problem = f"{self._what} have more than {MAX_ANSWER_CHARS:,} characters together"
-            raise LimitExceeded(problem, hint=self._hint)
-
-
 async def fetch_memories(
     tx: Transaction,
     scope_ids: list[int],
@@ -121,19 +101,15 @@ async def fetch_memories(
     *,
     include_deleted: bool = False,
     longest: int | None = None,
-    budget: AnswerBudget | None = None,
 ) -> dict[int, Memory]:
-    """Return memories of these scopes by id, with `include_deleted` also deleted ones.
-
-    `longest` is how much of each text is read. With a `budget` it reads few at a time, and raises where it is spent.
-    """
+    """Return memories of these scopes by id; `longest` is how much of each text is read, whole ones few at a time."""
     columns = (
         MEMORY_COLUMNS if longest is None else MEMORY_COLUMNS.replace("m.content", "substr(m.content, 1, :longest)")
     )
     cut = {} if longest is None else {"longest": longest}
     live_condition = "" if include_deleted else "AND m.deleted IS NULL"
     memories: dict[int, Memory] = {}
-    for batch in split_batches(list(ids), 500 if budget is None else BOUNDED_BATCH_ROWS):
+    for batch in split_batches(list(ids), 500 if longest is not None else BOUNDED_BATCH_ROWS):
         placeholders, bound = bind_list("id", batch)
         rows = await tx.fetch(
             f"""SELECT {columns} {FROM_MEMORIES}
@@ -141,8 +117,6 @@ async def fetch_memories(
             **bound,
             **cut,
         )
-        if budget is not None:
-            budget.spend(rows, memories)
         memories |= {row[0]: memory_from_row(row) for row in rows}
     return memories
 

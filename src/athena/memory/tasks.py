@@ -21,7 +21,7 @@ from athena.memory.prepare import prepare_memory
 from athena.memory.remember import remember
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
-from athena.memory.task_rows import find_unfinished_tasks, list_tasks_in_states
+from athena.memory.task_rows import MAX_TITLE_CHARS, find_unfinished_tasks, list_task_outlines
 from athena.memory.values import (
     DETAILS_SEPARATOR,
     MOMENT_KEY,
@@ -49,7 +49,6 @@ from athena.storage.filters import Filter
 
 When = str | float | None
 Alter = Callable[[Transaction, MemoryRow], Awaitable[Draft | None]]
-MAX_TITLE_CHARS = 300
 MAX_OUTCOME_CHARS = 10_000
 CLEAR_VALUE = ""  # as an argument, removes the due time or the details
 NOW_PATTERN = re.compile(
@@ -171,17 +170,19 @@ async def list_tasks(
     criteria = Filter(scope.with_kind("task"), clean_tags(tags), since=since, until=until)
     states = UNFINISHED_STATES if state is None or state == "blocked" else (state,)
 
-    async def read_tasks(tx: Transaction) -> list[Task]:
-        return await _to_tasks(tx, criteria.scope, await list_tasks_in_states(tx, criteria, states), now)
+    async def read_page(tx: Transaction) -> Page[Task]:
+        tasks = await _to_tasks(tx, criteria.scope, await list_task_outlines(tx, criteria, states), now)
+        if state == "blocked":
+            tasks = [task for task in tasks if task.blocked]
+        if set(states) <= set(UNFINISHED_STATES):
+            tasks.sort(key=get_urgency_key)
+        else:
+            tasks.sort(key=lambda task: (task.finished or task.updated, task.id), reverse=True)
+        ids = [task.id for task in tasks[offset : offset + limit]]  # only these are read whole
+        memories = await rows.fetch_memories(tx, await scopes.fetch_visible_ids(tx, criteria.scope), ids)
+        return Page(await _to_tasks(tx, criteria.scope, [memories[task_id] for task_id in ids], now), len(tasks))
 
-    tasks = await store.database.read(read_tasks)
-    if state == "blocked":
-        tasks = [task for task in tasks if task.blocked]
-    if set(states) <= set(UNFINISHED_STATES):
-        tasks.sort(key=get_urgency_key)
-    else:
-        tasks.sort(key=lambda task: (task.finished or task.updated, task.id), reverse=True)
-    return Page(tasks[offset : offset + limit], len(tasks))
+    return await store.database.read(read_page)
 
 
 async def list_due(store: Store, scope: Scope, within: str, limit: int) -> Page[Task]:
@@ -265,7 +266,7 @@ async def complete_task(store: Store, ref: Ref, outcome: str | None, force: bool
     done = await _revise_task(store, ref, mark_done, call)
 
     async def read_unblocked(tx: Transaction) -> list[Task]:
-        unfinished = await list_tasks_in_states(tx, Filter(call.scope), UNFINISHED_STATES)
+        unfinished = await list_task_outlines(tx, Filter(call.scope), UNFINISHED_STATES)
         dependents = [memory for memory in unfinished if done.id in get_task_plan(memory).get("depends_on", ())]
         return [task for task in await _to_tasks(tx, call.scope, dependents, now) if not task.blocked]
 
@@ -326,7 +327,7 @@ async def _refuse_blocked(tx: Transaction, scope: Scope, memory: Memory, state: 
     visible = await scopes.fetch_visible_ids(tx, scope)
     unfinished = await find_unfinished_tasks(tx, visible, depends_on)
     if unfinished:
-        blocking = sorted((await rows.fetch_memories(tx, visible, sorted(unfinished))).items())
+        blocking = sorted((await rows.fetch_memories(tx, visible, unfinished, longest=2 * MAX_TITLE_CHARS)).items())
         listed = ", ".join(_format_task(task_id, get_task_title(task)) for task_id, task in blocking)
         raise Conflict(
             f"task {_format_task(memory.id, get_task_title(memory))} waits for {listed}",

@@ -360,12 +360,18 @@ async def own_changes(
     "this note changed over time; show the edits of a memory; what was the old version; who changed it "
     "and when",
 )
-async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None) -> list[Change]:
+async def memory_history(
+    ctx: Context,
+    memory_id: params.Ref,
+    kind: params.OfKind = None,
+    limit: Annotated[int | None, Param("Only so many, the latest.", least=1, most=10_000)] = None,
+    offset: Annotated[int, Param("How many of the latest to skip first.", least=0, most=10**15)] = 0,
+) -> list[Change]:
     """Show every change of a memory, with what it was before.
 
     >>> memory.memory_history(memory_id=1)
     """
-    return await lookup.list_changes(ctx.store, memory_id, kind, ctx.scope)
+    return await lookup.list_changes(ctx.store, memory_id, kind, limit, offset, ctx.scope)
 
 
 @operation(

@@ -13,7 +13,6 @@ from athena.discovery.entry import SKILLS_CATEGORY, ToolEntry, create_skill_entr
 from athena.errors import NotFound
 from athena.operations import params
 from athena.operations.context import PROGRAM_SURFACES, Context
-from athena.programs import skill_source
 from athena.programs import skills as storing
 from athena.programs.skill_source import render_skill
 from athena.programs.values import KeptSkill, Skill
@@ -34,8 +33,10 @@ async def list_entries(ctx: Context) -> tuple[ToolEntry, ...]:
     skills_by_name = await storing.list_skills(ctx.store, ctx.scope)
     category_summary = ctx.catalog.categories.get(SKILLS_CATEGORY, "")
     operations = tuple(entry for entry in list_catalog_entries(ctx.catalog) if ctx.caller in entry.callers)
-    # uses=0: entries are keys of caches, which a use must not invalidate
-    skills = (create_skill_entry(replace(skill, uses=0), category_summary) for skill in skills_by_name.values())
+    # entries are keys of caches, which a use must not invalidate, and which need not hold the code
+    skills = (
+        create_skill_entry(replace(skill, uses=0, code=""), category_summary) for skill in skills_by_name.values()
+    )
     return (*operations, *skills)
 
 
@@ -73,10 +74,7 @@ async def describe_by_name(ctx: Context, name: str) -> str:
 
 async def find_skill(ctx: Context, path: str) -> Skill | None:
     """Return the skill of a path such as `skills.name`, if there is one."""
-    skill = (await storing.list_skills(ctx.store, ctx.scope)).get(path.removeprefix(f"{SKILLS_CATEGORY}."))
-    if skill is None:
-        return None
-    return skill_source.parse_skill(skill.name, skill.code, skill.description, skill.example)
+    return (await storing.load_skills(ctx.store, ctx.scope)).get(path.removeprefix(f"{SKILLS_CATEGORY}."))
 
 
 async def count_uses(ctx: Context) -> dict[str, int]:

@@ -18,7 +18,7 @@ class ProgramEditHooks(EditHooks):
     async def check_restore(self, tx: Transaction, row: MemoryRow) -> None:
         if await scopes.fetch_scope_kind(tx, row.scope) == "skill":
             name: str = row.memory.metadata["session_id"]
-            await skill_rows.check_room(tx, row.scope, name, len(row.memory.content))
+            await skill_rows.check_room(tx, row.scope, name, row.memory.content, row.memory.metadata)
 
     async def purge_project(self, tx: Transaction, purge: Purge) -> None:
         if not purge.memory_ids:

@@ -38,7 +38,7 @@ SYNONYMS = {
     }.items()
     for synonym in synonyms.split()
 }
-MAX_CACHED_SKILL_SETS = 16
+MAX_CACHED_SKILL_SETS, MAX_CACHED_SET_CHARS = 16, 16_000_000
 
 
 class _CatalogNames(NamedTuple):
@@ -48,7 +48,7 @@ class _CatalogNames(NamedTuple):
     functions: list[Function]
     names: Namespace
     operations: dict[str, AnyOperation]
-    names_by_skills: dict[tuple[Skill, ...], Namespace]  # the latest sets of skills
+    names_by_skills: dict[tuple[Skill, ...], Namespace]  # the latest sets of skills, of which they share what is same
 
 
 _names_cache: "weakref.WeakKeyDictionary[Catalog, _CatalogNames]" = weakref.WeakKeyDictionary()
@@ -61,7 +61,9 @@ def build_names(catalog: Catalog, skills: Mapping[str, Skill]) -> Namespace:
         return catalog_names.names
     cache, key = catalog_names.names_by_skills, tuple(skills.values())
     if (names := cache.get(key)) is None:
-        while len(cache) >= MAX_CACHED_SKILL_SETS:
+        while len(cache) >= MAX_CACHED_SKILL_SETS or (
+            cache and sum(skill.chars for skills in (*cache, key) for skill in skills) > MAX_CACHED_SET_CHARS
+        ):
             cache.pop(next(iter(cache)), None)
         functions = [*catalog_names.functions, *map(create_skill_function, key)]
         names = cache[key] = Namespace(functions, SYNONYMS, _list_unavailable(catalog), catalog.problem)

@@ -1,27 +1,28 @@
 """SQL of skills: a skill is a memory whose session is its name and whose occurrences after the first are its uses."""
 
+import json
 from typing import Any, NamedTuple
 
 from athena.errors import LimitExceeded
-from athena.memory import rows as memory_rows
-from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS
-from athena.memory.values import Memory
+from athena.memory.rows import FROM_MEMORIES
+from athena.storage import privacy
 from athena.storage.database import Transaction
 
-MAX_SKILLS, MAX_SKILLS_CHARS = 1_000, 4_000_000  # of a project
+MAX_SKILLS, MAX_SKILLS_CHARS = 1_000, 4_000_000  # of a project, with what is derived from their code
 _SAVED_CHANGE_SQL = "h.action IN ('remembered', 'updated', 'revived') AND h.undone = 0"
 
 
 class SkillRow(NamedTuple):
-    memory: Memory
+    """A skill without its code, which is read once for each `version_key`."""
+
+    id: int
+    name: str
+    project: str
+    author: str
+    updated: float
     uses: int
     version: int
-
-
-async def fetch_skill(tx: Transaction, scope_ids: list[int], name: str) -> SkillRow | None:
-    """Return the skill of a name: a person's before a program's, and the project's own before one of the user."""
-    skills = await list_skill_rows(tx, scope_ids, "AND m.session = :name", name=name)
-    return skills[0] if skills else None
+    version_key: tuple[Any, ...]
 
 
 async def list_skill_rows(tx: Transaction, scope_ids: list[int], condition: str = "", **values: Any) -> list[SkillRow]:
@@ -32,20 +33,24 @@ async def list_skill_rows(tx: Transaction, scope_ids: list[int], condition: str 
     skills: list[SkillRow] = []
     for scope_id in scope_ids:
         rows = await tx.fetch(
-            f"""SELECT {MEMORY_COLUMNS}, m.occurrences,
-                   (SELECT count(*) FROM history h WHERE h.scope = m.scope AND h.memory = m.id AND {_SAVED_CHANGE_SQL})
+            f"""SELECT m.id, m.session, s.name, m.author, m.updated, m.occurrences - 1,
+                   (SELECT count(*) FROM history h WHERE h.scope = m.scope AND h.memory = m.id AND {_SAVED_CHANGE_SQL}),
+                   (SELECT max(h.id) FROM history h WHERE h.scope = m.scope AND h.memory = m.id), m.digest, m.private
                 {FROM_MEMORIES} WHERE m.scope = :scope AND m.deleted IS NULL {condition} ORDER BY m.id""",
             scope=scope_id,
             **values,
         )
-        skills += [SkillRow(memory_rows.memory_from_row(row), int(row[-2]) - 1, int(row[-1])) for row in rows]
-    return sorted(skills, key=lambda skill: skill.memory.author != "person")
+        for *columns, last_change, digest, private in rows:
+            privacy.note_read(private)
+            skills.append(SkillRow._make([*columns, (columns[0], columns[4], last_change, digest)]))
+    return sorted(skills, key=lambda skill: skill.author != "person")
 
 
-async def check_room(tx: Transaction, scope: int, name: str, chars: int) -> None:
+async def check_room(tx: Transaction, scope: int, name: str, content: str, metadata: dict[str, Any]) -> None:
     """Raise LimitExceeded if a scope has no room for a skill: every program that names skills loads them all."""
+    chars = len(content) + len(json.dumps(metadata))
     row = await tx.fetch_required(
-        """SELECT count(*), coalesce(sum(length(content)), 0) FROM memories
+        """SELECT count(*), coalesce(sum(length(content) + length(metadata)), 0) FROM memories
            WHERE scope = :scope AND deleted IS NULL AND session <> :name""",
         scope=scope,
         name=name,

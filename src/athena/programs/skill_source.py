@@ -2,7 +2,8 @@
 
 import ast
 import keyword
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,14 +15,17 @@ from athena.programs.values import KeptSkill, Skill
 MAX_SKILL_BYTES = 32 << 10  # leaves room for the program that calls it
 MAX_SKILL_NAME_CHARS = 60
 MAX_DESCRIPTION_CHARS = 2_000
+MAX_PARAMETERS, MAX_SIGNATURE_CHARS = 50, 2_000  # every program that names skills gets those of all of them
 JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
 LIST_TYPES = {"list", "List", "tuple", "Tuple", "Sequence", "Iterable", "set", "Set"}
 OBJECT_TYPES = {"dict", "Dict", "Mapping"}
 SKILL_FORM_HINT = 'def name(argument: str, limit: int = 10) -> list: """What it does."""'
 
 
-def parse_skill(name: str, code: str, description: str | None = None, example: str = "") -> Skill:
-    """Parse a skill, or say what is wrong with its source."""
+def parse_skill(
+    name: str, code: str, description: str | None = None, example: str = "", *, is_stored: bool = False
+) -> Skill:
+    """Parse a skill, or say what is wrong with its source; too many types are cut from a stored one."""
     function = _find_function(check_skill_name(name), _parse_code(code), code)
     summary = (description or ast.get_docstring(function) or "").strip()
     if not summary:
@@ -37,10 +41,31 @@ def parse_skill(name: str, code: str, description: str | None = None, example: s
         )
     try:
         returns = ast.unparse(function.returns) if function.returns else "Any"
-        signature, schema = _format_signature(arguments), _build_schema(arguments)
+        signature = _format_signature(arguments)
+        if not is_stored and _is_too_long(signature, returns, [*_iter_parameters(arguments)]):
+            most = f"{MAX_PARAMETERS} arguments, or its types more than {MAX_SIGNATURE_CHARS:,} characters"
+            raise InvalidInput(f"{name} has more than {most}", hint="take a dict or a list, or save several skills")
+        schema = _build_schema(arguments)
     except RecursionError:
         raise InvalidInput(f"line {function.lineno}: a type or a default is nested too deeply") from None
-    return Skill(name, summary, code.rstrip() + "\n", signature, returns, schema, example.strip())
+    return cut_types(Skill(name, summary, code.rstrip() + "\n", signature, returns, schema, example.strip()))
+
+
+def _is_too_long(signature: str, returns: str, parameters: Sized) -> bool:
+    return len(signature) + len(returns) > MAX_SIGNATURE_CHARS or len(parameters) > MAX_PARAMETERS
+
+
+def cut_types(skill: Skill) -> Skill:
+    """Take the types from a skill that an earlier version stored with too many; its signature says that it is cut."""
+    properties = skill.parameters["properties"]
+    if not _is_too_long(skill.signature, skill.returns, properties):
+        return skill
+    return replace(
+        skill,
+        signature=f"{skill.signature[: MAX_SIGNATURE_CHARS // 2]}... (cut: {len(skill.signature):,} characters)",
+        returns=skill.returns if len(skill.returns) <= MAX_SIGNATURE_CHARS // 2 else "Any",
+        parameters=skill.parameters | {"properties": {name: {} for name in properties}},
+    )
 
 
 def check_skill_name(name: str) -> str:
@@ -123,7 +148,8 @@ def _type_schema(node: ast.expr | None) -> dict[str, Any]:
             return {"type": JSON_TYPES[node.id]}
         return {"type": "array"} if node.id in LIST_TYPES else {"type": "object"} if node.id in OBJECT_TYPES else {}
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return {"anyOf": [_type_schema(node.left), _type_schema(node.right)]}
+        left, right = _type_schema(node.left), _type_schema(node.right)
+        return left if right in (left, *left.get("anyOf", ())) else {"anyOf": [left, right]}
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         return _subscript_schema(node.value.id, node.slice)
     return {}

@@ -1,6 +1,7 @@
 """Store and find skills: they are memories of their own kind, so that search, history and undo work for them."""
 
 import math
+import threading
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,13 +23,16 @@ from athena.programs.skill_source import load_shipped_skills
 from athena.programs.values import FoundSkill, KeptSkill, Skill
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
-from athena.storage.filters import Filter
+from athena.storage.filters import Filter, split_batches
 
 SKILL_KIND: Literal["skill"] = "skill"
 SKILL_METADATA_KEY = f"{RESERVED_PREFIX}skill"
 MAX_SEARCH_HITS = 50
 MIN_HIT_SCORE = 0.2
 MAX_LISTED_NAMES = 20  # in a hint
+MAX_CACHED_CHARS = 16_000_000  # of the parsed skills of all projects
+_cache: dict[tuple[Any, ...], Skill] = {}
+_cache_lock = threading.Lock()
 NAME_WEIGHT, DESCRIPTION_WEIGHT, SIGNATURE_WEIGHT = 4.0, 2.0, 0.5
 
 
@@ -50,7 +54,7 @@ async def write_skill(store: Store, skill: Skill, call: Call) -> KeptSkill:
             for row in known:
                 refuse_replacement(skill.name, call, row.memory.author)
             versions = [row for row in known if row.scope == scope_id]
-            await skill_rows.check_room(tx, scope_id, skill.name, len(draft.content))
+            await skill_rows.check_room(tx, scope_id, skill.name, draft.content, draft.metadata)
             if not versions:
                 memory_id = await write.insert_memory(store, tx, scope_id, prepare_memory(draft, now), now)
                 await history_rows.insert_change(tx, scope_id, memory_id, call_id, now, "remembered", None)
@@ -65,9 +69,9 @@ async def write_skill(store: Store, skill: Skill, call: Call) -> KeptSkill:
             return old.memory.id
 
         await calls.run_once(tx, call, put_version)
-        row = await skill_rows.fetch_skill(tx, await scopes.fetch_own_ids(tx, call.scope), skill.name)
-        assert row is not None
-        return _row_to_kept_skill(row)
+        own = await scopes.fetch_own_ids(tx, call.scope)
+        [(row, stored)] = await _parse_rows(tx, own, await _list_named(tx, own, skill.name))
+        return to_kept_skill(stored, row)
 
     saved = await store.database.write(write_version)
     if store.encoder.is_working:
@@ -79,12 +83,10 @@ async def delete_skill(store: Store, name: str, call: Call) -> bool:
     """Delete a skill of the project; `undo` restores it. Return False if there was none."""
     call = call.with_kind(SKILL_KIND)
 
-    async def find_rows(tx: Transaction) -> list[rows.MemoryRow]:
-        scope_ids = await scopes.fetch_own_ids(tx, call.scope)
-        versions = await rows.find_memory_rows(tx, scope_ids, "m.session = :name", name=name)
-        return [row for row in versions if row.deleted is None]
+    async def find_ids(tx: Transaction) -> list[int]:
+        return [row.id for row in await _list_named(tx, await scopes.fetch_own_ids(tx, call.scope), name)]
 
-    return await edit.forget_rows(store, find_rows, call) > 0
+    return await edit.forget_rows(store, find_ids, call) > 0
 
 
 def refuse_taken(catalog: Catalog, name: str) -> None:
@@ -114,11 +116,12 @@ def refuse_shipped(name: str, saved: KeptSkill | None) -> None:
 async def find_skill(store: Store, scope: Scope, name: str) -> KeptSkill | None:
     """Return the saved skill of a name."""
 
-    async def read_row(tx: Transaction) -> skill_rows.SkillRow | None:
-        return await skill_rows.fetch_skill(tx, await scopes.fetch_visible_ids(tx, scope.with_kind(SKILL_KIND)), name)
+    return next((to_kept_skill(skill, row) for row, skill in await _fetch_saved(store, scope, name)), None)
 
-    row = await store.database.read(read_row)
-    return _row_to_kept_skill(row) if row else None
+
+async def _list_named(tx: Transaction, scope_ids: list[int], name: str) -> list[skill_rows.SkillRow]:
+    """Return the skill of a name: a person's before a program's, and the project's own before one of the user."""
+    return (await skill_rows.list_skill_rows(tx, scope_ids, "AND m.session = :name", name=name))[:1]
 
 
 async def require_skill(store: Store, scope: Scope, name: str) -> KeptSkill:
@@ -135,8 +138,9 @@ async def require_skill(store: Store, scope: Scope, name: str) -> KeptSkill:
 
 async def find_fitting_skill(store: Store, scope: Scope, name: str, arguments: dict[str, Any]) -> Skill:
     """Return a skill that takes these arguments, or say which argument is wrong."""
-    stored = await require_skill(store, scope, name)
-    skill = skill_source.parse_skill(stored.name, stored.code, stored.description, stored.example)
+    skill = next((skill for _, skill in await _fetch_saved(store, scope, name)), load_shipped_skills().get(name))
+    if skill is None:
+        skill = load_shipped_skills()[(await require_skill(store, scope, name)).name]  # it raises
     properties, required = skill.parameters["properties"], skill.parameters["required"]
     errors = [f"there is no argument {argument!r:.60}" for argument in arguments if argument not in properties]
     errors += [f"{parameter} is missing" for parameter in required if parameter not in arguments]
@@ -147,23 +151,46 @@ async def find_fitting_skill(store: Store, scope: Scope, name: str, arguments: d
 
 async def load_skills(store: Store, scope: Scope) -> dict[str, Skill]:
     """Return the skills that a project can call, by name: in the order of `list_skill_rows`, then Athena's."""
-    saved = [_memory_to_skill(row.memory) for row in reversed(await _fetch_rows(store, scope))]
-    return load_shipped_skills() | {skill.name: skill for skill in saved}
+    saved = reversed(await _fetch_saved(store, scope))
+    return load_shipped_skills() | {row.name: skill for row, skill in saved}
 
 
 async def list_skills(store: Store, scope: Scope) -> dict[str, KeptSkill]:
     """Return the skills that a project can call with their uses, by name."""
     saved: dict[str, KeptSkill] = {}
-    for row in await _fetch_rows(store, scope):
-        saved.setdefault(row.memory.metadata["session_id"], _row_to_kept_skill(row))
+    for row, skill in await _fetch_saved(store, scope):
+        saved.setdefault(row.name, to_kept_skill(skill, row))
     return {name: to_kept_skill(skill) for name, skill in load_shipped_skills().items()} | saved
 
 
-async def _fetch_rows(store: Store, scope: Scope) -> list[skill_rows.SkillRow]:
-    async def read_rows(tx: Transaction) -> list[skill_rows.SkillRow]:
-        return await skill_rows.list_skill_rows(tx, await scopes.fetch_visible_ids(tx, scope.with_kind(SKILL_KIND)))
+async def _fetch_saved(store: Store, scope: Scope, name: str | None = None) -> list[tuple[skill_rows.SkillRow, Skill]]:
+    """Return all saved skills or the one of a name; they are read and parsed on the thread of the transaction."""
+
+    async def read_rows(tx: Transaction) -> list[tuple[skill_rows.SkillRow, Skill]]:
+        scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind(SKILL_KIND))
+        listing = skill_rows.list_skill_rows(tx, scope_ids) if name is None else _list_named(tx, scope_ids, name)
+        return await _parse_rows(tx, scope_ids, await listing)
 
     return await store.database.read(read_rows)
+
+
+async def _parse_rows(
+    tx: Transaction, scope_ids: list[int], listed: list[skill_rows.SkillRow]
+) -> list[tuple[skill_rows.SkillRow, Skill]]:
+    """Add the skill to each row. All programs share one copy of each; only those that are new are read."""
+    skills = {row.version_key: skill for row in listed if (skill := _cache.get(row.version_key))}
+    new = [row for row in listed if row.version_key not in skills]
+    for batch in split_batches(new, rows.BOUNDED_BATCH_ROWS):  # those of earlier versions may be long
+        memories = await rows.fetch_memories(tx, scope_ids, [row.id for row in batch])
+        for row in batch:
+            skills[row.version_key] = _memory_to_skill(memories[row.id])
+    if new:
+        with _cache_lock:
+            _cache.update(skills)
+            excess = sum(skill.chars for skill in _cache.values()) - MAX_CACHED_CHARS
+            while excess > 0:
+                excess -= _cache.pop(next(iter(_cache))).chars
+    return [(row, skills[row.version_key]) for row in listed]
 
 
 async def rank_skills(store: Store, scope: Scope, query: str | None) -> list[FoundSkill]:
@@ -172,7 +199,7 @@ async def rank_skills(store: Store, scope: Scope, query: str | None) -> list[Fou
     names = list(skills)
     if query is not None:
         stems = set(words.stem_words(query))
-        scores = {name: _score_skill(skill, stems) for name, skill in skills.items()}
+        scores = await run_in_thread(lambda: {name: _score_skill(skill, stems) for name, skill in skills.items()})
         for rank, (name, score) in enumerate(await search_skills(store, scope, query, MAX_SEARCH_HITS)):
             if name in scores and score > MIN_HIT_SCORE:
                 scores[name] += 1.0 / (1 + rank)
@@ -237,15 +264,11 @@ def _create_draft(skill: Skill) -> Draft:
 def _memory_to_skill(memory: Memory) -> Skill:
     fields: dict[str, Any] = dict(memory.metadata[SKILL_METADATA_KEY])
     code = memory.content[fields.pop("start") :]
-    return Skill(name=memory.metadata["session_id"], code=code, **fields)
+    return skill_source.cut_types(Skill(name=memory.metadata["session_id"], code=code, **fields))
 
 
-def _row_to_kept_skill(row: skill_rows.SkillRow) -> KeptSkill:
-    return to_kept_skill(_memory_to_skill(row.memory), uses=row.uses, version=row.version, memory=row.memory)
-
-
-def to_kept_skill(skill: Skill, *, uses: int = 0, version: int = 1, memory: Memory | None = None) -> KeptSkill:
-    """Return a skill as operations return it; without a memory it is one that comes with Athena."""
+def to_kept_skill(skill: Skill, row: skill_rows.SkillRow | None = None) -> KeptSkill:
+    """Return a skill as operations return it; without a row it is one that comes with Athena."""
     return KeptSkill(
         skill.name,
         skill.description,
@@ -253,9 +276,9 @@ def to_kept_skill(skill: Skill, *, uses: int = 0, version: int = 1, memory: Memo
         skill.signature,
         skill.returns,
         skill.example,
-        uses,
-        version,
-        updated=None if memory is None else memory.updated,
-        id=None if memory is None else memory.id,
-        project=None if memory is None else memory.project,
+        0 if row is None else row.uses,
+        1 if row is None else row.version,
+        updated=None if row is None else row.updated,
+        id=None if row is None else row.id,
+        project=None if row is None else row.project,
     )

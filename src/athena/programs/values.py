@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Status = Literal["done", "failed", "needs_approval", "unknown"]
 EngineName = Literal["auto", "monty", "python"]
+TYPE_CHARS_FACTOR = 20
 ARGUMENTS_VARIABLE = "given__"  # holds the arguments in the program that calls a skill
 
 
@@ -177,6 +178,12 @@ class Skill:
     returns: str
     parameters: dict[str, Any] = field(default_factory=dict, hash=False)  # as JSON Schema
     example: str = ""
+
+    @property
+    def chars(self) -> int:
+        """About how many characters the skill takes while it is held; its types take far more than they are long."""
+        text_chars = len(self.code) + len(self.description) + len(self.example)
+        return text_chars + TYPE_CHARS_FACTOR * (len(self.signature) + len(self.parameters.get("properties", ())))
 
     @property
     def program(self) -> str:

@@ -172,7 +172,7 @@ class CallDispatcher:
         self._long_answers = ThreadPool(MAX_LONG_ANSWERS, "athena-answer")
         self.active_count = 0
         self.last_active_at = time.monotonic()
-        self.call_operation: OperationCall = _call_operation  # or let another process make the call
+        self.call_operation: OperationCall | None = None  # lets another process make the call
 
     def change_read_limit(self, change: int) -> None:
         """Let more reads run at once, or fewer: other processes answer some of them."""
@@ -198,8 +198,9 @@ class CallDispatcher:
                 if operation.is_foreign:  # the wait may have been long: its server may be disabled or removed by now
                     operation = self.load_catalog().get_operation(operation.name)
                 # one that is alone waits for nobody here, and would have to wait for another process to wake up
-                call = _call_operation if self.active_count == 1 else self.call_operation
-                return await call(operation, arguments, caller)
+                if self.call_operation is None or self.active_count == 1:
+                    return await operation(caller, **arguments)
+                return await self.call_operation(operation, arguments, caller)
         except AthenaError as error:
             outcome, failure = error.code, error
             raise
@@ -258,10 +259,6 @@ class CallDispatcher:
             if self.is_stopping():
                 raise ServerBusy(STOPPING_MESSAGE, hint="try again in a moment")
             yield
-
-
-async def _call_operation(operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
-    return await operation(caller, **arguments)
 
 
 def dump_json(value: Any, *, in_pieces: bool = False) -> bytes:

@@ -157,9 +157,3 @@ async def list_durations(tx: Transaction, since: float, limit: int) -> list[tupl
         limit=limit,
     )
     return [(row[0], float(row[1]), float(row[2])) for row in rows]
-
-
-async def count_calls(tx: Transaction) -> dict[str, int]:
-    """Count the recorded calls by operation."""
-    rows = await tx.fetch("SELECT operation, count(*) FROM calls GROUP BY operation ORDER BY operation")
-    return {row[0]: int(row[1]) for row in rows}

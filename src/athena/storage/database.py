@@ -1,10 +1,13 @@
 """The protocols that a storage engine implements: transactions, full text, vectors, table copy, the database."""
 
+import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from copy import copy
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from athena.core.values import Kind, ModelNames
-from athena.errors import Conflict, Misconfigured, NotFound
+from athena.errors import Conflict, LimitExceeded, Misconfigured, NotFound
 from athena.storage.filters import Filter
 
 if TYPE_CHECKING:  # numpy is loaded only when something is searched or embedded
@@ -18,6 +21,8 @@ Row = tuple[Any, ...]
 CopyRole = Literal["", "from", "to"]  # whether a store is opened as the source or the target of a copy
 T = TypeVar("T")
 
+MAX_READ_CHARS = 100_000_000  # of the texts of one transaction together, each of which may have millions
+MIN_ROWS_AT_ONCE, MAX_ROWS_AT_ONCE = 20, 10_000  # with and without texts
 IMPORT_COUNTER = "whole import"  # a row of `counters` with the last call that an import of a whole store brought
 UNFINISHED_COPY_COUNTER = "copy source"  # a row of `counters` that exists until a copy into this store is complete
 TABLES_WITH_IDS = ("scopes", "models", "memories", "history", "relations", "calls", "injections")
@@ -26,6 +31,7 @@ TABLES_WITH_IDS = ("scopes", "models", "memories", "history", "relations", "call
 class Transaction(Protocol):
     """A consistent view of the store. Values are bound by name, as in `WHERE id = :id`."""
 
+    chars_left: float  # that `fetch` may still read; a write has no limit
     add_up_sql: str  # the end of an INSERT into `counts`: adds to the row of this name, where the engine has only one
 
     async def execute(self, sql: str, **values: Any) -> int:
@@ -46,6 +52,37 @@ class Transaction(Protocol):
 
 
 Work = Callable[[Transaction], Coroutine[Any, Any, T]]
+
+
+class BoundedReads:
+    """What a transaction may still read of texts with `fetch`."""
+
+    chars_left: float = math.inf
+
+    def limit_reads(self) -> Self:
+        """Return the transaction with a limit; work that drops what it has read sets `chars_left` back."""
+        bounded = copy(self)
+        bounded.chars_left = MAX_READ_CHARS
+        return bounded
+
+    def take_rows(self, cursor: Any) -> list[Row]:
+        """Return the rows of a cursor, long ones few at a time; raise LimitExceeded where they are too much."""
+        rows: list[Row] = []
+        left, size = iter(cursor), MIN_ROWS_AT_ONCE
+        while batch := list(islice(left, size)):
+            chars = sum([len(value) for row in batch for value in row if type(value) is str])
+            if len(batch) == size and not any(value is None or type(value) is str for value in batch[0]):
+                size = MAX_ROWS_AT_ONCE
+            rows += batch
+            self.chars_left -= chars
+            if self.chars_left < 0:
+                del rows[:], batch[:]  # else the error's frames would keep the texts
+                cursor.close()
+                raise LimitExceeded(
+                    f"what this call reads has more than {MAX_READ_CHARS:,} characters together",
+                    hint="ask for fewer at once: a smaller k or limit, fewer names; or forget what is too long",
+                )
+        return rows
 
 
 def require_row(row: Row | None, sql: str) -> Row:

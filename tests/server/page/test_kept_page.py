@@ -18,6 +18,9 @@ PAIRS = (
     ("backups run at 2 in the night", "the backups run at 4"),
     ("the cache expires after 10 minutes", "the cache expires after 30 minutes"),
     ("reports are archived after 90 days", "monthly reports are archived after 30 days"),
+    ("the staging database runs PostgreSQL 15", "the production database runs PostgreSQL 16"),
+    ("deploys run on Fridays", "small deploys run on Mondays"),
+    ("the nightly job starts at 3", "the weekly job starts at 5"),
 )
 
 

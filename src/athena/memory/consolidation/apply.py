@@ -136,12 +136,12 @@ def _is_agent_statement(memory: Memory) -> bool:
 async def _find_owner_importance(context: ChangeContext, row: MemoryRow) -> float:
     """Return the importance that a memory had before consolidation changed it."""
     importance: float | None = None
-    for change in await history_rows.list_changes(context.tx, context.scope_id, row.memory.id):
-        if change.action not in (STRENGTHENED, FADED, UNFADED, RELATED_ACTION):
+    for change, action in await history_rows.list_actions(context.tx, context.scope_id, row.memory.id):
+        if action not in (STRENGTHENED, FADED, UNFADED, RELATED_ACTION):
             importance = None
-        elif importance is None and change.before and "importance" in change.before:
-            importance = float(change.before["importance"])
-    return row.memory.importance if importance is None else importance
+        elif importance is None:
+            importance = (await history_rows.fetch_before(context.tx, context.scope_id, change)).get("importance")
+    return row.memory.importance if importance is None else float(importance)
 
 
 async def restore_faded(context: ChangeContext) -> None:
@@ -150,7 +150,7 @@ async def restore_faded(context: ChangeContext) -> None:
         row = await context.find_live(change.memory) if change.action == FADED else None
         if row is None or await context.is_contradicted(change.memory):
             continue
-        before = (change.before or {})["importance"]
+        before = (await history_rows.fetch_before(context.tx, change.scope, change.id))["importance"]
         if row.memory.importance == round(before * CONTRADICTED_FACTOR, 4):  # unchanged since
             await _set_importance(context, row, before, UNFADED, row.private)
 
@@ -207,8 +207,7 @@ async def promote(context: ChangeContext, pattern: Pattern, memory_id: int | Non
 
 async def _is_untouched(context: ChangeContext, memory_id: int) -> bool:
     """Return whether only consolidation has changed a memory that it created."""
-    changes = await history_rows.list_changes(context.tx, context.scope_id, memory_id)
-    actions = [change.action for change in changes]
+    actions = [action for _, action in await history_rows.list_actions(context.tx, context.scope_id, memory_id)]
     return actions[:1] == [PROMOTED] and set(actions) <= {PROMOTED, RELATED_ACTION}
 
 

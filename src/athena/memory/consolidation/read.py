@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from athena.core.values import Kind, Scope
 from athena.memory.consolidation import rows as consolidation_rows
@@ -11,10 +12,11 @@ from athena.memory.sessions.values import list_outcome_synonyms
 from athena.memory.store import Store
 from athena.memory.values import RESERVED_PREFIX
 from athena.storage import scopes
-from athena.storage.database import Row, Transaction
+from athena.storage.database import Transaction
 
 INPUT_KINDS: tuple[Kind, ...] = ("memory", "event")
-ROW_BATCH_SIZE = 1_000
+T = TypeVar("T")
+ROW_BATCH_SIZE = 500
 MAX_ROWS_PER_KIND = 100_000  # the newest
 MAX_INPUT_TEXT_CHARS = 600
 PATTERN_KEY = f"{RESERVED_PREFIX}pattern"  # marks a memory that was promoted from a pattern: not evidence for others
@@ -34,23 +36,24 @@ async def read_input(store: Store, scope: Scope, since: float) -> ConsolidationI
     """Read the events and memories of a project since a time, in one transaction."""
 
     async def read_snapshot(tx: Transaction) -> ConsolidationInput:
-        events = [_parse_event(*row) for row in await _read_rows(tx, scope.with_kind("event"), since)]
-        memories = [_parse_memory(*row) for row in await _read_rows(tx, scope, since)]
+        events = await _read_rows(tx, scope.with_kind("event"), since, _parse_event)
+        memories = await _read_rows(tx, scope, since, _parse_memory)
         fingerprints = await compute_fingerprints(tx, scope, since)
         return ConsolidationInput(events, [memory for memory in memories if memory is not None], fingerprints)
 
     return await store.database.read(read_snapshot)
 
 
-async def _read_rows(tx: Transaction, scope: Scope, since: float) -> list[Row]:
-    rows: list[Row] = []
-    after = (since, 0)
+async def _read_rows(tx: Transaction, scope: Scope, since: float, parse: Callable[..., T]) -> list[T]:
+    rows: list[T] = []
+    after, limit = (since, 0), tx.chars_left
     for scope_id in await scopes.fetch_own_ids(tx, scope):
         while True:
             batch = await consolidation_rows.list_rows_since(
                 tx, scope_id, since, after, ROW_BATCH_SIZE, MAX_INPUT_TEXT_CHARS
             )
-            rows = [*rows, *batch][-MAX_ROWS_PER_KIND:]
+            tx.chars_left = limit  # the metadata are dropped
+            rows = [*rows, *(parse(*row) for row in batch)][-MAX_ROWS_PER_KIND:]
             if len(batch) < ROW_BATCH_SIZE:
                 return rows
             after = (batch[-1][1], batch[-1][0])

@@ -20,7 +20,6 @@ from athena.memory.graph.mentions import to_exact_key
 from athena.memory.graph.rows import EntityRow, RelationRow
 from athena.memory.graph.values import ENTITY_METADATA_KEY, Entity, Graph, Relation, entity_key
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
-from athena.memory.rows import AnswerBudget
 from athena.memory.store import Store
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
@@ -31,9 +30,8 @@ async def read_graph(store: Store, scope: Scope) -> Graph:
 
     async def read_nodes(tx: Transaction) -> Graph:
         visible = await scopes.fetch_visible_ids(tx, scope)
-        budget = create_budget()
-        entities, observations = await graph_rows.fetch_all_entities(tx, visible, budget)
-        edges = await graph_rows.list_relations(tx, visible, budget)
+        entities, observations = await graph_rows.fetch_all_entities(tx, visible)
+        edges = await graph_rows.list_relations(tx, visible)
         return {
             "entities": to_entities(sort_own_first(entities, visible), observations),
             "relations": to_relations(edges),
@@ -54,29 +52,18 @@ async def open_nodes(store: Store, names: Sequence[str], scope: Scope) -> Graph:
         alias_ids = await graph_rows.list_mentioning_ids(tx, visible, aliases) if aliases else []
         alias_ids = [i for i in alias_ids if i not in named_ids]
         aliased = await graph_rows.fetch_entities_by_id(tx, visible, alias_ids) if alias_ids else []
-        return await assemble_graph(tx, visible, named + aliased, create_budget())
+        return await assemble_graph(tx, visible, named + aliased)
 
     return await store.database.read(find_nodes)
 
 
-def create_budget() -> AnswerBudget:
-    """Return how much of the graph one answer may read."""
-    return AnswerBudget(
-        "these entities, their observations and relations",
-        hint="open fewer at once, by name with open_nodes; delete_entities removes one that is too long, "
-        "delete_observations a part of it",
-    )
-
-
-async def assemble_graph(
-    tx: Transaction, scope_ids: list[int], entities: list[EntityRow], budget: AnswerBudget
-) -> Graph:
+async def assemble_graph(tx: Transaction, scope_ids: list[int], entities: list[EntityRow]) -> Graph:
     """Return entities with their observations and relations, in the given order within each scope."""
     if not entities:
         return {"entities": [], "relations": []}
-    observations = await graph_rows.fetch_observations(tx, scope_ids, [entity.id for entity in entities], budget)
+    observations = await graph_rows.fetch_observations(tx, scope_ids, [entity.id for entity in entities])
     keys = [entity.key for entity in entities]
-    edges = await graph_rows.list_relations_touching(tx, scope_ids, keys, budget=budget)
+    edges = await graph_rows.list_relations_touching(tx, scope_ids, keys)
     return {
         "entities": to_entities(sort_own_first(entities, scope_ids), observations),
         "relations": to_relations(edges),
@@ -96,11 +83,9 @@ async def fetch_entities(tx: Transaction, scope_ids: list[int], ids: list[int]) 
     return to_entities(entities, await graph_rows.fetch_observations(tx, scope_ids, ids))
 
 
-async def fetch_entity_metadata(
-    tx: Transaction, scope_ids: list[int], ids: list[int], budget: AnswerBudget | None = None
-) -> dict[int, dict[str, Any]]:
+async def fetch_entity_metadata(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, dict[str, Any]]:
     """Return the metadata that callers gave with entities."""
-    memories = await memory_rows.fetch_memories(tx, scope_ids, ids, budget=budget)
+    memories = await memory_rows.fetch_memories(tx, scope_ids, ids)
     return {entity_id: memory.metadata.get(ENTITY_METADATA_KEY, {}) for entity_id, memory in memories.items()}
 
 

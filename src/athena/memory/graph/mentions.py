@@ -186,7 +186,7 @@ async def find_mentioning(store: Store, name: str, limit: int, offset: int, scop
         starts = list((await memory_rows.fetch_memories(tx, visible, ids, longest=1)).values())
         starts.sort(key=lambda memory: (memory.created, memory.id), reverse=True)
         page = [memory.id for memory in starts[offset : offset + limit]]  # only these are read, since each may be long
-        memories = await memory_rows.fetch_memories(tx, visible, page, budget=memory_rows.AnswerBudget())
+        memories = await memory_rows.fetch_memories(tx, visible, page)
         return Page([memories[memory_id] for memory_id in page], len(starts))
 
     return await store.database.read(read_page)

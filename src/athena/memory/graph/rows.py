@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from athena.core.home.paths import USER_PROJECT
-from athena.memory.rows import BOUNDED_BATCH_ROWS, AnswerBudget, join_ids
+from athena.memory.rows import BOUNDED_BATCH_ROWS, join_ids
 from athena.storage import privacy
 from athena.storage.database import Row, Transaction
 from athena.storage.filters import bind_list, split_batches
@@ -83,9 +83,7 @@ async def fetch_entities_by_key(tx: Transaction, scope_ids: list[int], keys: lis
     return sorted(entities)
 
 
-async def fetch_entities_by_id(
-    tx: Transaction, scope_ids: list[int], ids: list[int], budget: AnswerBudget | None = None
-) -> list[EntityRow]:
+async def fetch_entities_by_id(tx: Transaction, scope_ids: list[int], ids: list[int]) -> list[EntityRow]:
     """Return the live entities with these ids, in the order they were created."""
     entities: list[EntityRow] = []
     for batch in split_batches(ids):
@@ -95,8 +93,6 @@ async def fetch_entities_by_id(
                 WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names}) AND session IS NULL AND deleted IS NULL""",
             **bound,
         )
-        if budget is not None:
-            budget.spend(rows)
         entities += [_to_entity(row) for row in rows]
     return sorted(entities)
 
@@ -114,16 +110,12 @@ async def lock_entity(tx: Transaction, entity: EntityRow) -> bool:
     return row is not None
 
 
-async def fetch_observations(
-    tx: Transaction, scope_ids: list[int], ids: list[int], budget: AnswerBudget | None = None
-) -> dict[int, list[str]]:
+async def fetch_observations(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, list[str]]:
     """Return the live observations of entities, in the order they were added."""
     observations: dict[int, list[str]] = {entity_id: [] for entity_id in ids}
     columns = "id, session, content, private"
 
     def add_texts(rows: list[Row]) -> None:
-        if budget is not None:
-            budget.spend(rows, observations)
         for _, session, content, private in rows:
             if private:
                 privacy.note_read(private)
@@ -197,16 +189,12 @@ async def list_observation_ids(tx: Transaction, scope: int, entity: int) -> list
     return [row[0] for row in rows]
 
 
-async def fetch_all_entities(
-    tx: Transaction, scope_ids: list[int], budget: AnswerBudget | None = None
-) -> tuple[list[EntityRow], dict[int, list[str]]]:
+async def fetch_all_entities(tx: Transaction, scope_ids: list[int]) -> tuple[list[EntityRow], dict[int, list[str]]]:
     """Return all entities and all observations, in the order they were created."""
     entities: list[EntityRow] = []
     observations: dict[int, list[str]] = {}
 
     def add_rows(rows: list[Row]) -> None:
-        if budget is not None:
-            budget.spend(rows, observations)
         for *entity, session in rows:
             if session is None:
                 entities.append(_to_entity(entity))
@@ -230,7 +218,10 @@ async def find_entities_containing(tx: Transaction, scope_ids: list[int], text: 
         values["text"] = f"%{escaped}%"
     containing: set[int] = set()
 
+    limit = tx.chars_left
+
     def add_containing(rows: list[Row]) -> None:
+        tx.chars_left = limit  # only the ids are kept
         for row_id, session, content, entity_type in rows:
             if wanted in content.lower() or (session is None and wanted in entity_type.lower()):
                 containing.add(row_id if session is None else int(session))
@@ -284,7 +275,6 @@ async def list_relations_touching(
     scope_ids: list[int],
     keys: list[str],
     sides: tuple[str, ...] = ("source", "target"),
-    budget: AnswerBudget | None = None,
 ) -> list[RelationRow]:
     """Return the live relations that start or end at any of these names, in the order they were created."""
 
@@ -297,32 +287,20 @@ async def list_relations_touching(
         ]
         return await tx.fetch(" UNION ALL ".join(parts) + limit, **bound)
 
-    by_id: dict[int, Row] = {}
-    if budget is not None:
-        few = None if len(keys) >= BOUNDED_BATCH_ROWS else await fetch_columns(RELATION_COLUMNS, keys, FEW_ROWS_SQL)
-        if few is None or len(few) >= BOUNDED_BATCH_ROWS:
-            ids = {row[0] for batch in split_batches(keys) for row in await fetch_columns("id", batch)}
-            return await _fetch_relations(tx, scope_ids, ids, budget)
-        by_id = {row[0]: row for row in few}
-        budget.spend(list(by_id.values()))
-    else:
-        for batch in split_batches(keys):
-            by_id |= {row[0]: row for row in await fetch_columns(RELATION_COLUMNS, batch)}
+    few = None if len(keys) >= BOUNDED_BATCH_ROWS else await fetch_columns(RELATION_COLUMNS, keys, FEW_ROWS_SQL)
+    if few is None or len(few) >= BOUNDED_BATCH_ROWS:
+        ids = {row[0] for batch in split_batches(keys) for row in await fetch_columns("id", batch)}
+        return await _fetch_relations(tx, scope_ids, ids)
+    by_id = {row[0]: row for row in few}
     return [_to_relation(by_id[relation_id]) for relation_id in sorted(by_id)]
 
 
-async def list_relations(
-    tx: Transaction, scope_ids: list[int], budget: AnswerBudget | None = None
-) -> list[RelationRow]:
+async def list_relations(tx: Transaction, scope_ids: list[int]) -> list[RelationRow]:
     """Return all live relations, in the order they were created."""
-    return await _fetch_relations(
-        tx, scope_ids, await _list_ids(tx, "relations", scope_ids, "AND removed IS NULL"), budget
-    )
+    return await _fetch_relations(tx, scope_ids, await _list_ids(tx, "relations", scope_ids, "AND removed IS NULL"))
 
 
-async def _fetch_relations(
-    tx: Transaction, scope_ids: list[int], ids: Iterable[int], budget: AnswerBudget | None
-) -> list[RelationRow]:
+async def _fetch_relations(tx: Transaction, scope_ids: list[int], ids: Iterable[int]) -> list[RelationRow]:
     relations: dict[int, RelationRow] = {}
     for batch in split_batches(sorted(ids)):
         names, bound = bind_list("id", batch)
@@ -330,8 +308,6 @@ async def _fetch_relations(
             f"SELECT {RELATION_COLUMNS} FROM relations WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names})",
             **bound,
         )
-        if budget is not None:
-            budget.spend(rows, relations)
         relations |= {row[0]: _to_relation(row) for row in rows}
     return [relations[relation_id] for relation_id in sorted(relations)]
 

@@ -10,7 +10,6 @@ from athena.memory import rows as memory_rows
 from athena.memory.graph import rows as graph_rows
 from athena.memory.graph.entities import (
     assemble_graph,
-    create_budget,
     fetch_entity_metadata,
     get_entity,
     normalize_text,
@@ -23,7 +22,6 @@ from athena.memory.graph.rows import EntityRow, RelationRow
 from athena.memory.graph.values import FoundEntity, Graph, Neighbor, Neighborhood, Path
 from athena.memory.index import encode_missing
 from athena.memory.recall import Query, recall
-from athena.memory.rows import AnswerBudget
 from athena.memory.store import Store
 from athena.memory.values import Hit
 from athena.storage import scopes
@@ -61,13 +59,12 @@ async def search_nodes(store: Store, query: str, scope: Scope, *, by_meaning: bo
 
     async def find_nodes(tx: Transaction) -> Graph:
         visible = await scopes.fetch_visible_ids(tx, scope)
-        budget = create_budget()
-        containing = await _fetch_containing(tx, visible, query, budget)
+        containing = await _fetch_containing(tx, visible, query)
         close = await _fetch_owners(tx, visible, [hit.id for hit in hits if hit.score >= MIN_EXTRA_SCORE])
         known_ids = {entity.id for entity in containing}
         extra = [entity for entity in close if entity.id not in known_ids][:MAX_EXTRA_ENTITIES]
-        graph = await assemble_graph(tx, visible, sort_own_first(containing, visible), budget)
-        return _merge_graphs(graph, await assemble_graph(tx, visible, extra, budget))
+        graph = await assemble_graph(tx, visible, sort_own_first(containing, visible))
+        return _merge_graphs(graph, await assemble_graph(tx, visible, extra))
 
     return await store.database.read(find_nodes)
 
@@ -88,22 +85,21 @@ async def search_graph(store: Store, query: str, limit: int, scope: Scope) -> li
 
     async def read_entities(tx: Transaction) -> list[FoundEntity]:
         visible = await scopes.fetch_visible_ids(tx, scope)
-        budget = create_budget()
         owners = await graph_rows.fetch_owner_ids(tx, visible, hit_ids)
         scores: dict[int, float] = {}
         for hit in hits:
             scores.setdefault(owners.get(hit.id, 0), hit.score)
         entities = await _fetch_owners(tx, visible, hit_ids)
         if not all_indexed:  # rows that no index has yet are found if they contain the exact text
-            containing = await _fetch_containing(tx, visible, normalize_text(query), budget)
+            containing = await _fetch_containing(tx, visible, normalize_text(query))
             entities = list(dict.fromkeys(entities + containing))
         entities = entities[:limit]
         ids = [entity.id for entity in entities]
-        metadata = await fetch_entity_metadata(tx, visible, ids, budget)
-        observations = await graph_rows.fetch_observations(tx, visible, ids, budget)
+        metadata = await fetch_entity_metadata(tx, visible, ids)
+        observations = await graph_rows.fetch_observations(tx, visible, ids)
         results: list[FoundEntity] = []
         for entity in entities:
-            edges = await graph_rows.list_relations_touching(tx, visible, [entity.key], budget=budget)
+            edges = await graph_rows.list_relations_touching(tx, visible, [entity.key])
             results.append(
                 {
                     **to_entities([entity], observations)[0],
@@ -142,9 +138,9 @@ async def index_pending(store: Store, kinds: Sequence[Kind] = ("entity",)) -> bo
     return True
 
 
-async def _fetch_containing(tx: Transaction, scope_ids: list[int], text: str, budget: AnswerBudget) -> list[EntityRow]:
+async def _fetch_containing(tx: Transaction, scope_ids: list[int], text: str) -> list[EntityRow]:
     ids = await graph_rows.find_entities_containing(tx, scope_ids, text)
-    return await graph_rows.fetch_entities_by_id(tx, scope_ids, sorted(ids), budget)
+    return await graph_rows.fetch_entities_by_id(tx, scope_ids, sorted(ids))
 
 
 async def _fetch_owners(tx: Transaction, scope_ids: list[int], row_ids: list[int]) -> list[EntityRow]:
@@ -163,12 +159,12 @@ async def find_neighbors(
     async def walk_relations(tx: Transaction) -> Neighborhood:
         visible = await scopes.fetch_visible_ids(tx, scope)
         await _check_name(tx, visible, name)
-        start, budget = to_entity_key(name), create_budget()
+        start = to_entity_key(name)
         reached: dict[str, tuple[str, int]] = {start: (name, 0)}
         taken: dict[int, RelationRow] = {}
         frontier = [start]
         for distance in range(1, depth + 1):
-            steps = await _follow_relations(tx, visible, frontier, allowed, budget)
+            steps = await _follow_relations(tx, visible, frontier, allowed)
             frontier = []
             for edge, key, other_name in steps:
                 if key not in reached and len(reached) <= limit:
@@ -181,7 +177,7 @@ async def find_neighbors(
         del reached[start]
         return {
             "name": name,
-            "neighbors": await _describe_neighbors(tx, visible, reached, budget),
+            "neighbors": await _describe_neighbors(tx, visible, reached),
             "relations": [to_relation(taken[relation_id]) for relation_id in sorted(taken)],
         }
 
@@ -195,13 +191,13 @@ async def _check_name(tx: Transaction, scope_ids: list[int], name: str) -> None:
 
 
 async def _follow_relations(
-    tx: Transaction, scope_ids: list[int], keys: list[str], allowed: RelationFilter, budget: AnswerBudget | None = None
+    tx: Transaction, scope_ids: list[int], keys: list[str], allowed: RelationFilter
 ) -> list[tuple[RelationRow, str, str]]:
     """Return the relations to follow from some names, each with the key and the name that it leads to."""
     steps: list[tuple[RelationRow, str, str]] = []
     origins = set(keys)
     sides = DIRECTION_COLUMNS[allowed.direction]
-    for edge in await graph_rows.list_relations_touching(tx, scope_ids, keys, sides, budget):
+    for edge in await graph_rows.list_relations_touching(tx, scope_ids, keys, sides):
         if not edge.holds_at(allowed.at) or allowed.relation not in (None, edge.relation):
             continue
         if edge.source in origins and allowed.direction != "in":
@@ -212,10 +208,10 @@ async def _follow_relations(
 
 
 async def _describe_neighbors(
-    tx: Transaction, scope_ids: list[int], reached: dict[str, tuple[str, int]], budget: AnswerBudget
+    tx: Transaction, scope_ids: list[int], reached: dict[str, tuple[str, int]]
 ) -> list[Neighbor]:
     rows = sort_own_first(await graph_rows.fetch_entities_by_key(tx, scope_ids, list(reached)), scope_ids)
-    observations = await graph_rows.fetch_observations(tx, scope_ids, [row.id for row in rows], budget)
+    observations = await graph_rows.fetch_observations(tx, scope_ids, [row.id for row in rows])
     entities = {entity["name"]: entity for entity in to_entities(rows, observations)}
     return [
         {

@@ -52,7 +52,7 @@ from athena.memory.sessions.values import (
 )
 from athena.memory.sessions.voice import BriefingText, Header, Heading, Line, SafeText
 from athena.memory.store import Store
-from athena.memory.task_rows import find_unfinished_tasks, list_tasks_in_states
+from athena.memory.task_rows import list_urgent_tasks
 from athena.memory.values import DOCUMENT_TYPE, Memory
 from athena.storage import scopes
 from athena.storage.database import Transaction
@@ -172,18 +172,11 @@ async def _read_sources(
 ) -> BriefingSources:
     memory_scope, task_scope = scope.with_kind("memory"), scope.with_kind("task")
     seen = await sessions_rows.fetch_briefed_memories(tx, scope, session, key) if session and not afresh else {}
-    rows = await list_tasks_in_states(
-        tx, Filter(task_scope, until=now + SECONDS_PER_DAY), memory_values.UNFINISHED_STATES
-    )
-    needed = {task_id for row in rows for task_id in memory_values.get_task_plan(row).get("depends_on", ())}
-    unfinished: set[int] = set()
-    if needed:
-        task_scope_ids = await scopes.fetch_visible_ids(tx, task_scope)
-        unfinished = await find_unfinished_tasks(tx, task_scope_ids, needed)
+    due = Filter(task_scope, until=now + SECONDS_PER_DAY)
     return BriefingSources(
         seen,
         await sessions_rows.fetch_last_briefing_id(tx, scope, session) if session else 0,
-        [(memory_values.task_from_memory(row, unfinished, now), row.author) for row in rows],
+        await list_urgent_tasks(tx, due, now, MAX_DUE, MAX_ANALYSED_CHARS),
         await _fetch_episodes(tx, scope, now, session),
         await sessions_rows.list_tagged_memories(tx, memory_scope, IMPORTANT_TAGS, MAX_TAGGED, MAX_ANALYSED_CHARS),
         await _list_standing(tx, memory_scope),
@@ -196,10 +189,7 @@ async def _read_sources(
 def _items_from_tasks(tasks: Iterable[tuple[memory_values.Task, Author]], now: float) -> list[BriefingItem]:
     """Return an item for each of the most urgent tasks; a blocked task is worth less."""
     items = []
-    ordered = sorted(tasks, key=lambda pair: memory_values.get_urgency_key(pair[0]))
-    if len(ordered) > MAX_DUE:  # nobody else crowds out what a person has to do
-        ordered = sorted(ordered, key=lambda pair: pair[1] != "person")[:MAX_DUE]
-    for task, author in ordered:
+    for task, author in tasks:
         priority = memory_values.TASK_PRIORITIES.index(task.priority)
         worth = min(1.0, 0.9 + 0.1 * (priority - 1)) * (0.6 if task.blocked else 1.0)
         note = f"{'overdue' if task.overdue else 'due'} {clock.to_local_time(task.due or now):%Y-%m-%d %H:%M}"

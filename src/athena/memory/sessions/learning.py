@@ -292,9 +292,9 @@ class LearningEditHooks(EditHooks):
 async def remove_rule(store: Store, number: int, call: Call) -> int:
     """Remove a rule of the project or of the user; `undo` brings it back."""
 
-    async def find_rule(tx: Transaction) -> list[MemoryRow]:
+    async def find_rule(tx: Transaction) -> list[int]:
         visible = await scopes.fetch_visible_ids(tx, call.scope.with_kind(RULE_KIND))
-        matches = [row for row in await rows.find_rows_by_id(tx, visible, number) if row.deleted is None]
+        matches = [number for row in await rows.find_rows_by_id(tx, visible, number) if row.deleted is None]
         if not matches:
             raise NotFound(f"there is no rule {number}", hint="athena learned rules lists them")
         return matches

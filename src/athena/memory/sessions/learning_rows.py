@@ -85,9 +85,11 @@ async def list_rule_memories(tx: Transaction, scope: Scope, *, include_deleted: 
     if not scope_ids:
         return []
     live_condition = "" if include_deleted else "AND m.deleted IS NULL"
+    columns = MEMORY_COLUMNS.replace("m.content", "substr(m.content, 1, :longest)")
     rows = await tx.fetch(
-        f"""SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} WHERE m.scope IN ({join_ids(scope_ids)}) {live_condition}
-            ORDER BY m.id"""
+        f"""SELECT {columns} {FROM_MEMORIES} WHERE m.scope IN ({join_ids(scope_ids)}) {live_condition}
+            ORDER BY m.id""",
+        longest=MAX_LEARNED_CHARS,
     )
     return [memory_from_row(row) for row in rows]
 

@@ -1,5 +1,6 @@
 """Write what is kept for people and other programs: a Markdown folder, and the graph as GraphML."""
 
+import math
 import os
 import re
 from collections.abc import AsyncIterator, Callable
@@ -73,6 +74,7 @@ async def iter_entities(store: Store, project: str) -> AsyncIterator[ExportedEnt
         page = ids[i : i + PAGE_ROWS]
 
         async def read_page(tx: Transaction, page: list[int] = page) -> list[ExportedEntity]:
+            tx.chars_left = math.inf  # what a person exports is written page by page
             entities = await graph_rows.fetch_entities_by_id(tx, own, page)
             observations = await graph_rows.fetch_observations(tx, own, page)
             metadata = await fetch_entity_metadata(tx, own, page)
@@ -111,6 +113,7 @@ async def iter_entities(store: Store, project: str) -> AsyncIterator[ExportedEnt
 
 async def _read_orphans(tx: Transaction, own: list[int]) -> list[ExportedEntity]:
     """Return the names that relations begin at and that no entity has."""
+    tx.chars_left = math.inf
     found: dict[str, list[graph_rows.RelationRow]] = {}
     for edge in await graph_rows.list_orphaned_relations(tx, own):
         found.setdefault(edge.source_name, []).append(edge)
@@ -216,6 +219,7 @@ async def _iter_memories(store: Store, project: str) -> AsyncIterator[tuple[Memo
     while True:
 
         async def read_page(tx: Transaction, last_id: int = last_id) -> list[Any]:
+            tx.chars_left = math.inf  # what a person exports is written page by page
             own = await scopes.fetch_own_ids(tx, Scope(project))
             page = await rows.list_rows_after(tx, own, last_id, PAGE_ROWS)
             links = await link_rows.list_live_links(tx, own, [row.memory.id for row in page])

@@ -1,5 +1,6 @@
 """Write a session as a page for people: what was said, done and kept, in order of time, as Markdown or HTML."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -87,6 +88,7 @@ async def _read_entries(store: Store, row_filter: Filter, *, is_kept: bool) -> l
     while True:
 
         async def read_rows(tx: Transaction, after: Position | None = after) -> list[tuple[float, Memory]]:
+            tx.chars_left = math.inf  # a person writes all of it to a file
             return await list_rows.list_memories_by_time(tx, row_filter, PAGE_ROWS, after=after, oldest=True)
 
         page = await store.database.read(read_rows)

@@ -18,7 +18,6 @@ from athena.server.page.site import PageRequest, View, to_plain
 
 PAGE_SIZE = 25
 MAX_TAGS_SHOWN = 200
-MAX_CHANGES_SHOWN = 50
 MAX_RESTORED_CHARS = 100_000  # of an earlier version that the page holds to bring it back
 KINDS = {"event": "Events", "task": "Tasks", "entity": "Names", "pattern": "Patterns"}  # beside memories
 KIND_PAGES = {"event": "/timeline", "task": "/tasks", "entity": "/graph/names", "pattern": "/patterns"}
@@ -107,7 +106,7 @@ def explain_hit(why: dict[str, float] | None) -> list[tuple[str, float, float]]:
 async def show_memory(page: PageRequest) -> Response:
     """Show one memory whole, with its history and what it is related to."""
     ref = parse_ref(page.get_path("ref"))
-    history = await page.call("memory_history", memory_id=ref)
+    history = await page.list_history(ref)
     try:
         memory = await page.call("get_memory", memory_id=ref)
     except AthenaError:
@@ -119,8 +118,8 @@ async def show_memory(page: PageRequest) -> Response:
     return page.render(
         "memory.html",
         memory=memory,
-        steps=await start_in_thread(describe_history, history[-MAX_CHANGES_SHOWN:], memory),
-        older_changes=max(len(history) - MAX_CHANGES_SHOWN, 0),
+        steps=await start_in_thread(describe_history, [*history], memory),
+        older_changes=history.total - len(history),
         related=[(link, other) for link, other in zip(memory.related, related, strict=False) if other is not None],
         fields=create_fields(page.find_operation("update_memory").arguments_schema, values, EDITED_FIELDS),
         candidates=await _find_candidates(page, memory) if page.params.get("find") else None,

@@ -233,7 +233,7 @@ async def show_skills(page: PageRequest) -> Response:
 
 async def show_skill(page: PageRequest, result: Any = None, values: dict[str, Any] | None = None) -> Response:
     skill = await page.call("get_skill", name=page.get_path("name"))
-    history = await page.call("memory_history", memory_id=skill.id, kind="skill") if skill.id is not None else []
+    history = await page.list_history(skill.id, "skill") if skill.id is not None else []
     return page.render(
         "skill.html",
         skill=skill,
@@ -262,7 +262,7 @@ async def delete_skill(page: PageRequest) -> Response:
 async def _describe_parameters(page: PageRequest, name: str) -> dict[str, Any]:
     """Return a skill's parameters as JSON Schema."""
     skill = await page.call("get_skill", name=name)
-    return parse_skill(skill.name, skill.code, skill.description, skill.example).parameters
+    return parse_skill(skill.name, skill.code, skill.description, skill.example, is_stored=True).parameters
 
 
 VIEWS = (

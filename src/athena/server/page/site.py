@@ -25,8 +25,10 @@ from athena.core.operation import Effect
 from athena.core.redaction.personal import mask_private
 from athena.core.threads import start_in_thread
 from athena.core.types import to_json
+from athena.core.values import Page
 from athena.core.version import __version__
-from athena.errors import AthenaError, Denied, InvalidInput, NotFound
+from athena.errors import AthenaError, Denied, InvalidInput, LimitExceeded, NotFound
+from athena.memory.values import Change
 from athena.server.admission import CallDispatcher
 from athena.server.guard import MalformedRequest
 from athena.server.page import rendering
@@ -34,6 +36,7 @@ from athena.server.page.forms import describe_problem
 from athena.server.page.sessions import PageSession, PageSessions, find_cookie
 
 SURFACE = "page"
+CHANGES_SHOWN, LONG_CHANGES_SHOWN = 50, 20
 MAX_FORM_FIELDS = 20_000
 MAX_PROJECT_CHARS = 1_000
 FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
@@ -105,6 +108,15 @@ class PageRequest:
     async def call(self, name: str, /, **arguments: Any) -> Any:
         """Call an operation as the person at the page; return its result as it is."""
         return await self.call_approved(name, arguments, None)
+
+    async def list_history(self, ref: int | str, kind: str | None = None) -> Page[Change]:
+        """Return the latest changes of something, the oldest first; fewer where it is long."""
+        arguments = {"memory_id": ref, "kind": kind}
+        try:
+            changes: Page[Change] = await self.call("memory_history", **arguments, limit=CHANGES_SHOWN)
+        except LimitExceeded:
+            changes = await self.call("memory_history", **arguments, limit=LONG_CHANGES_SHOWN)
+        return changes
 
     async def call_approved(
         self, name: str, arguments: Mapping[str, Any], approval: Approval | None, key: str | None = None

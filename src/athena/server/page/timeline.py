@@ -127,7 +127,7 @@ async def show_task(page: PageRequest) -> Response:
     states = [None, "done", "cancelled"]
     lists = await asyncio.gather(*(page.call("list_tasks", state=state, limit=10_000) for state in states))
     task = next((task for tasks in lists for task in tasks if task.id == task_id), None)
-    history = await page.call("memory_history", memory_id=task_id, kind="task")
+    history = await page.list_history(task_id, "task")
     if task is None:
         return page.render("forgotten.html", section="/tasks", ref=task_id, state=history[-1].before or {})
     values = to_plain(task) | {"due": time.strftime("%Y-%m-%d %H:%M", time.localtime(task.due)) if task.due else ""}

@@ -1,6 +1,7 @@
 """Connect to a PostgreSQL server: check it, migrate its schema, run statements, translate its errors."""
 
 import contextlib
+import math
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from psycopg import conninfo, errors
 
 from athena.errors import Conflict, InvalidInput, Misconfigured, Unavailable
 from athena.storage import migrations
-from athena.storage.database import UNFINISHED_COPY_COUNTER, CopyRole, Row, check_usable, require_row
+from athena.storage.database import UNFINISHED_COPY_COUNTER, BoundedReads, CopyRole, Row, check_usable, require_row
 from athena.storage.postgres.formats import to_array_literal
 from athena.storage.sqlite.schema import list_columns
 
@@ -76,7 +77,7 @@ LONG_LIST_PATTERN = re.compile(r"(?<!NOT )\bIN \(:([a-z_]+)0((?:, :\1\d+){7,})\)
 NAMED_PARAMETER_PATTERN = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
 
 
-class PostgresTransaction:
+class PostgresTransaction(BoundedReads):
     add_up_sql = ""  # writers would wait for each other where they add to one row
 
     def __init__(self, connection: psycopg.Connection[Any], vector_schema: str) -> None:
@@ -95,7 +96,8 @@ class PostgresTransaction:
             self._cursor.executemany(self._translate(sql, {})[0], rows)
 
     async def fetch(self, sql: str, **values: Any) -> list[Row]:
-        return self._cursor.execute(*self._translate(sql, values)).fetchall()
+        cursor = self._cursor.execute(*self._translate(sql, values))
+        return cursor.fetchall() if self.chars_left == math.inf else self.take_rows(cursor)
 
     async def fetch_one(self, sql: str, **values: Any) -> Row | None:
         return self._cursor.execute(*self._translate(sql, values)).fetchone()

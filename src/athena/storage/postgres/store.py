@@ -282,7 +282,9 @@ class Postgres:
             is_write = begin in (BEGIN_WRITE_SQL, BEGIN_COPY_SQL)
             if is_write and cursor.nextset() and (commit_mark := cursor.fetchone()) is None:
                 raise Misconfigured("a copy into this store is not finished", hint=UNFINISHED_COPY_HINT)
-            result = run_sync(work(PostgresTransaction(connection, self._vector_schema)), closed_to=NO_WAIT_REASON)
+            tx = PostgresTransaction(connection, self._vector_schema)
+            tx = tx.limit_reads() if begin == BEGIN_READ_SQL else tx
+            result = run_sync(work(tx), closed_to=NO_WAIT_REASON)
             try:
                 connection.execute("COMMIT")
             except psycopg.OperationalError:

@@ -1,5 +1,6 @@
 """Open a SQLite file: readable by its owner alone, checked to be Athena's, set for durability; its errors and locks."""
 
+import math
 import os
 import random
 import threading
@@ -14,7 +15,7 @@ import apsw
 from athena.core.files import create_private_folder
 from athena.errors import Misconfigured, Unavailable
 from athena.storage import migrations
-from athena.storage.database import UNFINISHED_COPY_COUNTER, CopyRole, Row, check_usable, require_row
+from athena.storage.database import UNFINISHED_COPY_COUNTER, BoundedReads, CopyRole, Row, check_usable, require_row
 from athena.storage.terms import add_word_spaces
 
 IN_MEMORY_PATH = ":memory:"
@@ -27,7 +28,7 @@ class StoreBusyError(Unavailable):
     """Another process writes for longer than a caller waits."""
 
 
-class SqliteTransaction:
+class SqliteTransaction(BoundedReads):
     """A transaction on one connection. Each statement is read to its end, because apsw runs them lazily."""
 
     add_up_sql = """ON CONFLICT (scope, facet, name) DO UPDATE SET memories = memories + excluded.memories,
@@ -45,7 +46,8 @@ class SqliteTransaction:
         self.connection.executemany(sql, rows).fetchall()
 
     async def fetch(self, sql: str, **values: Any) -> list[Row]:
-        return self.connection.execute(sql, values).fetchall()
+        cursor = self.connection.execute(sql, values)
+        return cursor.fetchall() if self.chars_left == math.inf else self.take_rows(cursor)
 
     async def fetch_one(self, sql: str, **values: Any) -> Row | None:
         rows = self.connection.execute(sql, values).fetchall()

@@ -124,7 +124,7 @@ class Sqlite:
 
     async def read(self, work: Work[T]) -> T:
         if self._memory_connection is not None:
-            return await self.write(work)
+            return await self.write(lambda tx: work(cast(SqliteTransaction, tx).limit_reads()))
         check_stopped()
         if get_running_loop() is None:  # as run_in_thread does, but skips one call on the hot path
             return self._run_read(work)
@@ -137,7 +137,7 @@ class Sqlite:
             is_usable = True
             try:
                 connection.execute("BEGIN").fetchall()
-                return run_sync(work(SqliteTransaction(connection)), closed_to=NO_WAIT_REASON)
+                return run_sync(work(SqliteTransaction(connection).limit_reads()), closed_to=NO_WAIT_REASON)
             except apsw.Error as error:
                 is_usable = not sqlite_connection.leaves_bad_state(error)
                 raise
