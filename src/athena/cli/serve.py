@@ -32,8 +32,9 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
     click.echo(_format_greeting(server.url, server.location, link))
     if not auth:
         click.echo("WARNING: no token is asked for: every program on this machine can read and change all", err=True)
-    if workers > 1 and settings.privacy != "off":
-        click.echo("--workers has no effect: where privacy is on, one process answers all calls", err=True)
+    if workers > 1 and (settings.privacy != "off" or settings.embedding_url):
+        cause = "privacy is on" if settings.privacy != "off" else "embedding.url is set"
+        click.echo(f"--workers has no effect: where {cause}, one process answers all calls", err=True)
     server.run()
 
 

@@ -39,7 +39,7 @@ CHANNELS = {"sqlite": 1, "postgres": 4}  # of a reader, each with a thread: call
 LENGTH_BYTES = 4
 LARGE_ANSWER_BYTES = 1 << 20  # read on another thread
 START_TIMEOUT_S = 60.0
-ANSWER_TIMEOUT_S = 10.0  # a reader that takes longer hangs; another one takes its place
+ANSWER_TIMEOUT_S = 30.0  # a reader that takes longer hangs; another one takes its place
 END_TIMEOUT_S = 5.0
 MIN_RESTART_DELAY_S, MAX_RESTART_DELAY_S = 0.5, 60.0
 UPKEEP_INTERVAL_S = 10.0
@@ -122,8 +122,9 @@ class ReaderPool:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        # what a process knows of names may be some seconds old: where privacy is on, one process answers all calls
-        if not self._app.guard.is_on:
+        # what a process knows of names may be some seconds old: where privacy is on, one process answers all calls;
+        # another model's endpoint may take longer than a reader that hangs
+        if not self._app.guard.is_on and not self._settings.embedding_url:
             self._tasks = [asyncio.create_task(self._keep_reader()) for _ in range(self._count)]
 
     async def close(self) -> None:
@@ -166,8 +167,8 @@ class ReaderPool:
             began = time.monotonic()
             try:
                 await self._run_reader()
-            except OSError as error:  # no memory, no descriptors
-                write_log_line({"event": "reader not started", "error": str(error)})
+            except Exception as error:  # no memory, no descriptors, no thread: the server makes all calls meanwhile
+                write_log_line({"event": "reader not started", "error": f"{type(error).__name__}: {error}"})
             is_soon = time.monotonic() - began < MAX_RESTART_DELAY_S
             delay_s = min(2 * delay_s, MAX_RESTART_DELAY_S) if is_soon else MIN_RESTART_DELAY_S
             await asyncio.sleep(delay_s)

@@ -159,3 +159,19 @@ def test_the_memory_of_postings_is_bounded(apps: list[App], monkeypatch: pytest.
     assert kept.release_unused()
     assert not kept._kept
     assert_alike(apps[0], "p", WORDS[1])
+
+
+def test_changes_that_no_search_asks_for_are_released(apps: list[App], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fulltext, "MAX_CHANGE_LOGS", 2)
+    index = SqliteFullText()
+    for number in range(4):
+        call(apps[0], f"p{number}", "remember", content=TEXT)
+        search(apps[0], f"p{number}", "deploy cache", index)
+        call(apps[0], f"p{number}", "remember", content=f"{TEXT} {number}")
+        search(apps[0], f"p{number}", "deploy cache", index)
+    assert len(index.kept._logs) == 2
+    monkeypatch.setattr(fulltext, "MAX_UNUSED_S", -1.0)
+    assert index.kept.release_unused()
+    assert not index.kept._logs
+    assert not index.kept._kept
+    assert len(search(apps[0], "p0", "deploy cache", index).memories) == 2

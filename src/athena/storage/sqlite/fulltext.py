@@ -41,6 +41,8 @@ MAX_TERM_PASSAGES = 10_000  # that a term may occur in and still be read in full
 MAX_PASSAGES_READ = 30_000  # for one query, over all its terms
 MAX_KEPT_BYTES = 4 << 20  # of postings, besides those that a large project may have for each of its passages
 KEPT_BYTES_PER_PASSAGE = 48
+MAX_CHANGE_LOGS = 16  # projects whose changes are followed
+MAX_KEPT_STEM_CHARS = 100
 TERM_BYTES = 600  # of a term's objects, besides its arrays
 MAX_KEPT_PASSAGES = 200_000  # that a term may occur in and still be kept
 MAX_ASKED_TERMS = 1_000  # common terms of which it is known that somebody asked for them
@@ -161,6 +163,7 @@ class KeptPostings:
         self._kept: dict[tuple[int, int, str, bool], tuple[int, TermPostings]] = {}  # with stamps; last used, last
         self._asked: set[tuple[int, str]] = set()  # common terms
         self._size = 0
+        self._largest_rows = 0  # of the scopes that were searched
         self._used_at = 0.0
 
     async def follow_changes(self, tx: Transaction, cache: VectorCache, stamp: int) -> None:
@@ -169,7 +172,10 @@ class KeptPostings:
             self._used_at = time.monotonic()
             if (cache.scope, cache.purges) not in self._logs:
                 self._logs = {key: log for key, log in self._logs.items() if key[0] != cache.scope}
-            log = self._logs.setdefault((cache.scope, cache.purges), ChangeLog(stamp))
+            log = self._logs.pop((cache.scope, cache.purges), None) or ChangeLog(stamp)
+            self._logs[cache.scope, cache.purges] = log  # as the one that was used last
+            while len(self._logs) > MAX_CHANGE_LOGS:
+                del self._logs[next(iter(self._logs))]
             since = log.stamp
             if since >= stamp:
                 return
@@ -202,10 +208,11 @@ class KeptPostings:
         key = cache.scope, cache.purges, term.stem, counted
         postings = await _read_postings(tx, cache, term, counted=counted)
         with self._guard:
-            if key not in self._kept:
+            if key not in self._kept and len(term.stem) <= MAX_KEPT_STEM_CHARS:
                 self._kept[key] = stamp, postings
                 self._size += postings.size
-            while self._size > MAX_KEPT_BYTES + KEPT_BYTES_PER_PASSAGE * cache.rows:
+            self._largest_rows = max(self._largest_rows, cache.rows)
+            while self._size > MAX_KEPT_BYTES + KEPT_BYTES_PER_PASSAGE * self._largest_rows:
                 self._size -= self._kept.pop(next(iter(self._kept)))[1].size
         return postings
 
@@ -222,8 +229,8 @@ class KeptPostings:
     def release_unused(self) -> bool:
         """Free what no search has used for a while; return whether there was any."""
         with self._guard:
-            if is_unused := bool(self._kept) and time.monotonic() - self._used_at > MAX_UNUSED_S:
-                self._kept, self._size = {}, 0
+            if is_unused := bool(self._kept or self._logs) and time.monotonic() - self._used_at > MAX_UNUSED_S:
+                self._kept, self._logs, self._size = {}, {}, 0
             return is_unused
 
 
