@@ -167,7 +167,7 @@ class ReaderPool:
             began = time.monotonic()
             try:
                 await self._run_reader()
-            except Exception as error:  # no memory, no descriptors, no thread: the server makes all calls meanwhile
+            except (OSError, RuntimeError, MemoryError) as error:  # no descriptors, no thread: the server goes on alone
                 write_log_line({"event": "reader not started", "error": f"{type(error).__name__}: {error}"})
             is_soon = time.monotonic() - began < MAX_RESTART_DELAY_S
             delay_s = min(2 * delay_s, MAX_RESTART_DELAY_S) if is_soon else MIN_RESTART_DELAY_S
