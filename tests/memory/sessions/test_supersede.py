@@ -323,3 +323,9 @@ def test_answer_of_an_agent_replaces_nothing(app: App, learn: Learn, answer: str
     else:
         learn(*first, *then)
     assert "We decided to use Postgres" in brief(app)
+
+
+def test_statement_near_a_prohibition_does_not_lift_it(app: App, learn: Learn) -> None:
+    learn("note: never push to main without a review.")
+    learn("note: push the tags to main after the merge.")
+    assert "Never push to main without a review." in brief(app)

@@ -55,6 +55,7 @@ SHORT_CHANGE_PATTERN = re.compile(
 )
 REPEATED_PATTERN = re.compile(r"\b(?:i|we) (?:already )?(?:said|told you|wrote)\b", re.IGNORECASE)
 PRONOUN_PATTERN = re.compile(r"(?:it|they|this|that|these|those|we move)\b", re.IGNORECASE)
+PROHIBITION_PATTERN = re.compile(r"(?:never|no|do not|don'?t|nobody|nothing)\b", re.IGNORECASE)
 NEGATED_PATTERN = re.compile(r"\bnot (?:the |a |in |at |on )?([\w./-]+)")
 NUMBER_WORD_PATTERN = re.compile(
     r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|fifteen|twenty|thirty|forty|fifty|sixty|hundred|"
@@ -276,8 +277,13 @@ def compare_statements(new: Candidate, older: Sequence[str], model: "MiniLM") ->
     ]
     logits = measure_texts(pairs, model)
     by_form = [to_chances([logit[form] for logit in logits]) for form in range(2)]
-    by_form.append(to_chances(_apply_adapter(PLAIN_CHANGES_FILE, [_remove_talk(pair) for pair in pairs], model)))
-    return [max(chances) for chances in zip(*by_form, strict=True)]
+    plain = to_chances(_apply_adapter(PLAIN_CHANGES_FILE, [_remove_talk(pair) for pair in pairs], model))
+    is_change = announces_change(new.text)
+    return [
+        # "push the tags to main" is no change of "never push to main", unless both adapters say so
+        min(max(chances), other) if PROHIBITION_PATTERN.match(old) and not is_change else max(*chances, other)
+        for old, other, *chances in zip(older, plain, *by_form, strict=True)
+    ]
 
 
 def list_forms(new: Candidate) -> tuple[str, str]:
