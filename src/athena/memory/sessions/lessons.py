@@ -216,7 +216,7 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
     if candidate.role == "user":  # what only others said is new from a person
         hits = [hit for hit in hits if hit.author == "person"]
     over = await _find_replaced(store, call.scope, hits)
-    for hit in hits[:MAX_KNOWN_HITS]:
+    for hit in sorted(hits[:MAX_KNOWN_HITS], key=lambda hit: hit.id in over):  # first those that hold
         parts = [hit.content, *extract.split_sentences(hit.content)]
         similar = [part for part in parts if _is_similar(text, part)]
         if any(candidate.role != "user" or not _is_different(text, part) for part in similar):
@@ -245,9 +245,8 @@ async def _find_replaced(store: Store, scope: Scope, hits: Sequence[Hit]) -> set
 def _compare_with_hits(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
     """Return the memories that a statement replaces, and those that it contradicts and may replace."""
     hits = [hit for hit in hits if supersede.are_comparable(candidate.kind, hit.memory_type)]
-    if any(
-        hit.metadata.get(REQUESTED_KEY) for hit in hits
-    ):  # no agent's answer helps to replace what a person asked for
+    # no agent's answer helps to replace what a person asked to remember
+    if any(hit.metadata.get(REQUESTED_KEY) for hit in hits):
         candidate = candidate._replace(answer="")
     chances = supersede.compare_statements(candidate, [hit.content for hit in hits], _get_model(store))
     threshold = supersede.get_threshold(candidate)

@@ -3,7 +3,8 @@
 The bundled model reads both with an adapter of its layers, the new one with what was said just before it; how close
 they are, the words and numbers that they share or not, and words that announce a change are added.
 `scripts/train_adapters.py` trained it on `data/changes` and `data/sessions`. A second stage adds how many turns lie
-between the two and how surely each is worth keeping. `scripts/fit_changes.py` fitted it to `data/sessions`.
+between the two and how surely each is worth keeping. `scripts/fit_changes.py` fitted it to `data/sessions`. Statements
+of earlier sessions are also compared with an adapter that was trained on statements alone.
 """
 
 import math
