@@ -29,6 +29,8 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
     },
     "athena.app.compose": {
         "athena.app.backups": "imports the copying of stores, only where a person looks at the backups: 5 ms less",
+        "athena.app.edit_hooks": "imports learning, the graph and consolidation, only with the first edit: 30 ms less",
+        "athena.discovery.finder": "only with the first search for tools: 10 ms less",
         "athena.embedding.remote": "imports http.client, only where the settings name a model server: 13 ms less",
         "athena.programs.runner": "imports the sandbox, only with the first program: 54 ms less",
         "athena.storage.postgres.store": "imports psycopg, which may not be installed: 200 ms less with SQLite",
@@ -77,6 +79,9 @@ LAZY_IMPORTS: dict[str, dict[str, str]] = {
     "athena.memory.time": {
         "athena.memory.time.phrase": "its tables are needed only where a call names a time in words: 4 ms less",
     },
+    "athena.operations.context": {
+        "athena.memory.sessions.values": "imports dataclasses, only for the answers of hooks: 7 ms less",
+    },
     "athena.operations.consolidation": {
         "athena.memory.consolidation.run": "compiles many patterns, only to consolidate: 11 ms less",
     },
@@ -112,7 +117,7 @@ def measure() -> list[Metric]:
     graph = grimp.build_graph("athena")
     single = [path for path in trees if is_small_with_one_importer(graph, path)]
     return [
-        Metric("modules", len(trees), 413),
+        Metric("modules", len(trees), 414),
         Metric("lines", sum(path.read_text("utf-8").count("\n") for path in trees), 80_300),
         Metric("packages at the root", len([path for path in SOURCE.iterdir() if (path / "__init__.py").exists()]), 13),
         Metric("modules at the root", len(list(SOURCE.glob("*.py"))), 8),
@@ -121,7 +126,7 @@ def measure() -> list[Metric]:
         Metric("import layers", len(contract["layers"]), 13),
         Metric("ignored imports", len(contract.get("ignore_imports", ())), 0),
         Metric("import cycles", len(find_cycles(graph)), 0),
-        Metric("imports of our own code inside functions", len(find_lazy_imports(trees)), 32),
+        Metric("imports of our own code inside functions", len(find_lazy_imports(trees)), 35),
         Metric("function names of one word", round(100 * len(one_word) / len(functions)), 50, "%"),
         Metric("parameters `tx: Any`", sum(count_untyped_transactions(tree) for tree in trees.values()), 0),
     ]

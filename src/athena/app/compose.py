@@ -16,21 +16,16 @@ from athena.core.home.paths import ensure_sandbox_key
 from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.core.values import BackupFile, Scope
-from athena.discovery.entry import list_catalog_entries
-from athena.discovery.finder import ToolFinder
 from athena.embedding.embedder import Embedder
 from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
 from athena.gateway.gateway import Gateway
-from athena.memory.consolidation.edit_hooks import ConsolidationEditHooks
-from athena.memory.graph.edit_hooks import GraphEditHooks
+from athena.memory.edit_hooks import LateEditHooks
 from athena.memory.ranking import Weights
-from athena.memory.sessions.learning import LearningEditHooks
 from athena.memory.store import Store
 from athena.operations import CATALOG
 from athena.operations.context import Context
-from athena.programs.edit_hooks import ProgramEditHooks
 from athena.storage.call_log import CallLog
 from athena.storage.database import CopyRole, Database
 from athena.storage.privacy_guard import PrivacyGuard, PrivacyMode
@@ -40,7 +35,9 @@ from athena.storage.vault import Vault
 from athena.storage.vault_keys import KeyFolder
 
 if TYPE_CHECKING:
+    from athena.discovery.finder import ToolFinder
     from athena.embedding.remote import Chat
+    from athena.memory.edit_hooks import EditHooks
     from athena.programs.runner import ProgramRunner
 
 SHARED_STORE_VARIABLES = ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "ATHENA_PRIVACY")
@@ -79,27 +76,27 @@ class App:
         privacy: PrivacyRules = PrivacyRules(),  # noqa: B008  # a tuple, never changed
         list_own_paths: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        edit_hooks = (
-            GraphEditHooks(),
-            ConsolidationEditHooks(),
-            LearningEditHooks(),
-            ProgramEditHooks(self._forget_runs),
-        )
-        self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
+        self.store = Store(database, Encoder(embedder), time, weights, chat, LateEditHooks(self._create_edit_hooks))
         self.call_log = CallLog(database)
         self._programs: ProgramRunner | None = None
-        self._programs_lock = threading.Lock()
+        self._finder: ToolFinder | None = None
+        self._late_lock = threading.Lock()  # held while a part is created that few calls need
         self._create_key, self._allow_bare = key or partial(os.urandom, 32), bare
-        self.finder = ToolFinder(self.store.encoder, vectors)
+        self._tool_vectors_file = vectors
         self.catalog = CATALOG.copy()  # connected servers add their operations
         self.document_roots, self.list_own_paths = document_roots, list_own_paths
         keys = KeyFolder(privacy.key_folder, privacy.database_folder)
         vault = Vault(database, time, keys, self._identify_server)
         self.guard = PrivacyGuard(vault, *privacy[:3], privacy.is_current)
         self.approver = Approver(servers)
-        self.gateway = Gateway(servers, self.approver, CATALOG.categories)
+        self.gateway = Gateway(servers, self.approver, CATALOG.category_names)
         if servers is not None:
             self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
+
+    def _create_edit_hooks(self) -> "tuple[EditHooks, ...]":
+        from athena.app.edit_hooks import create_edit_hooks  # imports most features
+
+        return create_edit_hooks(self._forget_runs)
 
     def _identify_server(self, name: str) -> str:
         """Return a digest of a server as it is configured now."""
@@ -108,12 +105,21 @@ class App:
 
     @property
     def programs(self) -> "ProgramRunner":
-        with self._programs_lock:
+        with self._late_lock:
             if self._programs is None:
                 from athena.programs.runner import ProgramRunner  # imports the sandbox
 
                 self._programs = ProgramRunner(self._create_program_key, self.approver, allow_bare=self._allow_bare)
             return self._programs
+
+    @property
+    def finder(self) -> "ToolFinder":
+        with self._late_lock:
+            if self._finder is None:
+                from athena.discovery.finder import ToolFinder  # only to search for tools
+
+                self._finder = ToolFinder(self.store.encoder, self._tool_vectors_file)
+            return self._finder
 
     def _forget_runs(self, project: str) -> None:
         if self._programs is not None:
@@ -140,7 +146,7 @@ class App:
             Scope.from_name(project),
             surface,
             lambda: self.programs,
-            self.finder,
+            lambda: self.finder,
             self.gateway,
             describe_settings=describe_settings,
             list_backups=list_backups,
@@ -170,14 +176,15 @@ class App:
     def warm_up_finder(self) -> None:
         """Read the vectors of all operations and tools from the file of an earlier start, and build the others."""
         self.catalog.refresh()
-        self.finder.warm_up(list_catalog_entries(self.catalog))
+        self.finder.warm_up_catalog(self.catalog)
 
     def close(self) -> None:
         self.gateway.close()
         if self._programs is not None:
             self._programs.close()
         self.store.database.close()  # first, so that background work fails at its next step and ends
-        self.finder.stop()
+        if self._finder is not None:
+            self._finder.stop()
         self.store.encoder.stop()
 
 

@@ -9,6 +9,8 @@ from athena.errors import Unavailable
 NUMPY_BYTES = 130 << 20  # address space that numpy takes with its first product of matrices
 MODEL_BYTES = 280 << 20  # that the bundled model takes, numpy included
 STATM_FILE = "/proc/self/statm"
+BLAS_SPIN_VARIABLE = "OPENBLAS_THREAD_TIMEOUT"
+SHORTEST_BLAS_SPIN = "4"  # 2**4 cycles
 # Parameters of mallopt, and their values.
 M_ARENA_MAX, MAX_ARENAS = -8, 2
 M_MMAP_THRESHOLD, MAX_HEAP_BLOCK_BYTES = -3, 1 << 20
@@ -24,12 +26,28 @@ def check_room(module: str, needed_bytes: int, what: str) -> None:
         # OpenBLAS reserves memory for each thread; with a limit, one has to do.
         if limit is not None:
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        _import_numpy()
         return
     raise Unavailable(
         f"the memory limit of this process, {limit >> 20:,} MB, is too low for {what}",
         hint=f"raise it to {(used + needed_bytes) >> 20:,} MB or more (ulimit -v)",
         retry=False,
     )
+
+
+def _import_numpy() -> None:
+    """Import numpy so that the threads of its OpenBLAS sleep as soon as they have nothing to do.
+
+    By default they spin for 2**26 cycles first, also at the start: that is a tenth of a cold search. OpenBLAS reads the
+    variable while it is loaded.
+    """
+    if "numpy" in sys.modules or BLAS_SPIN_VARIABLE in os.environ:
+        return
+    os.environ[BLAS_SPIN_VARIABLE] = SHORTEST_BLAS_SPIN
+    try:
+        import numpy  # noqa: F401  # slow to load
+    finally:
+        del os.environ[BLAS_SPIN_VARIABLE]
 
 
 def _read_limit_and_size() -> tuple[int | None, int]:

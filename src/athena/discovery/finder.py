@@ -5,8 +5,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from athena.core.catalog import Catalog
 from athena.core.threads import run_in_thread
-from athena.discovery.entry import ToolEntry
+from athena.discovery.entry import ToolEntry, list_catalog_entries
 from athena.discovery.lexical import LexicalIndex
 from athena.discovery.query import weigh_stems
 from athena.discovery.vectors import (
@@ -103,6 +104,10 @@ class ToolFinder:
     def warm_up(self, entries: tuple[ToolEntry, ...]) -> None:
         """Build the index and the vectors now rather than at the first search."""
         self.vectors.schedule_build(self._get_index(entries).texts.texts_by_key, 0.0)
+
+    def warm_up_catalog(self, catalog: Catalog) -> None:
+        """Do the same for all operations of a catalog."""
+        self.warm_up(list_catalog_entries(catalog))
 
     def stop(self) -> None:
         self.vectors.stop()

@@ -4,7 +4,7 @@ The graph, consolidation and programs each subclass EditHooks; the composition r
 that memory/edit.py imports none of these features.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from athena.core.values import Scope
@@ -54,3 +54,15 @@ class EditHooks:
 
     async def purge_project(self, tx: Transaction, purge: Purge) -> None:
         """Remove this feature's project data, after the memories are removed."""
+
+
+class LateEditHooks:
+    """The hooks of all features, created with the first edit: a process that only searches imports none of them."""
+
+    def __init__(self, create: Callable[[], tuple[EditHooks, ...]]) -> None:
+        self._create = create
+        self._hooks: tuple[EditHooks, ...] = ()
+
+    def __iter__(self) -> Iterator[EditHooks]:
+        self._hooks = self._hooks or self._create()
+        return iter(self._hooks)

@@ -14,12 +14,10 @@ from athena.core.redaction.personal import find_personal
 from athena.core.threads import run_in_thread
 from athena.core.types import to_json
 from athena.core.values import HOOK_SURFACE, MCP_SURFACE, Author, BackupFile, Call, CallProgress, Scope, SettingValue
-from athena.discovery.finder import ToolFinder
 from athena.documents.access import FileAccess, find_project_roots
 from athena.errors import AthenaError, Denied
 from athena.gateway.gateway import Gateway
 from athena.memory.history_rows import CallOrigin
-from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
 from athena.operations.value_guard import SPEAKING_PROGRAMS, CallValues
 from athena.programs.workspace import clean_name, put_text
@@ -31,6 +29,7 @@ from athena.storage.privacy_guard import PrivacyGuard
 from athena.storage.workspaces import is_connection_name
 
 if TYPE_CHECKING:
+    from athena.discovery.finder import ToolFinder
     from athena.programs.runner import ProgramRunner
     from athena.programs.values import Skill
 
@@ -79,7 +78,7 @@ class Context:
     scope: Scope
     surface: str
     get_programs: Callable[[], "ProgramRunner"]  # imports the sandbox at the first call
-    finder: ToolFinder
+    get_finder: "Callable[[], ToolFinder]"
     gateway: Gateway
     describe_settings: Callable[[], list[SettingValue]] = list
     list_backups: Callable[[], list[BackupFile]] = list
@@ -296,6 +295,8 @@ class Context:
         if self.is_browsing:
             return
         if self.surface == HOOK_SURFACE:  # of what hooks do, a model reads only the text of a briefing
+            from athena.memory.sessions.values import Briefing  # loaded already, where a hook gets one
+
             if not isinstance(result, Briefing) or not result.text:
                 return
             spent = usage.TokenUsage(0, result.direct, result.tokens)

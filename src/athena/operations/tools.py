@@ -49,8 +49,8 @@ async def rank_tools(ctx: Context, query: str, category: str | None = None) -> l
             category = ctx.gateway.renamed_servers.get(category, category)
         ctx.catalog.list_operations(category)  # raises an error that names the categories if there is no such one
     entries = await list_entries(ctx)
-    is_command, is_server = ctx.surface in NO_MODEL_SURFACES, ctx.finder.stays_open
-    ranked = await ctx.finder.rank(
+    is_command, is_server = ctx.surface in NO_MODEL_SURFACES, ctx.get_finder().stays_open
+    ranked = await ctx.get_finder().rank(
         entries,
         query,
         await count_uses(ctx),
