@@ -43,7 +43,8 @@ def list_imported(package: str) -> list[str]:
 
 def test_modules_are_imported_until_the_name_is_there(package: str) -> None:
     catalog = Catalog(package, ("first", "second", "third"))
-    assert (list_imported(package), catalog.category_names) == ([], {"first", "second", "third"})
+    assert list_imported(package) == []
+    assert catalog.category_names == {"first", "second", "third"}
     assert catalog.get_operation("count_first").category == "first"
     assert list_imported(package) == ["first"]
     assert "count_second" in catalog
@@ -80,6 +81,24 @@ def test_threads_read_each_module_once(package: str) -> None:
     assert counts == [3] * 16
 
 
+def test_name_is_found_that_another_thread_reads_last(package: str, tmp_path: Path) -> None:
+    """A thread that waits while another one reads the last module finds the operation there."""
+    slow = (
+        "import time\n" + MODULE.format(about="The third.", name="count_third", category="third") + "time.sleep(0.3)\n"
+    )
+    (tmp_path / package / "third.py").write_text(slow)
+    catalog = Catalog(package, ("first", "second", "third"))
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(catalog.get_operation("count_third").name)) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert found == ["count_third"] * 8
+
+
 def test_two_operations_of_one_name_are_refused(package: str, tmp_path: Path) -> None:
     (tmp_path / package / "second.py").write_text(MODULE.format(about="Two.", name="count_first", category="second"))
     with pytest.raises(ValueError, match="count_first"):
@@ -95,7 +114,9 @@ def test_search_imports_no_other_category(tmp_path: Path) -> None:
     loaded = set(done.stdout.split())
     assert "athena.operations.memory" in loaded
     others = {f"athena.operations.{name}" for name in CATALOG.category_names - {"memory"}}
-    assert not loaded & (others | {"athena.memory.sessions.learning", "athena.discovery.finder", "athena.app.edit_hooks"})
+    assert not loaded & (
+        others | {"athena.memory.sessions.learning", "athena.discovery.finder", "athena.app.edit_hooks"}
+    )
 
 
 def test_numpy_keeps_no_thread_spinning_and_leaves_no_variable(tmp_path: Path) -> None:

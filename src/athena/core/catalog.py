@@ -151,7 +151,7 @@ class Catalog:
     def _find(self, name: str) -> AnyOperation | None:
         while (operation := self._by_name.get(name)) is None and self._read_next():
             pass
-        return operation
+        return operation or self._by_name.get(name)  # another thread may have read the last module meanwhile
 
     def copy(self, effects: Iterable[Effect] = frozenset(Effect)) -> "Catalog":
         """Return a separate catalog with the same operations, or those with these effects."""

@@ -26,7 +26,7 @@ MAX_CHECKED_OPTIONS = 50
 MAX_ERROR_CHOICES = 30
 MAX_REFERENCE_HOPS = 8
 _LIST_KEYWORDS = ("enum", "required")  # a step reads these lists to their end, so that long ones cost more
-TOKEN_PATTERN = re.compile(r"\[[A-Z][A-Z0-9_]*[_:]\w+\]", re.ASCII)  # a value takes its place after the check
+TOKEN_PATTERN = re.compile(r"\[[A-Z][A-Z0-9_]{0,39}[_:]\w{1,64}\]", re.ASCII)  # a value takes its place after the check
 PYTHON_TYPE_NAMES: dict[str, str] = {
     "string": "str",
     "integer": "int",

@@ -12,7 +12,7 @@ POLITE_PREFIX_PATTERN = (
     r"(?:please|hey|hi|ok(?:ay)?|could you|can you|would you|i(?:'d| would) like to|i want to|i need to|let me|,|\s)*"
 )
 FIRST_WORD_PATTERN = re.compile(r"^" + POLITE_PREFIX_PATTERN + r"(\w+)")
-PYTHON_NAME_PATTERN = re.compile(r"\w+(?:\.\w+)+|\w+_\w+")  # `find_duplicates`, `memory.recall`
+NAME_PATTERN = re.compile(r"\w+(?:\.\w+)*")
 READ_REQUEST_PATTERN = re.compile(
     POLITE_PREFIX_PATTERN
     + r"(?:show|list|find|look|search|read|view|see|check|count|what|which|who|whose|where|when|why|how|is|are|was"
@@ -142,7 +142,9 @@ def _replace_arguments(request: str) -> str:
 def extract_names(request: str) -> set[str]:
     """Return what may be the name of a tool: the first word, and Python identifiers."""
     request = request[:MAX_REQUEST_CHARS].lower()
-    return {*PYTHON_NAME_PATTERN.findall(request), *FIRST_WORD_PATTERN.findall(request)[:1]}
+    # `find_duplicates`, `memory.recall`
+    names = {name for name in NAME_PATTERN.findall(request) if "." in name or "_" in name[1:-1]}
+    return {*names, *FIRST_WORD_PATTERN.findall(request)[:1]}
 
 
 def classify_intent(request: str) -> int:

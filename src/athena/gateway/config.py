@@ -31,7 +31,7 @@ CALL_TIMEOUT_S = 60.0
 STARTUP_TIMEOUT_S = 30.0  # to connect and list the tools
 MAX_TIMEOUT_S = 600.0
 RESERVED_NAMES = frozenset({"parallel", "ToolError", "athena", "tools", "skills", "self", "ctx", "result"})
-VARIABLE_PATTERN = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+VARIABLE_PATTERN = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,1000}))?\}")
 SERVER_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/@-]{0,63}")
 FINGERPRINT_OPTIONS = ("command", "args", "env", "cwd", "url", "headers")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -457,7 +457,7 @@ def _normalize_options(options: Any) -> Any:
         entry["timeout"] = min(MAX_TIMEOUT_S, entry["timeout"] / 1000)  # they count milliseconds
     text = json.dumps(entry)
     text = re.sub(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}", r"${\1}", text)
-    if match := re.search(r"\$\{(input:[^}]*|workspaceFolder)\}", text):
+    if match := re.search(r"\$\{(input:[^}]{0,200}|workspaceFolder)\}", text):
         raise InvalidInput(
             f"an entry asks for {match[0]}, which only its own editor knows", hint="write the value, or ${VAR}, instead"
         )

@@ -26,9 +26,9 @@ MAX_OUTPUT_BYTES = 64_000  # of one command
 MAX_LINE_CHARS = 200
 MAX_CHANGED_FILES, MAX_COMMITS = 40, 6
 MAX_GIT_FILE_BYTES = 16_000_000  # of `packed-refs`
+MAX_CONFIG_BYTES = 256_000
 MAX_REFS = 5  # from HEAD to a commit, as in git
 HASH_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-WORK_TREE_PATTERN = re.compile(r"^\s*worktree\s*=\s*(.*?)\s*$", re.MULTILINE | re.IGNORECASE)
 SAFE_SETTINGS = (
     "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.pager=cat", "core.sshCommand=false", "core.askPass=",
     "core.untrackedCache=false", "log.showSignature=false", "gpg.program=false", "diff.external=", "credential.helper=",
@@ -96,10 +96,19 @@ def _find_git_folders(root: str) -> tuple[str, str] | None:
         return folders
     with suppress(OSError, ValueError):  # a submodule: the folder is in the repository around it and names this one
         git_folder = read_git_file(root, git_path)
-        names_root = WORK_TREE_PATTERN.search(_read_file(git_folder, "config"))
-        if names_root and os.path.realpath(os.path.join(git_folder, names_root[1].strip('"'))) == root:
+        work_tree = _find_work_tree(_read_file(git_folder, "config", MAX_CONFIG_BYTES))
+        if work_tree and os.path.realpath(os.path.join(git_folder, work_tree)) == root:
             return git_folder, git_folder
     return None
+
+
+def _find_work_tree(config: str) -> str:
+    """Return the folder that the configuration of a repository names as its work tree."""
+    for line in config.splitlines():
+        name, _, value = line.partition("=")
+        if name.strip().lower() == "worktree":
+            return value.strip().strip('"')
+    return ""
 
 
 def _read_head(git_folder: str, common_folder: str) -> tuple[str | None, str | None]:
@@ -127,10 +136,10 @@ def _read_ref(common_folder: str, ref: str) -> str:
         return packed[packed.rfind("\n", 0, end) + 1 : end] if end > 0 else ""
 
 
-def _read_file(folder: str, name: str) -> str:
+def _read_file(folder: str, name: str, max_bytes: int = MAX_GIT_FILE_BYTES) -> str:
     """Read a file of git; one that is a link, or behind one, is an error."""
     with open(open_beneath(folder, name), "rb") as file:
-        return file.read(MAX_GIT_FILE_BYTES).decode("utf-8", "surrogateescape")
+        return file.read(max_bytes).decode("utf-8", "surrogateescape")
 
 
 def _run_commands(root: str, commands: tuple[tuple[str, ...], ...], timeout_s: float) -> list[str]:

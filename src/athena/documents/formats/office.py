@@ -223,7 +223,7 @@ def _read_date_styles(archive: Archive) -> set[int]:
     dates: set[int] = set()
     cell_styles = styles.find(f"{SHEETS}cellXfs")
     for number, style in enumerate(cell_styles if cell_styles is not None else ()):
-        code = re.sub(r'"[^"]*"|\[[^\]]*\]', "", formats.get(style.get("numFmtId"), ""))
+        code = re.sub(r'"[^"]{0,255}"|\[[^\]]{0,255}\]', "", formats.get(style.get("numFmtId"), ""))
         if style.get("numFmtId", "0") in map(str, BUILT_IN_DATE_FORMATS) or re.search("[ymdh]", code):
             dates.add(number)
     return dates

@@ -43,7 +43,8 @@ VOLATILE_TOKEN_PATTERN = re.compile(
 WORD_PATTERN = re.compile(r"[^\W\d_]{4,}|[^\W\d_]+\d{1,3}(?![^\W_])|[^\W\d_]{2,}")
 # A path is one word: two files are two things, however much of their paths they share.
 FILE_PATH_PATTERN = re.compile(
-    r"(?<![\w/.])(?:[\w.-]*\w/)+[\w.-]*\w|(?<![\w/.])[\w-]+\.(?:py|[jt]sx?|go|rs|md|sql|toml|ya?ml|json|css|html|sh|java|c|h)\b"
+    r"(?<![\w/.-])(?:(?:[\w.-]*\w/)+[\w.-]*\w"
+    r"|[\w-]+\.(?:py|[jt]sx?|go|rs|md|sql|toml|ya?ml|json|css|html|sh|java|c|h)\b)"
 )
 URL_PATTERN = re.compile(r"https?://\S+")
 NEGATION_STEM = "not"  # stands for every form of negation

@@ -60,7 +60,6 @@ VALUE_PATTERN = re.compile(  # what names no program, file or target: texts, opt
     r"|(?<!\S)\w+=[^\s;|&]*", re.DOTALL,
 )  # fmt: skip
 PATH_PATTERN = re.compile(r"[^\s()]{1,200}")  # anybody may record an event; a sentence is no path
-FOLDER_PATTERN = re.compile(r"-.*/|[^/]*=.*/|.*/", re.DOTALL)
 _READING = """awk cat cd cp diff du echo env export find grep head less ls mkdir pwd rg rm sed set sleep source tail
 tee test touch tree wc which"""
 READING_PROGRAMS = frozenset(_READING.split())
@@ -245,7 +244,7 @@ def _name_command(command: str) -> str:
     Of several in one line it is the last one that does more than read or move files; empty if there is none.
     """
     for step in reversed(STEP_PATTERN.split(VALUE_PATTERN.sub(" ", command))):
-        words = [FOLDER_PATTERN.sub("", word) for word in step.split()]
+        words = [word.rpartition("/")[2] for word in step.split()]
         names = [word for word in words if PROGRAM_PATTERN.fullmatch(word)][:MAX_COMMAND_NAMES]
         if names and names[0] not in READING_PROGRAMS and not (names[0] == "git" and GIT_READING & set(names[1:2])):
             return " ".join(names)

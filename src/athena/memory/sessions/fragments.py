@@ -16,7 +16,7 @@ MAX_FRAGMENTS = 400  # of a turn; the rest of a longer one is pasted text
 CODE_FENCE_PATTERN = re.compile(
     r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL
 )
-BULLET_PATTERN = re.compile(r"[ \t]*(?:[-*+•]|\d{1,2}[.)]|#{1,6})[ \t]+")
+BULLET_PATTERN = re.compile(r"(?<![ \t])[ \t]*(?:[-*+•]|\d{1,2}[.)]|#{1,6})[ \t]+")
 ABBREVIATIONS = ("e.g.", "i.e.", "etc.", "vs.", "incl.", "approx.", "no.", "mr.", "ms.", "dr.")
 _NOT_ABBREVIATED = "".join(rf"(?<!\b{re.escape(word)})" for word in ABBREVIATIONS)
 _JOINING_WORDS = """

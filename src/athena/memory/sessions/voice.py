@@ -23,7 +23,7 @@ OPEN_TAG, CLOSE_TAG = "<athena-memory>", "</athena-memory>"
 MARKUP_PATTERN = re.compile(r"(?:<|&lt;|&#0*60;|&#x0*3c;)(?=\s*[/!?|a-zA-Z])|(?<=[/|a-zA-Z\"'])\s*\|>", re.IGNORECASE)
 WIDE_BRACKETS = str.maketrans({"＜": "<", "﹤": "<", "〈": "<", "＞": ">", "﹥": ">", "〉": ">"})
 CHAT_MARK_PATTERN = re.compile(
-    r"\[\s*(/?\s*(?:INST|SYS|SYSTEM|USER|ASSISTANT|TOOL_CALLS?))\s*\]|`{3,}|~{3,}", re.IGNORECASE
+    r"\[\s*+(/?\s*+(?:INST|SYS|SYSTEM|USER|ASSISTANT|TOOL_CALLS?))\s*+\]|`{3,}|~{3,}", re.IGNORECASE
 )
 TURN_PATTERN = re.compile(r"\b(system|human|assistant|user|developer)\s*[:：]", re.IGNORECASE)
 NAME_PATTERN = re.compile(r"\[\s*([0-9a-fA-F]{6,64})\s*\]")

@@ -40,7 +40,7 @@ ASKED_PATTERN = re.compile(
     r"(?:what|where|who|how)'?s\b|(?:warum|wieso|wann|pourquoi|por qué|cuándo)\b",
     re.IGNORECASE,
 )
-TAG_QUESTION_PATTERN = re.compile(r"[,\s]+(?:ok(?:ay)?|alright|please|pls)\?+$", re.IGNORECASE)
+TAG_QUESTION_PATTERN = re.compile(r"(?<![,\s])[,\s]+(?:ok(?:ay)?|alright|please|pls)\?+$", re.IGNORECASE)
 PERSONAL_PATTERN = re.compile(  # what others can do with is for the person to tell
     r"\b(?:physio\w*|dentist|divorc(?:e|ed|ing)|custody|mortgage|my (?:\w+ )?(?:salary|pay|rent|raise|debts?|loan|"
     r"bank|landlord)|"
@@ -106,7 +106,7 @@ PERSON_PATTERN = re.compile(  # "Ines owns the tours. She approves every change.
     r"[A-Z][a-z]+ (?=(?:[a-z]+s|will|can|may|must|has)\b)"
 )
 TRAILING_PATTERN = re.compile(
-    r"(?:[\s,;:–—-]|\b(?:and|but|so|or|because|pls|please|thanks?|thx|ok(?:ay)?|haha+|lol|btw|too|"
+    r"(?<![\s,;:–—-])(?:[\s,;:–—-]|\b(?:and|but|so|or|because|pls|please|thanks?|thx|ok(?:ay)?|haha+|lol|btw|too|"
     r"then)\s*[.!]*$)+$", re.IGNORECASE
 )  # fmt: skip
 

@@ -15,6 +15,8 @@ _ARGUMENT_ERROR_PATTERN = re.compile(
     r"(?:\w+\.)*(?P<name>\w+)\(\) (?:missing .*|takes .* positional arguments? but (?P<given>\d+) (?:was|were) given)"
 )
 
+HINT_MARK = " (hint: "  # in the message of an error that the driver or the prelude raises
+
 
 def to_failure(
     error: MontyRaised, feed: int, source: ProgramSource, limits: Limits, call_errors: Mapping[str, CallError]
@@ -48,9 +50,9 @@ def to_failure(
         return create_failure(kind, message, line, "use a loop, or recurse less deeply")
     if "suspension" in lower:
         return create_failure("LimitExceeded", message, line, limit="calls")
-    match = re.fullmatch(r"(.*?) \(hint: (.*)\)", message, re.DOTALL)
-    if match:
-        return create_failure(kind, match[1], line, match[2])
+    text, _, hint = message.removesuffix(")").partition(HINT_MARK)
+    if hint and message.endswith(")"):
+        return create_failure(kind, text, line, hint)
     return create_failure(kind, message, line)
 
 
