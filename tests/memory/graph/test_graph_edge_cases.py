@@ -252,7 +252,8 @@ def test_concurrent_relations_do_not_overlap(app: App) -> None:
             )
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(tell, range(2010, 2014)))
+        outcomes = [pool.submit(tell, year) for year in range(2010, 2014)]
+    assert not [error for one in outcomes if (error := one.exception())]
     rows = read_sql(app, "SELECT target, began, ended FROM relations WHERE removed IS NULL AND began IS NOT NULL")
     for one, other in combinations(rows, 2):
         assert one[0] != other[0] or one[2] <= other[1] or other[2] <= one[1]
