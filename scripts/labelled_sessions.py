@@ -14,8 +14,11 @@ FOLDER = Path(__file__).parents[1] / "data" / "sessions"
 NUMBER_PATTERN = re.compile(r"\d[\w.:/]*")
 MIN_GOLD_SIMILARITY, MIN_GOLD_WORDS = 0.5, 0.6  # of the words that say what is replaced, to a statement
 JUDGES = ("rafa", "olek", "hugo")  # writers whose sessions show what a language model could add
-# writers of changes of mind, in two halves: what learns from one judges by the other
-FOLDS = (("faye", "omri", "vera", "otto", "remi"), ("kaya", "bram", "igor", "nela", "luna"))
+# the latest writers of changes of mind, in two halves: what learns from one judges by the other
+FOLDS = (
+    ("tess", "dina", "edda", "keiko", "sorin", "milo", "uri"),
+    ("arlo", "ravi", "jory", "pavel", "wanda", "fern"),
+)
 
 
 class Clause(NamedTuple):

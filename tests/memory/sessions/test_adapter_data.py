@@ -38,6 +38,19 @@ WRITERS = {
     "otto",
     "luna",
     "remi",
+    "tess",
+    "arlo",
+    "dina",
+    "ravi",
+    "edda",
+    "jory",
+    "keiko",
+    "pavel",
+    "sorin",
+    "wanda",
+    "milo",
+    "fern",
+    "uri",
     *JUDGES,
 }
 CHANGE_WRITERS = {"ola", "kim", "zoe", "uma", "gil", "rhea", "nils", "abla", "pia", "sven", "mei", "dara"}
@@ -55,11 +68,11 @@ def model() -> MiniLM:
 
 def test_sessions_are_complete(sessions: list[Session]) -> None:
     clauses = [clause for session in sessions for turn in session.turns for clause in turn.clauses]
-    assert (len(sessions), len(clauses)) == (376, 18_691)
+    assert (len(sessions), len(clauses)) == (584, 26_218)
     assert {session.writer for session in sessions} == WRITERS
     assert {clause.kind for clause in clauses} == set(classifier.KINDS)
     kept = [clause for clause in clauses if clause.is_worth_keeping]
-    assert len(kept) == 7_528
+    assert len(kept) == 11_207
     assert all(clause.statement for clause in kept)
 
 
@@ -76,8 +89,8 @@ def test_fragments_match_the_labelled_clauses(sessions: list[Session]) -> None:
     assert all(turn.clauses for turn in turns)
     assert sum(map(len, matches)) > 26_000
     assert sum(match.count(None) for match in matches) == 0
-    assert len(shared) <= 0.04 * 18_691
-    assert sum(clause.is_worth_keeping for clause in shared) <= 0.02 * 7_528
+    assert len(shared) <= 0.04 * 26_218
+    assert sum(clause.is_worth_keeping for clause in shared) <= 0.02 * 11_207
 
 
 def test_parser_finds_words_in_order() -> None:
