@@ -60,6 +60,7 @@ class Statement(NamedTuple):
     session: int
     replaced: tuple[int, ...]  # numbers of older statements of the project
     is_kept: bool = True  # nothing else replaces an older one
+    full_text: str = ""  # what the writer says for a stranger, of a clause in talk
 
 
 class Project(NamedTuple):
@@ -134,7 +135,8 @@ def find_changes(sessions: Sequence[Session], model: MiniLM) -> Iterator[Project
                         continue
                     is_kept = clause.is_worth_keeping
                     target = find_target(gold, clause.replaced, model) if is_kept and clause.replaced else None
-                    statements.append(Statement(candidate, number, () if target is None else (target,), is_kept))
+                    replaced = () if target is None else (target,)
+                    statements.append(Statement(candidate, number, replaced, is_kept, clause.statement))
                     if is_kept:
                         text = f"{clause.statement} {turn.text[clause.start : clause.end]}"
                         gold.append(NamedStatement(len(statements) - 1, text, model.embed([clause.statement])[0]))
@@ -157,38 +159,61 @@ def create_candidate(turn: Turn, clause: Clause) -> Candidate:
 def create_pairs(projects: Sequence[Project], model: MiniLM) -> Iterator[dict[str, Any]]:
     """Yield each statement with the older ones that it may replace: the most similar and the latest that hold.
 
-    A statement that replies to something is there twice, alone and with what was said before it.
+    A statement that replies to something is there twice, alone and with what was said before it; talk is there once
+    more in the words in which the writer says it for a stranger.
     """
-    tokenizer = model._ensure_loaded().tokenizer
     for group, project in enumerate(projects):
-        own = [statement.candidate for statement in project.statements]
-        vectors, talk_vectors = (
-            model.embed([supersede.list_forms(candidate)[form] for candidate in own]) for form in range(2)
+        yield from create_project_pairs(project, f"{group}", model)
+        if project.is_session:
+            yield from create_project_pairs(spell_out(project), f"{group}.full", model)
+
+
+def spell_out(project: Project) -> Project:
+    """Return the statements of talk in the words for a stranger, without those that are not worth keeping."""
+    numbers = {old: new for new, old in enumerate(i for i, one in enumerate(project.statements) if one.is_kept)}
+    statements = [
+        one._replace(
+            candidate=Candidate(clean_statement(one.full_text), one.candidate.kind, "user"),
+            replaced=tuple(numbers[old] for old in one.replaced),
         )
-        alive: list[int] = []
-        for i, new in enumerate(project.statements):
-            by_form = [{j: float(vectors[j] @ read[i]) for j in alive} for read in (vectors, talk_vectors)]
-            counts = (MAX_SIMILAR, MAX_LIKE_TALK) if new.is_kept else (MAX_UNKEPT_SIMILAR, 0)
-            compared = set(alive[-(MAX_LATEST if new.is_kept else MAX_UNKEPT_LATEST) :])
-            for similarities, count in zip(by_form, counts, strict=True):
-                compared |= set(sorted(alive, key=similarities.__getitem__)[len(alive) - min(count, len(alive)) :])
-            compared |= set(new.replaced) & set(alive)
-            alone = own[i]._replace(context="", answer="")
-            for form in dict.fromkeys((alone, own[i])):
-                for j in sorted(compared):
-                    old = project.statements[j]
-                    talk = by_form[form is not alone][j]
-                    distance = i - j if old.session == new.session else None
-                    pair = supersede.Comparison(own[j].text, 0.0, form, (by_form[0][j], talk), distance, 0)
-                    yield {
-                        "writer": project.writer,
-                        "is_session": project.is_session,
-                        "group": f"{group}.{i}.{form is alone}",
-                        "ids": tokenizer.encode(pair.old, supersede.add_talk(form)).ids,
-                        "features": [round(float(value), 4) for value in supersede.compute_features(pair)],
-                        "label": int(j in new.replaced),
-                    }
-            alive = [j for j in alive if j not in new.replaced] + [i] * new.is_kept
+        for one in project.statements
+        if one.is_kept
+    ]
+    return project._replace(statements=statements)
+
+
+def create_project_pairs(project: Project, group: str, model: MiniLM) -> Iterator[dict[str, Any]]:
+    if not project.statements:
+        return
+    tokenizer = model._ensure_loaded().tokenizer
+    own = [statement.candidate for statement in project.statements]
+    vectors, talk_vectors = (
+        model.embed([supersede.list_forms(candidate)[form] for candidate in own]) for form in range(2)
+    )
+    alive: list[int] = []
+    for i, new in enumerate(project.statements):
+        by_form = [{j: float(vectors[j] @ read[i]) for j in alive} for read in (vectors, talk_vectors)]
+        counts = (MAX_SIMILAR, MAX_LIKE_TALK) if new.is_kept else (MAX_UNKEPT_SIMILAR, 0)
+        compared = set(alive[-(MAX_LATEST if new.is_kept else MAX_UNKEPT_LATEST) :])
+        for similarities, count in zip(by_form, counts, strict=True):
+            compared |= set(sorted(alive, key=similarities.__getitem__)[len(alive) - min(count, len(alive)) :])
+        compared |= set(new.replaced) & set(alive)
+        alone = own[i]._replace(context="", answer="")
+        for form in dict.fromkeys((alone, own[i])):
+            for j in sorted(compared):
+                old = project.statements[j]
+                talk = by_form[form is not alone][j]
+                distance = i - j if old.session == new.session else None
+                pair = supersede.Comparison(own[j].text, 0.0, form, (by_form[0][j], talk), distance, 0)
+                yield {
+                    "writer": project.writer,
+                    "is_session": project.is_session,
+                    "group": f"{group}.{i}.{form is alone}",
+                    "ids": tokenizer.encode(pair.old, supersede.add_talk(form)).ids,
+                    "features": [round(float(value), 4) for value in supersede.compute_features(pair)],
+                    "label": int(j in new.replaced),
+                }
+        alive = [j for j in alive if j not in new.replaced] + [i] * new.is_kept
 
 
 def read_tools(folder: Path, requests: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str], ToolEntry]:

@@ -19,6 +19,7 @@ import gzip
 import json
 import math
 import random
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +40,7 @@ GRAPH_NAMES = {
     "end_norm": "state",
 }  # of scripts/build_model.py
 OUTPUTS, VIEWS, HASH_BUCKETS = 17, 7, 1 << 14
-WORD_SCALE = 0.3
+WORD_SCALE, DROPPED_WORDS = 0.3, 0.3
 MASKED_WORD = 100  # the id of [UNK]
 FIRST_WORD = 103  # ids below are marks
 LOW = -1e4  # the score of what cannot be chosen
@@ -47,6 +48,7 @@ LAYERS_FILE = Path(__file__).parents[1] / "data" / "model" / "layers.safetensors
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 OLD_SHARE, OLD_CHANGE_SHARE = 0.15, 0.3  # of the rows of known writers, without and with a change
 MAX_PAIRS = 5  # of a statement, when training goes on
+READ_AT_ONCE = 256  # texts, where nothing is trained
 BUCKET_BATCHES = 20  # whose texts are sorted by length, so that little is padded
 
 Row = dict[str, Any]
@@ -66,6 +68,7 @@ class Settings:
     rank: int = 8
     fixed_layers: int = 0  # the first ones, which are not trained further
     unchanged_share: float = 1.0  # of the statements that replace nothing
+    max_seconds: float = math.inf
     session_changes: int = 1  # how often changes of mind in sessions are read, which are fewer than in timelines
 
 
@@ -114,12 +117,19 @@ class Batch(NamedTuple):
 
 def create_batch(rows: Sequence[Row], masked: float = 0.0) -> Batch:
     longest = max(len(row["ids"]) for row in rows)
-    ids = torch.tensor([row["ids"] + [0] * (longest - len(row["ids"])) for row in rows], device=DEVICE)
-    mask = torch.tensor([[i < len(row["ids"]) for i in range(longest)] for row in rows], device=DEVICE)
+    padded = np.zeros((len(rows), longest), np.int64)
+    for own, row in zip(padded, rows, strict=True):
+        own[: len(row["ids"])] = row["ids"]
+    counts = np.array([len(row["ids"]) for row in rows])
+    ids, mask = to_device(padded), to_device(np.arange(longest) < counts[:, None])
     if masked:
         is_hidden = (torch.rand(ids.shape, device=DEVICE) < masked) & (ids >= FIRST_WORD)
         ids = torch.where(is_hidden, MASKED_WORD, ids)
     return Batch(rows, ids, mask)
+
+
+def to_device(values: Any) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(DEVICE, non_blocking=True)
 
 
 def restore(tagger: Any, file: Path, fixed_layers: int) -> Any:
@@ -162,22 +172,21 @@ class StatementTagger(nn.Module):  # type: ignore[misc]  # the same
         """Return the logits of both stages for all fragments, turn after turn."""
         with torch.autocast(DEVICE, torch.bfloat16):
             states = self.network(batch.ids, batch.mask)
-        states = states.float()
-        means = [states[i, first:last].mean(0) for i, row in enumerate(batch.rows) for first, last in row["spans"]]
-        counts = [len(row["spans"]) for row in batch.rows]
-        wholes = states[:, 0].repeat_interleave(torch.tensor(counts, device=DEVICE), 0)
-        pooled = functional.dropout(torch.cat([torch.stack(means), wholes], 1), 0.2, self.training)
+        turns = to_device(np.repeat(np.arange(len(batch.rows)), [len(row["spans"]) for row in batch.rows]))
+        spans = to_device(np.array([span for row in batch.rows for span in row["spans"]]))
+        sums = functional.pad(states.float().cumsum(1), (0, 0, 1, 0))
+        means = (sums[turns, spans[:, 1]] - sums[turns, spans[:, 0]]) / (spans[:, 1] - spans[:, 0])[:, None]
+        pooled = functional.dropout(torch.cat([means, states[:, 0].float()[turns]], 1), 0.2, self.training)
         first = self.dense(pooled) + self.sum_words([words for row in batch.rows for words in row["words"]])
-        views = gather_views(to_probabilities(first), batch.rows)
+        views = gather_views(to_probabilities(first), turns, batch.rows)
         return first, first + sum(view @ weight for view, weight in zip(views, self.neighbors, strict=True))
 
     def sum_words(self, words: Sequence[Sequence[int]]) -> Any:
-        longest = max(map(len, words))
-        buckets = torch.tensor([[*row, *[HASH_BUCKETS] * (longest - len(row))] for row in words], device=DEVICE)
-        if not self.training:
-            return self.words(buckets).sum(1) * WORD_SCALE
-        buckets = torch.where(torch.rand(buckets.shape, device=DEVICE) < 0.3, HASH_BUCKETS, buckets)
-        return self.words(buckets).sum(1) * WORD_SCALE / 0.7
+        places = to_device(np.repeat(np.arange(len(words)), [len(row) for row in words]))
+        values = self.words(to_device(np.array([word for row in words for word in row], np.int64)))
+        if self.training:
+            values = values * (torch.rand(len(values), 1, device=DEVICE) >= DROPPED_WORDS) / (1 - DROPPED_WORDS)
+        return torch.zeros(len(words), OUTPUTS, device=DEVICE).index_add(0, places, values) * WORD_SCALE
 
     def measure_loss(self, batch: Batch) -> Any:
         labels = torch.tensor([label for row in batch.rows for label in row["labels"]], device=DEVICE)
@@ -272,22 +281,28 @@ class ChangeTagger(nn.Module):  # type: ignore[misc]  # the same
         return {"dense": to_numpy(self.dense.weight)[0], "features": weights, "bias": bias}
 
 
-def gather_views(own: Any, rows: Sequence[Row]) -> list[Any]:
+def gather_views(own: Any, turns: Any, rows: Sequence[Row]) -> tuple[Any, ...]:
     """Return what each fragment sees: itself, its neighbours, the means of its sentence and of its turn."""
-    turns = torch.split(own, [len(row["spans"]) for row in rows])
-    columns: list[list[Any]] = [[] for _ in range(VIEWS)]
-    for row, turn in zip(rows, turns, strict=True):
-        count = len(turn)
-        padded = functional.pad(turn, (0, 0, 2, 2))
-        sentences = torch.tensor(row["sentences"], device=DEVICE)
-        same = (sentences[:, None] == sentences[None]).float()
-        views = (
-            turn, padded[1 : count + 1], padded[3 : count + 3], padded[:count], padded[4 : count + 4],
-            same @ turn / same.sum(1, keepdim=True), turn.mean(0).expand(count, -1),
-        )  # fmt: skip
-        for column, view in zip(columns, views, strict=True):
-            column.append(view)
-    return [torch.cat(column) for column in columns]
+
+    def shift(steps: int) -> Any:
+        moved = torch.zeros_like(own)
+        if len(own) > abs(steps):
+            here, there = slice(steps, None), slice(None, -steps)
+            if steps < 0:
+                here, there = slice(None, steps), slice(-steps, None)
+            moved[here] = own[there] * (turns[here] == turns[there])[:, None]
+        return moved
+
+    def average(groups: Any, count: int) -> Any:
+        sums = torch.zeros(count, 1 + own.shape[1], device=DEVICE)
+        sums = sums.index_add(0, groups, functional.pad(own, (1, 0), value=1.0))
+        return (sums[:, 1:] / sums[:, :1])[groups]
+
+    numbers: dict[tuple[int, int], int] = {}
+    keys = [(i, sentence) for i, row in enumerate(rows) for sentence in row["sentences"]]
+    sentences = to_device(np.array([numbers.setdefault(key, len(numbers)) for key in keys]))
+    by_sentence, by_turn = average(sentences, len(numbers)), average(turns, len(rows))
+    return own, shift(1), shift(-1), shift(2), shift(-2), by_sentence, by_turn
 
 
 def to_probabilities(logits: Any) -> Any:
@@ -304,17 +319,25 @@ def train(tagger: Any, rows: Sequence[Row], settings: Settings) -> Any:
     tagger.to(DEVICE).train()
     layers = [value for value in tagger.network.parameters() if value.requires_grad]
     parameters = [{"params": layers, "lr": settings.rate}, *tagger.list_parameters(settings)]
-    optimizer = torch.optim.AdamW(parameters, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(parameters, weight_decay=0.01, fused=DEVICE == "cuda")
     groups: dict[str, list[Row]] = {}
     for i, row in enumerate(rows):
         groups.setdefault(row.get("group", str(i)), []).append(row)
     order = list(repeat_groups(groups.values(), settings))  # the pairs of a statement stay together
     steps = len(order) // settings.batch * settings.epochs
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(1, step / (0.1 * steps)) * max(0, 1 - step / steps)
-    )
-    for _ in range(settings.epochs):
+    start = time.monotonic()
+
+    def get_rate(step: int) -> float:
+        """Return the share of the rate; where time is short, it falls with the time."""
+        progress = max(step / steps, (time.monotonic() - start) / settings.max_seconds)
+        return min(1, progress / 0.1) * max(0, 1 - progress)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, get_rate)
+    for epoch in range(settings.epochs):
         for chosen in list_batches(order, settings.batch):
+            if time.monotonic() - start > settings.max_seconds:
+                print(f"the time ended in epoch {epoch + 1} of {settings.epochs}", flush=True)
+                return tagger.eval()
             loss = tagger.measure_loss(create_batch(chosen, settings.masked))
             optimizer.zero_grad()
             loss.backward()
@@ -345,7 +368,7 @@ def list_batches(groups: list[list[Row]], size: int) -> list[list[Row]]:
 
 def predict(tagger: Any, rows: Sequence[Row]) -> Any:
     with torch.no_grad():
-        batches = [create_batch(rows[start : start + 64]) for start in range(0, len(rows), 64)]
+        batches = (create_batch(rows[start : start + READ_AT_ONCE]) for start in range(0, len(rows), READ_AT_ONCE))
         return np.concatenate([to_numpy(tagger.predict(batch)) for batch in batches])
 
 
@@ -459,12 +482,15 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, help="folder of adapters to go on from")
     parser.add_argument("--new", default="", help="with --resume: writers whose rows are all used")
     parser.add_argument("--only", choices=("statements", "changes"))
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="for each training at most; its rate falls sooner"
+    )
     options = parser.parse_args()
     content = json.loads(gzip.decompress(options.rows.read_bytes()))
     words = options.rows.with_name("words.npz")
     without, new = ([name for name in text.split(",") if name] for text in (options.without, options.new))
     first = (
-        Settings(),
+        Settings(rank=16),
         Settings(4, 32, 6e-4, dropout=0.2, seed=0, rank=16, unchanged_share=0.6, session_changes=2),
     )
     more = replace(Settings(), rate=8e-4, head_rate=8e-4, epochs=2, dropout=0.1, masked=0.05, fixed_layers=2)
@@ -476,6 +502,7 @@ def main() -> None:
     for name, rows, settings, train_task, describe in tasks:
         if options.only not in (None, name):
             continue
+        settings = replace(settings, max_seconds=options.seconds)
         trained, left_out = split_rows(rows, without)
         resumed = options.resume / f"{name}.npz" if options.resume else None
         trained = choose_rows(trained, new) if resumed else trained
@@ -485,13 +512,13 @@ def main() -> None:
             logits = predict(train_task(some, words, settings), left_out)
             print(f"{name}: {count} writers  {describe(left_out, logits)}", flush=True)
         tagger = train_task(trained, words, settings, resumed)
+        export(tagger, options.out / f"{name}.npz")
         for writer in without:
             own = [row for row in left_out if row["writer"] == writer]
             if own:
                 print(f"{name}: {writer}  {describe(own, predict(tagger, own))}", flush=True)
         if left_out:
             print(f"{name}: {len(writers)} writers  {describe(left_out, predict(tagger, left_out))}", flush=True)
-        export(tagger, options.out / f"{name}.npz")
 
 
 if __name__ == "__main__":
