@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from athena.memory.sessions import orders
 from athena.memory.sessions.classifier import Prediction
-from athena.memory.sessions.commands import says_nothing
 from athena.memory.sessions.fragments import Fragment
+from athena.memory.sessions.select import find_specific_words
 
 SENTENCE_PATTERN = re.compile(r"[^.!?\n]+[.!?]*")
+SENTENCE_BREAK_PATTERN = re.compile(r"(?<=[.!?;])\s+|\n")  # none in "recipes.yaml"
 ACCEPT_PATTERN = re.compile(
     r"(?:(?:yes|yeah|yep|ok(?:ay)?|sure|agreed|right|perfect|great|good|fine|please|exactly|deal|sounds good|lgtm|"
     r"go (?:with|for) (?:it|that|this|the (?:first|second|third|last) one)|let'?s (?:do|go with) (?:it|that|this)|"
@@ -44,6 +45,12 @@ PLAIN_QUESTION_PATTERN = re.compile(
     r"[^;:()–—])*", re.IGNORECASE,
 )  # fmt: skip
 MAX_QUESTION_CHARS = 160
+# "Weight of one loaf?", "Switch to the other list after 30 seconds?": so short that it asserts nothing beside
+SHORT_QUESTION_PATTERN = re.compile(
+    r"(?!.*\b(?:since|given|because|now that|so that|although|though|while|whereas)\b)"
+    r"(?!.*\b(?:is|are|was|were|has|have|had|will|must|should|can|may|do|does|did|says?|said|needs?|requires?)\b.*[,:])"
+    r"(?:[^\s;()–—]+\s+){1,11}[^\s;()–—]+", re.IGNORECASE,
+)  # fmt: skip
 
 ADOPTION_PATTERN = re.compile(
     r"\b(?:(?!(?:that|this|it|all|everything|you)\b)\w+(?:'s| is| are|'re) (?:so |absolutely |probably )?"
@@ -77,11 +84,10 @@ def find_accepted_proposal(text: str, answer: str, *, is_all: bool) -> str:
 
 def find_question(answer: str) -> str:
     """Return the question an answer ends with, if it only asks: what it asserts would be in the person's name."""
-    sentences = [sentence.strip() for sentence in SENTENCE_PATTERN.findall(answer) if sentence.strip()]
-    question = sentences[-1] if sentences else ""
-    if not question.endswith("?") or len(question) > MAX_QUESTION_CHARS or says_nothing(question):
+    question = SENTENCE_BREAK_PATTERN.split(answer.strip())[-1]
+    if not question.endswith("?") or len(question) > MAX_QUESTION_CHARS or not find_specific_words(question):
         return ""
-    if not PLAIN_QUESTION_PATTERN.fullmatch(question):
+    if not PLAIN_QUESTION_PATTERN.fullmatch(question) and not SHORT_QUESTION_PATTERN.fullmatch(question):
         return ""
     if orders.has_command(question) or orders.has_injection(question) or orders.has_request(question):
         return ""
