@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from athena.core import redaction
 from athena.core.redaction import RedactedText, SecretMatch, redact
+from athena.core.redaction.generated import find_generated_keys
 from conftest import rounds, sample
 from linear_time import is_time_linear
 
@@ -391,6 +392,25 @@ def test_replaced_secret_may_complete_neighbour_once() -> None:
     text = "AIza" + mixed_chars(34) + "-" + "ghp_" + mixed_chars(36)
     once = redact(text)
     assert redact(once.text) == RedactedText(once.text, ())
+
+
+# the signs between a name and its value, each of their characters alone at some place
+SIGNS = ["=", " => '", " -> `", " → ", "  := ", "\\': \\\"", "', '", "'] = ", "`: [", " = ('", "\t=\t", '" , "']
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("name", ["myLicenseKey", "my.licenseKey", "x-licenseKey", "moй.Ключ"])
+def test_key_is_found_by_its_name(name: str, sign: str) -> None:
+    value = mixed_chars(24)
+    before = f"{'call of the third one ' * 9}\n{name}{sign}"
+    keys = list(find_generated_keys(f"{before}{value}"))
+    assert keys == [("unknown-key", len(before), len(before) + len(value))]
+
+
+@pytest.mark.parametrize("lines", [1, 500])
+def test_password_among_many_options_is_found(lines: int) -> None:
+    text = "ls -a -p -u one -P two -e three -o four\n" * lines
+    assert redact(f"{text}mysql -uroot -phunter2x") == (f"{text}mysql -uroot -p[SECRET:password]", ("password",))
 
 
 def test_each_url_loses_its_password() -> None:

@@ -17,13 +17,14 @@ from athena.app.compose import App
 from athena.core import redaction, types
 from athena.core.threads import get_running_loop, run_sync
 from athena.core.types import LONG_VALUE_CHARS
-from athena.errors import InvalidInput, LimitExceeded
+from athena.errors import InvalidInput, LimitExceeded, Unavailable
 from athena.memory import check_rows
 from athena.memory.sessions import voice
-from athena.server.admission import CallDispatcher
+from athena.server.admission import MAX_LONG_CALLS, CallDispatcher
 from athena.server.http import HttpApi
 from athena.server.mcp.server import McpHandlers
 from athena.server.mcp.workspaces import McpPeer
+from athena.server.serve import get_call_limit
 
 LONG_TEXT = "The harbour opens at seven. " * (LONG_VALUE_CHARS // 20)
 SHORT_TEXTS = [f"The harbour {number} opens at seven." for number in range(LONG_VALUE_CHARS // 30)]
@@ -97,36 +98,58 @@ def test_briefing_does_not_hold_event_loop(isolated: App, monkeypatch: pytest.Mo
 
 
 @pytest.mark.both_engines
-def test_short_writes_do_not_wait_for_long_ones(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More long writes than there are slots wait for two threads; a short write has a slot nevertheless."""
+@pytest.mark.parametrize("kind", ["write", "read"])
+def test_short_calls_do_not_wait_for_long_ones(isolated: App, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """With the fewest slots that a server has: more long calls wait for threads, and a short one has a slot."""
     monkeypatch.setattr("athena.server.admission.TURN_TIMEOUT_S", 0.5)
-    may_end = threading.Event()
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    long_calls, may_end = threading.Semaphore(0), threading.Event()
     find_secrets = redaction.find_secrets
 
     def wait_on_thread(text: str, *args: Any, **options: Any) -> Any:
         if get_running_loop() is None:
+            long_calls.release()
             assert may_end.wait(30)
         return find_secrets(text, *args, **options)
 
     monkeypatch.setattr(redaction, "find_secrets", wait_on_thread)
-    remember, context = isolated.catalog.get_operation("remember"), isolated.create_context("p", "http")
+    monkeypatch.setattr("athena.operations.privacy.find_secrets", wait_on_thread)
+    context = isolated.create_context("p", "http")
 
     async def call() -> Any:
-        calls = CallDispatcher(isolated.catalog, is_stopping=lambda: False, max_concurrent=4)
+        max_concurrent = get_call_limit("sqlite")
+        assert max_concurrent == MAX_LONG_CALLS  # else the long calls leave slots anyway
+        calls = CallDispatcher(isolated.catalog, is_stopping=lambda: False, max_concurrent=max_concurrent)
 
-        def start(number: int) -> asyncio.Task[Any]:
-            return asyncio.create_task(calls.dispatch(remember, {"content": f"{number} {LONG_TEXT}"}, context))
+        def start(name: str, **arguments: Any) -> asyncio.Task[Any]:
+            return asyncio.create_task(calls.dispatch(isolated.catalog.get_operation(name), arguments, context))
 
-        left, *waiting = [start(number) for number in range(10)]
+        def start_long(number: int) -> asyncio.Task[Any]:
+            text = f"{number} {LONG_TEXT}"
+            return start("remember", content=text) if kind == "write" else start("detect_pii", text=text)
+
+        left, *waiting = [start_long(number) for number in range(10)]
         try:
-            await asyncio.sleep(0.05)
+            for _ in range(MAX_LONG_CALLS):
+                assert await asyncio.to_thread(long_calls.acquire, timeout=20)
+            await start("remember", content="The harbour is closed.")
+            await start("list_memories")
             left.cancel()  # its place is given back once, when its thread has ended
-            short = await calls.dispatch(remember, {"content": "The harbour is closed."}, context)
+            await start("remember", content="The harbour is open.")
         finally:
             may_end.set()
-        return [short, *await asyncio.gather(*waiting)]
+        return await asyncio.gather(*waiting)
 
-    assert [memory.outcome for memory in asyncio.run(call())] == ["new"] * 10
+    results = asyncio.run(call())
+    assert len(results) == 9
+    assert kind == "read" or {memory.outcome for memory in results} == {"new"}
+
+
+def test_server_that_stops_begins_no_long_call(isolated: App) -> None:
+    calls = CallDispatcher(isolated.catalog, is_stopping=lambda: True, max_concurrent=2)
+    remember, context = isolated.catalog.get_operation("remember"), isolated.create_context("p", "http")
+    with pytest.raises(Unavailable, match="stopping"):
+        asyncio.run(calls.dispatch(remember, {"content": LONG_TEXT}, context))
 
 
 @pytest.mark.both_engines

@@ -21,7 +21,7 @@ from athena.server.log import log_call
 T = TypeVar("T")
 OperationCall = Callable[[AnyOperation, Mapping[str, Any], Caller], Awaitable[Any]]
 
-MAX_LONG_CALLS = 2  # at once: long arguments take long to search for secrets, and no other call waits meanwhile
+MAX_LONG_CALLS = 2  # at once: long arguments take long to search for secrets; beside the turns of all other calls
 MAX_LONG_ANSWERS = 2  # written at once
 MAX_EXECUTE_CALLS = 400  # the sandbox has limits of its own, and lets at most 100 wait for one workspace
 TURN_TIMEOUT_S = 20.0  # how long a call waits at most
@@ -155,7 +155,8 @@ def _create_busy_error(wait_s: float) -> ServerBusy:
 class CallDispatcher:
     """Runs operations for every surface of a server.
 
-    At most `max_concurrent` reads run at once, and as many writes; other calls wait for their turn.
+    At most `max_concurrent` short reads run at once, and as many writes; other calls wait for their turn. Calls that
+    take long have threads of their own, and take no turn from these.
     """
 
     def __init__(self, catalog: Catalog, *, is_stopping: Callable[[], bool], max_concurrent: int) -> None:
@@ -227,11 +228,11 @@ class CallDispatcher:
                 with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(places.release)
 
-        await places.acquire()  # before its turn: a long call that waits holds up no short one
+        await places.acquire()  # its turn: it takes none from the short calls, of which few may run at once
         try:
-            async with self._take_turn(operation):
-                is_started = True
-                return await pool.start_call(call)
+            self._refuse_if_stopping()
+            is_started = True
+            return await pool.start_call(call)
         except asyncio.CancelledError:
             is_left = True
             raise
@@ -250,15 +251,18 @@ class CallDispatcher:
 
     @asynccontextmanager
     async def _take_turn(self, operation: AnyOperation) -> AsyncIterator[None]:
-        # a call of another server mostly waits, too, and one that reads the whole store has a place of its own
-        if operation.is_foreign or operation.effect is Effect.EXECUTE or operation.reads_all:
+        # a call of another server mostly waits, too
+        if operation.is_foreign or operation.effect is Effect.EXECUTE:
             turn = self._execute_turns.take("execute")
         else:
             turn = self._turns.take("read" if operation.effect is Effect.READ else "write")
         async with turn:
-            if self.is_stopping():
-                raise ServerBusy(STOPPING_MESSAGE, hint="try again in a moment")
+            self._refuse_if_stopping()
             yield
+
+    def _refuse_if_stopping(self) -> None:
+        if self.is_stopping():
+            raise ServerBusy(STOPPING_MESSAGE, hint="try again in a moment")
 
 
 def dump_json(value: Any, *, in_pieces: bool = False) -> bytes:

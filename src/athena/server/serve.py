@@ -178,7 +178,7 @@ class AthenaServer:
             self._read_health,
             facts,
             is_stopping=self._is_draining,
-            max_concurrent=_get_call_limit(app.store.database.engine),
+            max_concurrent=get_call_limit(app.store.database.engine),
         )
         self._readers = readers
         if readers is not None:
@@ -352,7 +352,7 @@ class AthenaServer:
         return self.guard.is_draining
 
 
-def _get_call_limit(engine: str) -> int:
+def get_call_limit(engine: str) -> int:
     """Return how many operations to run at the same time.
 
     With SQLite this process does the work: more calls than cores slow each other down (a fifth fewer calls a second

@@ -163,17 +163,22 @@ def find_in_commands(text: str, lower: str) -> Iterator[SecretMatch]:
 
 
 def _find_options(text: str, lower: str) -> Iterator[SecretMatch]:
-    done = 0
-    for dash in compile_pattern(
-        r" -(?=[pPuUawkKbAXhseo]|-(?:pass|auth|user|proxy|cookie|body|secret|value|data|plain|http|ftp))"
-    ).finditer(text):
+    done, options = 0, _load_options()
+    dashes = list(
+        compile_pattern(
+            r" -(?=[pPuUawkKbAXhseo]|-(?:pass|auth|user|proxy|cookie|body|secret|value|data|plain|http|ftp))"
+        ).finditer(text)
+    )
+    if len(dashes) > len(text) // MAX_COMMAND_CHARS:  # one look for each command takes less than many
+        options = tuple((name, pattern) for name, pattern in options if name in lower)
+    for dash in dashes:
         at = dash.end() - 1
         if at < done:
             continue
         # the command stands before its options, on the same line and after the last one
         start = max(0, at - MAX_COMMAND_CHARS)
         command = lower[max(start, *(lower.rfind(mark, start, at) for mark in ("\n", "|", ";", "&"))) : at]
-        for name, pattern in _load_options():
+        for name, pattern in options:
             if name in command and (match := pattern.match(text, at)) and (secret := _to_match(text, match)):
                 yield secret
                 done = secret.end

@@ -16,6 +16,7 @@ _NAME_PATTERN = (
     r"""(?P<name>[^\W\d][\w.-]{0,63})\\*["'`\]]{0,3}[ \t]{0,4}(?:=>|->|→|[:=]{1,2}|["'`][ \t]{0,2},)[ \t]{0,4}"""
     r"""\\*["'`(\[]{0,2}\Z"""
 )
+_BETWEEN_CHARS = " \t\\\"'`[](=>-→:,"  # of all of it but the name, which begins with none of them
 _CALL_PATTERN = r"""(?:new[ ])?(?P<call>[A-Za-z_][\w.]{0,63})\([ ]?(?:["'`][\w.@:/-]{0,64}["'`],[ ]{0,2}){0,2}["'`]\Z"""
 _SUBWORD_PATTERN = r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+"
 _KEY_WORDS_TEXT = """
@@ -100,7 +101,7 @@ def _is_key(text: str, run: re.Match[str]) -> bool:
     line_start = before.rfind("\n", 0, len(before.rstrip())) + 1  # a value may stand alone under its name
     before = before[line_start:]
     is_hex = compile_pattern(r"[0-9a-fA-F-]+").fullmatch(run[0]) is not None
-    if name := compile_pattern(_NAME_PATTERN, re.UNICODE if not before.isascii() else 0).search(before):
+    if name := _find_name(before):
         words = _split_name(name["name"])
         previous = before[: name.start()].split()[-1:]
         if words[-2:] == ["consumer", "key"] or not PUBLIC_WORDS.isdisjoint(word.lower() for word in previous):
@@ -125,7 +126,7 @@ def _is_key(text: str, run: re.Match[str]) -> bool:
     after = text[end : end + 40].partition("\n")[0]
     if not PUBLIC_WORDS.isdisjoint(words) or not _OTHER_NAMES.isdisjoint(words[-2:]):
         return False
-    if call := compile_pattern(_CALL_PATTERN).search(before):
+    if call := before.endswith(('"', "'", "`")) and compile_pattern(_CALL_PATTERN).search(before):
         is_id = compile_pattern(r"""["'`][ ]?,[ ]{0,2}["'`]""").match(text, end)  # the key comes after it
         called = call["call"].lower()
         return not is_id and (call[0].startswith("new") or any(word in called for word in _CALL_WORDS))
@@ -138,6 +139,17 @@ def _is_key(text: str, run: re.Match[str]) -> bool:
         return len(run[0]) >= 32 and not _KEY_WORDS.isdisjoint(subwords[-3:]) and "-" not in run[0]
     nearby = [*subwords, *(word.strip("\"'`(),.:;").lower() for word in after.split()[:MAX_WORDS_AFTER])]
     return not _KEY_WORDS.isdisjoint(nearby) and "/" not in run[0][:2]
+
+
+def _find_name(before: str) -> re.Match[str] | None:
+    """Find the name of a value at the end of what stands before it.
+
+    The search begins at the word that the name has to be in: from every word before it would take as long as all else.
+    """
+    flags = 0 if before.isascii() else re.UNICODE
+    head = before.rstrip(_BETWEEN_CHARS)
+    word = compile_pattern(r"[\w.-]{1,64}", flags).match(head[::-1])
+    return word and compile_pattern(_NAME_PATTERN, flags).search(before, len(head) - word.end())
 
 
 def is_session_name(name: str) -> bool:
