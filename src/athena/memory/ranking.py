@@ -224,9 +224,9 @@ def score_by_tokens(
     token_weights = _weigh_tokens(question, weights)
     if not len(sets.signs) or not token_weights.sum():
         return None
-    bits = np.unpackbits(sets.signs, axis=1).astype(np.float32)
     tokens = question.token_vectors
-    similarity = (multiply_on_one_thread(bits, 2 * tokens.T) - tokens.sum(axis=1)) / math.sqrt(tokens.shape[1])
+    products = multiply_on_one_thread(sets.signs, 2 * tokens.T)
+    similarity = (products - tokens.sum(axis=1)) / math.sqrt(tokens.shape[1])
     best = np.vstack([np.maximum.reduceat(similarity, sets.starts, axis=0), np.full(len(tokens), -1, np.float32)])
     matched = best[sets.neighbours[:, 0]]  # index -1 is the last row, which stands for passages without tokens
     for column, discount in enumerate(NEIGHBOR_DISCOUNTS, 1):

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 MAX_RESCORED_PASSAGES = 8_192  # that are scored with all bytes, if each memory then has MIN_RESCORED_EACH or more
 MIN_RESCORED_EACH = 8
+# Rows whose temporary arrays stay in the processor's caches. Above 1 MB an array is fresh memory in a server (see
+# `memory_limit.limit_heaps`): its pages cost seven times as much as the products in them.
+COSINE_BATCH_ROWS = 256
+SIGN_BATCH_ROWS = 32_768
 
 
 class PassageChanges(NamedTuple):
@@ -318,6 +322,10 @@ class VectorCache:
 
     async def load_codes(self, tx: Transaction, rows: "Ids") -> "NDArray[numpy.int8]":
         """Return the vectors of rows; those that no search has needed yet are read now."""
+        await self._read_missing_codes(tx, rows)
+        return self.take_codes(rows)
+
+    async def _read_missing_codes(self, tx: Transaction, rows: "Ids") -> None:
         import numpy as np  # slow to load
 
         missing = rows[self._arrays.slots[rows] < 0]
@@ -331,13 +339,15 @@ class VectorCache:
             blobs = [codes.get(passage) or b"" for passage in self.passages[missing].tolist()]
             data = b"".join(blob if len(blob) == size else bytes(size) for blob in blobs)
             self._arrays.fill_codes(missing, np.frombuffer(data, np.int8).reshape(len(missing), size))
-        return self.take_codes(rows)
 
     async def compute_cosines(self, tx: Transaction, rows: "Ids", vector: "Floats") -> "Floats":
         import numpy as np  # slow to load
 
-        codes = (await self.load_codes(tx, rows)).astype(np.float32)
-        products: Floats = multiply_on_one_thread(codes, vector)
+        await self._read_missing_codes(tx, rows)
+        products: Floats = np.empty(len(rows), np.float32)
+        for at in range(0, len(rows), COSINE_BATCH_ROWS):
+            batch = slice(at, at + COSINE_BATCH_ROWS)
+            products[batch] = multiply_on_one_thread(self.take_codes(rows[batch]).astype(np.float32), vector)
         products /= np.maximum(self._arrays.take_lengths(rows), 1e-6)
         return products
 
@@ -374,8 +384,10 @@ class VectorCache:
 
         signs = self.signs[:, rows]
         agreement = np.full(signs.shape[1], self.dimensions + 1, np.int16)
-        for row_signs, vector_signs in zip(signs, pack_signs(vector[None])[:, 0], strict=True):
-            agreement -= np.bitwise_count(row_signs ^ vector_signs)
+        for at in range(0, len(agreement), SIGN_BATCH_ROWS):
+            batch = slice(at, at + SIGN_BATCH_ROWS)
+            for row_signs, vector_signs in zip(signs, pack_signs(vector[None])[:, 0], strict=True):
+                agreement[batch] -= np.bitwise_count(row_signs[batch] ^ vector_signs)
         return agreement
 
     def find_nearest_groups(self, usable: "NDArray[numpy.bool_]", vector: "Floats", count: int) -> "Ids":
