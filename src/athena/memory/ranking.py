@@ -70,8 +70,10 @@ class Ranking:
     def __init__(self, question: str, matches: TextMatches, nearest: VectorMatches | None, weights: Weights) -> None:
         import numpy as np  # slow to load; only searches need it
 
-        self.unknown_share = measure_unknown_share(question, matches.weights)
-        self.weights = weights.limit_model(1.0 if names_identifier(question) else self.unknown_share)
+        is_known = _is_known(question)
+        self.unknown_share = 0.0 if is_known else measure_unknown_share(question, matches.weights)
+        is_name = not is_known and names_identifier(question)
+        self.weights = weights.limit_model(1.0 if is_name else self.unknown_share)
         self.token_scores: Floats | None = None
         self.memories: Ids = (
             merge_unique(matches.memories, nearest.memories) if nearest else sort_unique(matches.memories)
@@ -122,12 +124,16 @@ class Ranking:
         means[order] = np.repeat(best, sizes)
         self.add_term("session", means - means.mean())
 
-    def sort_positions(self) -> "Ids":
-        """Return positions, best first; of equals, the newest."""
+    def sort_positions(self, count: int | None = None) -> "Ids":
+        """Return positions, best first; of equals, the newest. With a count, those after so many are in any order."""
         import numpy as np  # slow to load; only searches need it
 
         totals: Any = sum(self.terms.values())
-        return np.lexsort((-self.memories, -totals))
+        if count is None or count >= len(totals):
+            return np.lexsort((-self.memories, -totals))
+        is_best = totals >= np.partition(totals, -count)[-count]
+        best = np.flatnonzero(is_best)
+        return np.concatenate([best[np.lexsort((-self.memories[best], -totals[best]))], np.flatnonzero(~is_best)])
 
     def demote_contradicted(self, contradicted: dict[int, list[int]]) -> "Ranking":
         """Move each of these memories right after the last of those that contradict it."""

@@ -39,7 +39,7 @@ from athena.storage.sqlite.connection import (
     translate_errors,
 )
 from athena.storage.sqlite.files import StoreFiles, is_log_doubtful
-from athena.storage.sqlite.fulltext import SqliteFullText
+from athena.storage.sqlite.fulltext import MAX_UNUSED_S, SqliteFullText
 from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, WriteJob, commit_only
 from athena.storage.sqlite.log import WriteAheadLog
 from athena.storage.sqlite.schema import find_unreadable_texts, list_schema_problems, migrate
@@ -216,7 +216,8 @@ class Sqlite:
 
     def release_unused(self) -> bool:
         with self._fork_lock:
-            return self._pool.close_unused() | self.fulltext.kept.release_unused()
+            is_released = self.fulltext.kept.release_unused() | self.vectors.kept_tokens.release_unused(MAX_UNUSED_S)
+            return self._pool.close_unused() | is_released
 
     def close(self) -> None:
         """Commit the queued jobs and close the file; waits at most a second for another writer."""
