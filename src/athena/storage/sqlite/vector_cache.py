@@ -80,7 +80,8 @@ class _PassageArrays:
             for name in ("passages", "memories", "word_counts", "stamps", "changes", "sessions", "voices"):
                 getattr(grown, name)[:rows] = getattr(self, name)[:rows]
             read = np.flatnonzero(self.slots[:rows] >= 0)
-            grown.write_codes(read, self._codes[self.slots[read]])
+            grown._codes, grown._lengths = self.take_codes(read), self.take_lengths(read)
+            grown.slots[read], grown._code_count = np.arange(len(read)), len(read)
             grown.signs[:, :rows] = self.signs[:, :rows]
             return grown
 

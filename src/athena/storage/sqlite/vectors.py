@@ -79,7 +79,7 @@ class KeptTokens:
         self._used_at = 0.0
 
     async def load(self, tx: Transaction, passages: dict[int, int], stamp: int) -> dict[int, bytes]:
-        """Return the signs of passages that have any; `passages` has their last changes, `stamp` is the transaction's."""
+        """Return the signs of passages that have any, given the stamps of their last changes and of the transaction."""
         self._used_at, kept = time.monotonic(), self._kept
         signs = {passage: kept.get(passage, (-1, b"")) for passage in passages}
         missing = [passage for passage, change in passages.items() if signs[passage][0] != change]
