@@ -96,9 +96,7 @@ class Ranking:
 
     def add_term(self, term: str, values: Any) -> None:
         """Add a term, multiplied by its weight."""
-        import numpy as np  # slow to load; only searches need it
-
-        self.terms[term] = (getattr(self.weights, term) * values).astype(np.float32)
+        self.terms[term] = (getattr(self.weights, term) * values).astype("float32")
 
     def add_facts(self, facts: RankingFeatures) -> None:
         import numpy as np  # slow to load; only searches need it

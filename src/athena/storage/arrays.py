@@ -22,9 +22,8 @@ MAX_COMPARED_EACH = 32  # first passages of a memory, when duplicates are search
 
 def sort_unique(values: "Ids") -> "Ids":
     """Return the distinct values in ascending order."""
-    import numpy as np  # slow to load
-
-    ordered = np.sort(values)
+    ordered = values.copy()
+    ordered.sort()
     unique: Ids = ordered[find_changes(ordered)]
     return unique
 
@@ -110,9 +109,7 @@ def quantize_vectors(vectors: "Floats") -> list[bytes]:
 
 def split_speaker_flags(voices: "Ids") -> "tuple[Floats, Floats]":
     """Split the flags of the column `voice` into `by_assistant` and `about_speaker`, 0 or 1 each."""
-    import numpy as np  # slow to load
-
-    return (voices & 1).astype(np.float32), (voices >> 1 & 1).astype(np.float32)
+    return (voices & 1).astype("float32"), (voices >> 1 & 1).astype("float32")
 
 
 def build_token_sets(signs: dict[int, bytes], neighbours: "NDArray[Any]", owners: "Ids") -> TokenSets:

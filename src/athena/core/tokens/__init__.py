@@ -18,8 +18,7 @@ MAX_COUNTED_VALUE_CHARS = 400_000  # of all texts of a value; the others count b
 CHARS_PER_TOKEN = 4
 LIST_SAMPLE_ITEMS = 100
 MAX_CACHED_CHARS = 40
-# The texts of memories are counted again with every search that finds them: 4,096 short ones and 1,024 long ones.
-MAX_CACHED_NOTE_CHARS, MAX_CACHED_TEXT_CHARS = 500, 2_000
+MAX_CACHED_TEXT_CHARS = 2_000  # the texts of memories are counted again with every search that finds them
 MAX_TOKEN_BYTES = 128
 
 # Words, numbers, line breaks with indentation, runs of spaces and marks, as o200k separates them, more or less.
@@ -71,8 +70,6 @@ def count_tokens(text: str) -> int:
     """
     if len(text) <= MAX_CACHED_CHARS:
         return _count_cached(text)
-    if len(text) <= MAX_CACHED_NOTE_CHARS:
-        return _count_cached_note(text)
     if len(text) <= MAX_CACHED_TEXT_CHARS:
         return _count_cached_text(text)
     sample = text[:MAX_COUNTED_CHARS]
@@ -195,12 +192,9 @@ def _count_cached(text: str) -> int:
     return round(_estimate(text)) or (1 if text else 0)
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=2_048)
 def _count_cached_text(text: str) -> int:
     return round(_estimate(text)) or 1
-
-
-_count_cached_note = lru_cache(maxsize=4_096)(_count_cached_text.__wrapped__)
 
 
 @lru_cache(maxsize=8_192)

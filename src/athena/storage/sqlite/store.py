@@ -39,12 +39,12 @@ from athena.storage.sqlite.connection import (
     translate_errors,
 )
 from athena.storage.sqlite.files import StoreFiles, is_log_doubtful
-from athena.storage.sqlite.fulltext import MAX_UNUSED_S, SqliteFullText
+from athena.storage.sqlite.fulltext import SqliteFullText
 from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, WriteJob, commit_only
 from athena.storage.sqlite.log import WriteAheadLog
 from athena.storage.sqlite.schema import find_unreadable_texts, list_schema_problems, migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
-from athena.storage.sqlite.vectors import SqliteVectorIndex
+from athena.storage.sqlite.vectors import KeptTokens, SqliteVectorIndex
 
 T = TypeVar("T")
 LOCK_PROBE_TIMEOUT_S = 0.2  # how long `can_write_now` waits for the write lock
@@ -216,7 +216,8 @@ class Sqlite:
 
     def release_unused(self) -> bool:
         with self._fork_lock:
-            is_released = self.fulltext.kept.release_unused() | self.vectors.kept_tokens.release_unused(MAX_UNUSED_S)
+            if is_released := self.fulltext.kept.release_unused():  # no search has come for a while
+                self.vectors.kept_tokens = KeptTokens()
             return self._pool.close_unused() | is_released
 
     def close(self) -> None:
@@ -224,8 +225,7 @@ class Sqlite:
         with self._state_lock:
             if self._closed:
                 return
-            self._closed = True
-            writer = self._writer
+            self._closed, writer = True, self._writer
             self._jobs.put(STOP_JOB)
         fork.fork_aware_stores.discard(self)
         if writer is not None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 MAX_RESCORED_PASSAGES = 8_192  # that are scored with all bytes, if each memory then has MIN_RESCORED_EACH or more
 MIN_RESCORED_EACH = 8
-# Rows whose temporary arrays stay in the processor's caches. Above 1 MB an array is fresh memory in a server (see
-# `memory_limit.limit_heaps`): its pages cost seven times as much as the products in them.
+# Temporary arrays of so many rows stay below 1 MB: from there on each is fresh memory in a server (`limit_heaps`).
 COSINE_BATCH_ROWS = 256
 SIGN_BATCH_ROWS = 32_768
 
@@ -69,8 +68,6 @@ class _PassageArrays:
 
     def with_capacity(self, rows: int, more: int) -> "_PassageArrays":
         """Return arrays with space for `more` rows after the first `rows`: these, if no later row is used."""
-        import numpy as np  # slow to load
-
         with self.guard:
             if self.used == rows and rows + more <= len(self.passages):
                 self.used += more
@@ -79,9 +76,9 @@ class _PassageArrays:
             grown.used = rows + more
             for name in ("passages", "memories", "word_counts", "stamps", "changes", "sessions", "voices"):
                 getattr(grown, name)[:rows] = getattr(self, name)[:rows]
-            read = np.flatnonzero(self.slots[:rows] >= 0)
+            read = (self.slots[:rows] >= 0).nonzero()[0]
             grown._codes, grown._lengths = self.take_codes(read), self.take_lengths(read)
-            grown.slots[read], grown._code_count = np.arange(len(read)), len(read)
+            grown.slots[read], grown._code_count = range(len(read)), len(read)
             grown.signs[:, :rows] = self.signs[:, :rows]
             return grown
 
@@ -128,10 +125,8 @@ class _PassageArrays:
         return self._lengths[slots]
 
     def mark_changed(self, rows: "Ids", stamps: "Ids") -> None:
-        import numpy as np  # slow to load
-
         with self.guard:
-            self.changes[rows] = np.maximum(self.changes[rows], stamps)
+            self.changes[rows] = self.changes[rows].clip(stamps)
 
 
 def pack_signs(vectors: "NDArray[Any]") -> "NDArray[numpy.uint64]":
@@ -262,15 +257,13 @@ class VectorCache:
 
     def find_rows(self, offsets: "Ids") -> "Ids":
         """Return the rows of passage ids, given as offsets from `first`; ids that are not here have none."""
-        import numpy as np  # slow to load
-
         if not len(offsets) or not self.rows:
-            return np.zeros(0, np.int64)
+            return offsets[:0]
         ids = offsets + self.first
         if self.rows == self.passages[-1] - self.passages[0] + 1:  # no id is left out
             rows: Ids = ids - self.passages[0]
             return rows if rows[0] >= 0 and rows[-1] < self.rows else rows[(rows >= 0) & (rows < self.rows)]
-        rows = np.searchsorted(self.passages, ids)
+        rows = self.passages.searchsorted(ids)
         rows[rows == self.rows] = 0
         known_rows: Ids = rows[self.passages[rows] == ids]
         return known_rows

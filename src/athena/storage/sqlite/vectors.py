@@ -6,7 +6,6 @@ in a table of their own, because they are read only for the few memories that ar
 
 import random
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,42 +73,26 @@ class KeptTokens:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._kept: dict[int, tuple[int, bytes]] = {}  # by passage, with the stamp of its last change; oldest first
+        # By passage, with the stamp of its last change. Once half of the space is full, what was read before it goes.
+        self._kept: dict[int, tuple[int, bytes]] = {}
+        self._earlier: dict[int, tuple[int, bytes]] = {}
         self._size = 0
-        self._used_at = 0.0
 
     async def load(self, tx: Transaction, passages: dict[int, int], stamp: int) -> dict[int, bytes]:
         """Return the signs of passages that have any, given the stamps of their last changes and of the transaction."""
-        self._used_at, kept = time.monotonic(), self._kept
-        signs = {passage: kept.get(passage, (-1, b"")) for passage in passages}
-        missing = [passage for passage, change in passages.items() if signs[passage][0] != change]
-        for batch in split_batches(missing):
+        kept, earlier = self._kept, self._earlier
+        signs = {passage: kept.get(passage) or earlier.get(passage, (-1, b"")) for passage in passages}
+        for batch in split_batches([passage for passage, change in passages.items() if signs[passage][0] != change]):
             read = await _read_tokens(tx, batch)
-            entries = {passage: (passages[passage], read.get(passage, b"")) for passage in batch}
-            signs |= entries
-            # a search that began before has seen a change that this transaction does not see
-            self._keep({passage: entry for passage, entry in entries.items() if entry[0] <= stamp})
+            signs |= (entries := {passage: (passages[passage], read.get(passage, b"")) for passage in batch})
+            with self._guard:
+                for passage, (change, blob) in entries.items():
+                    if change <= stamp:  # else it was made after this transaction began, which does not see it
+                        self._kept[passage] = change, blob
+                        self._size += KEPT_TOKENS_BYTES + len(blob)
+                if self._size > MAX_KEPT_TOKEN_BYTES // 2:
+                    self._kept, self._earlier, self._size = {}, self._kept, 0
         return {passage: blob for passage, (_, blob) in signs.items() if blob}
-
-    def _keep(self, entries: dict[int, tuple[int, bytes]]) -> None:
-        with self._guard:
-            for passage, entry in entries.items():
-                self._size -= _measure_entry(self._kept.pop(passage, None))
-                self._kept[passage] = entry
-                self._size += _measure_entry(entry)
-            while self._size > MAX_KEPT_TOKEN_BYTES:
-                self._size -= _measure_entry(self._kept.pop(next(iter(self._kept))))
-
-    def release_unused(self, unused_s: float) -> bool:
-        """Free what no search has used for a while; return whether there was any."""
-        with self._guard:
-            if is_unused := bool(self._kept) and time.monotonic() - self._used_at > unused_s:
-                self._kept, self._size = {}, 0
-            return is_unused
-
-
-def _measure_entry(entry: tuple[int, bytes] | None) -> int:
-    return 0 if entry is None else KEPT_TOKENS_BYTES + len(entry[1])
 
 
 async def _read_tokens(tx: Transaction, passages: list[int]) -> dict[int, bytes]:
