@@ -70,8 +70,10 @@ class Ranking:
     def __init__(self, question: str, matches: TextMatches, nearest: VectorMatches | None, weights: Weights) -> None:
         import numpy as np  # slow to load; only searches need it
 
-        self.unknown_share = measure_unknown_share(question, matches.weights)
-        self.weights = weights.limit_model(1.0 if names_identifier(question) else self.unknown_share)
+        is_known = _is_known(question)
+        self.unknown_share = 0.0 if is_known else measure_unknown_share(question, matches.weights)
+        is_name = not is_known and names_identifier(question)
+        self.weights = weights.limit_model(1.0 if is_name else self.unknown_share)
         self.token_scores: Floats | None = None
         self.memories: Ids = (
             merge_unique(matches.memories, nearest.memories) if nearest else sort_unique(matches.memories)
@@ -94,9 +96,7 @@ class Ranking:
 
     def add_term(self, term: str, values: Any) -> None:
         """Add a term, multiplied by its weight."""
-        import numpy as np  # slow to load; only searches need it
-
-        self.terms[term] = (getattr(self.weights, term) * values).astype(np.float32)
+        self.terms[term] = (getattr(self.weights, term) * values).astype("float32")
 
     def add_facts(self, facts: RankingFeatures) -> None:
         import numpy as np  # slow to load; only searches need it
@@ -122,12 +122,16 @@ class Ranking:
         means[order] = np.repeat(best, sizes)
         self.add_term("session", means - means.mean())
 
-    def sort_positions(self) -> "Ids":
-        """Return positions, best first; of equals, the newest."""
+    def sort_positions(self, count: int | None = None) -> "Ids":
+        """Return positions, best first; of equals, the newest. With a count, those after so many are in any order."""
         import numpy as np  # slow to load; only searches need it
 
         totals: Any = sum(self.terms.values())
-        return np.lexsort((-self.memories, -totals))
+        if count is None or count >= len(totals):
+            return np.lexsort((-self.memories, -totals))
+        is_best = totals >= np.partition(totals, -count)[-count]
+        best = np.flatnonzero(is_best)
+        return np.concatenate([best[np.lexsort((-self.memories[best], -totals[best]))], np.flatnonzero(~is_best)])
 
     def demote_contradicted(self, contradicted: dict[int, list[int]]) -> "Ranking":
         """Move each of these memories right after the last of those that contradict it."""
@@ -224,9 +228,9 @@ def score_by_tokens(
     token_weights = _weigh_tokens(question, weights)
     if not len(sets.signs) or not token_weights.sum():
         return None
-    bits = np.unpackbits(sets.signs, axis=1).astype(np.float32)
     tokens = question.token_vectors
-    similarity = (multiply_on_one_thread(bits, 2 * tokens.T) - tokens.sum(axis=1)) / math.sqrt(tokens.shape[1])
+    products = multiply_on_one_thread(sets.signs, 2 * tokens.T)
+    similarity = (products - tokens.sum(axis=1)) / math.sqrt(tokens.shape[1])
     best = np.vstack([np.maximum.reduceat(similarity, sets.starts, axis=0), np.full(len(tokens), -1, np.float32)])
     matched = best[sets.neighbours[:, 0]]  # index -1 is the last row, which stands for passages without tokens
     for column, discount in enumerate(NEIGHBOR_DISCOUNTS, 1):

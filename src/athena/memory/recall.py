@@ -114,7 +114,7 @@ async def _search_memories(
     ranking = Ranking(query.text, matches, nearest, store.weights)
     features = nearest.features if nearest else None  # of the same memories: it has looked at those of the words, too
     ranking.add_facts(features or await vectors.load_features(tx, candidates, ranking.memories))
-    order = ranking.sort_positions()
+    order = ranking.sort_positions(None if rank_all or query.limit > MAX_RERANKED else MAX_RERANKED)
     top = await _rerank(store, tx, ranking.take(order[:MAX_RERANKED]), matches, candidates, question)
     contradicted = await _find_contradicted(tx, query, candidates.scopes, top.memories.tolist())
     top = top.demote_contradicted(contradicted) if contradicted else top

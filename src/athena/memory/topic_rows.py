@@ -103,10 +103,9 @@ async def fetch_contradictions(tx: Transaction, scope_ids: list[int], ids: list[
         rows = await tx.fetch(
             f"""SELECT l.memory, l.other FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
                 JOIN memories old ON old.scope IN ({join_ids(scope_ids)}) AND old.id = l.memory
-                WHERE l.scope IN ({join_ids(scope_ids)}) AND l.memory IN ({names}) AND l.relation = :relation
+                WHERE l.scope IN ({join_ids(scope_ids)}) AND l.memory IN ({names}) AND l.relation = '{CONTRADICTED_BY}'
                   AND m.deleted IS NULL AND (old.author <> 'person' OR m.author = 'person')
                 ORDER BY l.memory, l.at, l.other""",
-            relation=CONTRADICTED_BY,
             **bound,
         )
         for memory_id, other_id in rows:

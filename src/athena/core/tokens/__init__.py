@@ -192,7 +192,7 @@ def _count_cached(text: str) -> int:
     return round(_estimate(text)) or (1 if text else 0)
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=2_048)
 def _count_cached_text(text: str) -> int:
     return round(_estimate(text)) or 1
 

@@ -46,9 +46,7 @@ def _format_floats(vector: bytes) -> str:
 
 def format_code(code: bytes | None) -> str | None:
     """Write signed bytes as a vector; only directions count, and whole numbers are short."""
-    import numpy as np  # slow to load
-
-    return None if code is None else f"[{','.join(map(str, np.frombuffer(code, np.int8).tolist()))}]"
+    return None if code is None else f"[{','.join(map(str, memoryview(code).cast('b')))}]"
 
 
 def parse_vector(data: bytes) -> "Floats":

@@ -418,8 +418,6 @@ async def _add_common_terms(
     first_term: int,
 ) -> None:
     """Add to the best passages the common terms that they hold, their memories and their sessions."""
-    import numpy as np  # slow to load
-
     tests = ", ".join(pack_column(f"(lexemes @@ :query{i}::tsquery)::int", "int4") for i in range(len(common)))
     row = await tx.fetch_required(
         f"""SELECT {", ".join(map(pack_column, ("passage", *PLACE_COLUMNS)))}, {tests} FROM words
@@ -427,7 +425,7 @@ async def _add_common_terms(
         passages=to_array_literal(matched.passages[top].tolist()),
         **{f"query{i}": build_tsquery(selection, term, "D") for i, term in enumerate(common)},
     )
-    at = np.searchsorted(matched.passages, unpack_numbers(row[0]))
+    at = matched.passages.searchsorted(unpack_numbers(row[0]))
     matched.memories[at], matched.sessions[at] = unpack_numbers(row[1]), unpack_numbers(row[2])
     for i, data in enumerate(row[3:]):
         matched.text[first_term + i, at] = unpack_numbers(data, ">i4")

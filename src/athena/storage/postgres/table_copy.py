@@ -114,6 +114,4 @@ def _copy_rows(tx: Transaction, table: str, columns: Sequence[str], rows: Sequen
 
 def _to_signed_bytes(data: bytes | None) -> bytes | None:
     """Convert a vector from the server's binary format to signed bytes."""
-    import numpy as np  # slow to load
-
-    return None if data is None else parse_vector(data).astype(np.int8).tobytes()
+    return None if data is None else parse_vector(data).astype("int8").tobytes()

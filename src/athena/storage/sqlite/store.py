@@ -44,7 +44,7 @@ from athena.storage.sqlite.jobs import MAX_JOBS_PER_COMMIT, STOP_JOB, JobQueue, 
 from athena.storage.sqlite.log import WriteAheadLog
 from athena.storage.sqlite.schema import find_unreadable_texts, list_schema_problems, migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
-from athena.storage.sqlite.vectors import SqliteVectorIndex
+from athena.storage.sqlite.vectors import KeptTokens, SqliteVectorIndex
 
 T = TypeVar("T")
 LOCK_PROBE_TIMEOUT_S = 0.2  # how long `can_write_now` waits for the write lock
@@ -216,15 +216,16 @@ class Sqlite:
 
     def release_unused(self) -> bool:
         with self._fork_lock:
-            return self._pool.close_unused() | self.fulltext.kept.release_unused()
+            if is_released := self.fulltext.kept.release_unused():  # no search has come for a while
+                self.vectors.kept_tokens = KeptTokens()
+            return self._pool.close_unused() | is_released
 
     def close(self) -> None:
         """Commit the queued jobs and close the file; waits at most a second for another writer."""
         with self._state_lock:
             if self._closed:
                 return
-            self._closed = True
-            writer = self._writer
+            self._closed, writer = True, self._writer
             self._jobs.put(STOP_JOB)
         fork.fork_aware_stores.discard(self)
         if writer is not None:

@@ -117,11 +117,9 @@ def pack_block(cache: VectorCache, rows: slice) -> bytes:
 
 def iter_blocks(cache: VectorCache, since: int) -> Iterator[tuple[int, slice]]:
     """Yield number and rows of the blocks of a cache that have changed after a stamp."""
-    import numpy as np  # slow to load
-
     numbers = (cache.passages - cache.first) // BLOCK_IDS
     for number in sort_unique(numbers[cache.changes > since]).tolist():
-        first, last = np.searchsorted(numbers, [number, number + 1]).tolist()
+        first, last = numbers.searchsorted([number, number + 1]).tolist()
         yield number, slice(first, last)
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MAX_RESCORED_PASSAGES = 8_192  # that are scored with all bytes, if each memory then has MIN_RESCORED_EACH or more
 MIN_RESCORED_EACH = 8
+# Temporary arrays of so many rows stay below 1 MB: from there on each is fresh memory in a server (`limit_heaps`).
+COSINE_BATCH_ROWS = 256
+SIGN_BATCH_ROWS = 32_768
 
 
 class PassageChanges(NamedTuple):
@@ -65,8 +68,6 @@ class _PassageArrays:
 
     def with_capacity(self, rows: int, more: int) -> "_PassageArrays":
         """Return arrays with space for `more` rows after the first `rows`: these, if no later row is used."""
-        import numpy as np  # slow to load
-
         with self.guard:
             if self.used == rows and rows + more <= len(self.passages):
                 self.used += more
@@ -75,8 +76,9 @@ class _PassageArrays:
             grown.used = rows + more
             for name in ("passages", "memories", "word_counts", "stamps", "changes", "sessions", "voices"):
                 getattr(grown, name)[:rows] = getattr(self, name)[:rows]
-            read = np.flatnonzero(self.slots[:rows] >= 0)
-            grown.write_codes(read, self._codes[self.slots[read]])
+            read = (self.slots[:rows] >= 0).nonzero()[0]
+            grown._codes, grown._lengths = self.take_codes(read), self.take_lengths(read)
+            grown.slots[read], grown._code_count = range(len(read)), len(read)
             grown.signs[:, :rows] = self.signs[:, :rows]
             return grown
 
@@ -123,10 +125,8 @@ class _PassageArrays:
         return self._lengths[slots]
 
     def mark_changed(self, rows: "Ids", stamps: "Ids") -> None:
-        import numpy as np  # slow to load
-
         with self.guard:
-            self.changes[rows] = np.maximum(self.changes[rows], stamps)
+            self.changes[rows] = self.changes[rows].clip(stamps)
 
 
 def pack_signs(vectors: "NDArray[Any]") -> "NDArray[numpy.uint64]":
@@ -257,15 +257,13 @@ class VectorCache:
 
     def find_rows(self, offsets: "Ids") -> "Ids":
         """Return the rows of passage ids, given as offsets from `first`; ids that are not here have none."""
-        import numpy as np  # slow to load
-
         if not len(offsets) or not self.rows:
-            return np.zeros(0, np.int64)
+            return offsets[:0]
         ids = offsets + self.first
         if self.rows == self.passages[-1] - self.passages[0] + 1:  # no id is left out
             rows: Ids = ids - self.passages[0]
             return rows if rows[0] >= 0 and rows[-1] < self.rows else rows[(rows >= 0) & (rows < self.rows)]
-        rows = np.searchsorted(self.passages, ids)
+        rows = self.passages.searchsorted(ids)
         rows[rows == self.rows] = 0
         known_rows: Ids = rows[self.passages[rows] == ids]
         return known_rows
@@ -318,6 +316,10 @@ class VectorCache:
 
     async def load_codes(self, tx: Transaction, rows: "Ids") -> "NDArray[numpy.int8]":
         """Return the vectors of rows; those that no search has needed yet are read now."""
+        await self._read_missing_codes(tx, rows)
+        return self.take_codes(rows)
+
+    async def _read_missing_codes(self, tx: Transaction, rows: "Ids") -> None:
         import numpy as np  # slow to load
 
         missing = rows[self._arrays.slots[rows] < 0]
@@ -331,13 +333,15 @@ class VectorCache:
             blobs = [codes.get(passage) or b"" for passage in self.passages[missing].tolist()]
             data = b"".join(blob if len(blob) == size else bytes(size) for blob in blobs)
             self._arrays.fill_codes(missing, np.frombuffer(data, np.int8).reshape(len(missing), size))
-        return self.take_codes(rows)
 
     async def compute_cosines(self, tx: Transaction, rows: "Ids", vector: "Floats") -> "Floats":
         import numpy as np  # slow to load
 
-        codes = (await self.load_codes(tx, rows)).astype(np.float32)
-        products: Floats = multiply_on_one_thread(codes, vector)
+        await self._read_missing_codes(tx, rows)
+        products: Floats = np.empty(len(rows), np.float32)
+        for at in range(0, len(rows), COSINE_BATCH_ROWS):
+            batch = slice(at, at + COSINE_BATCH_ROWS)
+            products[batch] = multiply_on_one_thread(self.take_codes(rows[batch]).astype(np.float32), vector)
         products /= np.maximum(self._arrays.take_lengths(rows), 1e-6)
         return products
 
@@ -374,8 +378,10 @@ class VectorCache:
 
         signs = self.signs[:, rows]
         agreement = np.full(signs.shape[1], self.dimensions + 1, np.int16)
-        for row_signs, vector_signs in zip(signs, pack_signs(vector[None])[:, 0], strict=True):
-            agreement -= np.bitwise_count(row_signs ^ vector_signs)
+        for at in range(0, len(agreement), SIGN_BATCH_ROWS):
+            batch = slice(at, at + SIGN_BATCH_ROWS)
+            for row_signs, vector_signs in zip(signs, pack_signs(vector[None])[:, 0], strict=True):
+                agreement[batch] -= np.bitwise_count(row_signs[batch] ^ vector_signs)
         return agreement
 
     def find_nearest_groups(self, usable: "NDArray[numpy.bool_]", vector: "Floats", count: int) -> "Ids":

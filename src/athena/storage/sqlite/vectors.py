@@ -45,6 +45,8 @@ SPREAD_SAMPLE_PASSAGES = 512  # from which the spread of all cosines is estimate
 MIN_RESCORED_MEMORIES = 600  # how many of those with the best signs are scored exactly, at least
 MAX_PICK_OFFSET = 10_000  # up to which outdated passages are picked by chance, so that processes pick different ones
 MAX_COMPARED_PASSAGES = 20_000  # of each scope, when duplicates are searched pair by pair
+MAX_KEPT_TOKEN_BYTES = 8 << 20
+KEPT_TOKENS_BYTES = 250  # of an entry, besides its signs
 SELECTION_SQL = """SELECT (SELECT value FROM counters WHERE name = 'purges'),
         (SELECT value FROM counters WHERE name = 'stamp'), (SELECT coalesce(sum(passages), 0) FROM scopes)"""
 WRONG_SIZE_SQL = """SELECT p.id FROM passages p JOIN (SELECT model, max(length(code)) AS size FROM passages
@@ -63,12 +65,59 @@ class SqliteSelection(NamedTuple):
     everywhere: int  # passages of all projects, with those that a purge has removed
 
 
+class KeptTokens:
+    """The token signs that searches have read, kept for the next ones.
+
+    Whatever writes signs leaves a stamp on their passage: what is kept counts as of the last change of the passage.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        # By passage, with the stamp of its last change. Once half of the space is full, what was read before it goes.
+        self._kept: dict[int, tuple[int, bytes]] = {}
+        self._earlier: dict[int, tuple[int, bytes]] = {}
+        self._size = 0
+
+    async def load(self, tx: Transaction, passages: dict[int, int], stamp: int) -> dict[int, bytes]:
+        """Return the signs of passages that have any, given the stamps of their last changes and of the transaction."""
+        kept, earlier = self._kept, self._earlier
+        signs = {passage: kept.get(passage) or earlier.get(passage, (-1, b"")) for passage in passages}
+        for batch in split_batches([passage for passage, change in passages.items() if signs[passage][0] != change]):
+            read = await _read_tokens(tx, batch)
+            signs |= (entries := {passage: (passages[passage], read.get(passage, b"")) for passage in batch})
+            with self._guard:
+                for passage, (change, blob) in entries.items():
+                    if change <= stamp:  # else it was made after this transaction began, which does not see it
+                        self._kept[passage] = change, blob
+                        self._size += KEPT_TOKENS_BYTES + len(blob)
+                if self._size > MAX_KEPT_TOKEN_BYTES // 2:
+                    self._kept, self._earlier, self._size = {}, self._kept, 0
+        return {passage: blob for passage, (_, blob) in signs.items() if blob}
+
+
+async def _read_tokens(tx: Transaction, passages: list[int]) -> dict[int, bytes]:
+    names, bound = bind_list("id", passages)
+    # As one row: the driver lets other threads run at each, which costs more than the row if they wait for it.
+    ids, sizes, joined = await tx.fetch_required(
+        f"""SELECT group_concat(passage), group_concat(length(signs)), CAST(group_concat(signs, '') AS BLOB)
+            FROM tokens WHERE passage IN ({names}) AND length(signs) > 0""",
+        **bound,
+    )
+    signs: dict[int, bytes] = {}
+    end = 0
+    for passage, size in zip(ids.split(","), sizes.split(","), strict=True) if ids else ():
+        start, end = end, end + int(size)
+        signs[int(passage)] = joined[start:end]
+    return signs
+
+
 class SqliteVectorIndex:
     def __init__(self) -> None:
         self._caches: dict[tuple[int, ModelNames, int], VectorCache] = {}
         self._changed_rows: dict[tuple[int, ModelNames, int], int] = {}  # since blocks were written or due
         self._due_blocks: dict[int, Work[None]] = {}  # by scope: writes the blocks that a later process begins with
         self._guard = threading.Lock()
+        self.kept_tokens = KeptTokens()
 
     # --- writes -------------------------------------------------------------------------------------------------------
 
@@ -299,7 +348,7 @@ class SqliteVectorIndex:
     ) -> TokenSets:
         import numpy as np  # slow to load
 
-        owners, neighbours, passages = [], [], []
+        owners, neighbours, passages = [], [], dict[int, int]()
         for cache in selection.caches:
             if not cache.rows:
                 continue
@@ -317,22 +366,11 @@ class SqliteVectorIndex:
             owners.append(positions)
             neighbours.append(np.where(windows >= 0, cache.passages[np.maximum(windows, 0)], -1))
             unique = sort_unique(windows[windows >= 0])
-            passages += cache.passages[unique[cache.ready[unique]]].tolist()  # the rest has signs of another model
+            unique = unique[cache.ready[unique]]  # the rest has signs of another model
+            passages |= dict(zip(cache.passages[unique].tolist(), cache.changes[unique].tolist(), strict=True))
         if not owners:
             return TokenSets.empty()
-        signs: dict[int, bytes] = {}
-        for batch in split_batches(passages):
-            names, bound = bind_list("id", batch)
-            # As one row: the driver lets other threads run at each, which costs more than the row if they wait for it.
-            ids, sizes, joined = await tx.fetch_required(
-                f"""SELECT group_concat(passage), group_concat(length(signs)), CAST(group_concat(signs, '') AS BLOB)
-                    FROM tokens WHERE passage IN ({names}) AND length(signs) > 0""",
-                **bound,
-            )
-            end = 0
-            for passage, size in zip(ids.split(","), sizes.split(","), strict=True) if ids else ():
-                start, end = end, end + int(size)
-                signs[int(passage)] = joined[start:end]
+        signs = await self.kept_tokens.load(tx, passages, selection.stamp)
         return build_token_sets(signs, np.concatenate(neighbours), np.concatenate(owners))
 
     async def find_similar_pairs(
