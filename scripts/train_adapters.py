@@ -46,7 +46,8 @@ FIRST_WORD = 103  # ids below are marks
 LOW = -1e4  # the score of what cannot be chosen
 LAYERS_FILE = Path(__file__).parents[1] / "data" / "model" / "layers.safetensors"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-OLD_SHARE, OLD_CHANGE_SHARE = 0.15, 0.3  # of the rows of known writers, without and with a change
+# of the rows of known writers, when training goes on: turns, pairs without and with a change
+OLD_TURN_SHARE, OLD_SHARE, OLD_CHANGE_SHARE = 0.5, 0.15, 0.3
 MAX_PAIRS = 5  # of a statement, when training goes on
 READ_AT_ONCE = 256  # texts, where nothing is trained
 BUCKET_BATCHES = 20  # whose texts are sorted by length, so that little is padded
@@ -392,7 +393,8 @@ def choose_rows(rows: Sequence[Row], new: Collection[str]) -> list[Row]:
     chosen: list[Row] = []
     for group in groups.values():
         has_change = any(row.get("label") for row in group)
-        share = 1.0 if group[0]["writer"] in new else OLD_CHANGE_SHARE if has_change else OLD_SHARE
+        old_share = (OLD_CHANGE_SHARE if has_change else OLD_SHARE) if "label" in group[0] else OLD_TURN_SHARE
+        share = 1.0 if group[0]["writer"] in new else old_share
         if random.random() < share:
             chosen += sorted(group, key=lambda row: (-row.get("label", 0), -row.get("features", [0])[0]))[:MAX_PAIRS]
     return chosen
@@ -437,7 +439,7 @@ def describe_changes(rows: Sequence[Row], logits: Any) -> str:
     )
 
 
-def export(tagger: Any, file: Path) -> None:
+def export(tagger: Any, file: Path, head: dict[str, Any]) -> None:
     """Write what the product reads: graph inputs and the head; large matrices rounded to eight bits."""
     arrays: dict[str, Any] = {}
     for number, layer in enumerate(tagger.network.layers):
@@ -452,7 +454,7 @@ def export(tagger: Any, file: Path) -> None:
             norm = getattr(layer, part)
             arrays[f"{number}.{GRAPH_NAMES[part]}.gain"] = to_numpy(norm.weight)
             arrays[f"{number}.{GRAPH_NAMES[part]}.bias"] = to_numpy(norm.bias)
-    np.savez_compressed(file, **dict(round_arrays(arrays | tagger.export_head())))
+    np.savez_compressed(file, **dict(round_arrays(arrays | tagger.export_head() | head)))
 
 
 def round_arrays(arrays: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -512,7 +514,8 @@ def main() -> None:
             logits = predict(train_task(some, words, settings), left_out)
             print(f"{name}: {count} writers  {describe(left_out, logits)}", flush=True)
         tagger = train_task(trained, words, settings, resumed)
-        export(tagger, options.out / f"{name}.npz")
+        head = {"sharpness": np.array([options.sharpness])} if name == "statements" else {}
+        export(tagger, options.out / f"{name}.npz", head)
         for writer in without:
             own = [row for row in left_out if row["writer"] == writer]
             if own:

@@ -66,7 +66,7 @@ from athena.memory.sessions.wording import (
 if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
-MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.75, 0.2  # probability of a fragment, and of one that continues a kept one
+MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.85, 0.2  # probability of a fragment, and of one that continues a kept one
 MIN_WEAK_KEEP = 0.05  # of a sentence that may change what is known
 MIN_STEP_KEEP = 0.08  # of a clause that says when it is to be done
 MIN_BEGIN = 0.9
@@ -249,10 +249,10 @@ def _read_turn(
     statements = [statement for _, statement in made]
     requests = list(_read_requests(text, fragments, turn, predictions, quotes))
     statements = [one for one in statements if not any(is_part(one.text, other.text) for other in requests)] + requests
-    told = "\n".join(one.text for one in statements)
     adoptions = list(_read_adoptions(text, fragments, predictions, quotes, turn)) if predictions else []
     if adoptions:  # "so let's change that everywhere" says nothing else
         statements = [one for one in statements if one.is_request or not ADOPTION_PATTERN.search(one.text)]
+    told = "\n".join(one.text for one in statements)
     statements += [one for one in adoptions if one.text.removesuffix(AGREED) not in told]
     used = {fragments[i].sentence for span, _ in made for i in span}
     if predictions:
