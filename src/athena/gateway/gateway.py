@@ -242,7 +242,7 @@ class Gateway:
             pending = self.start_call(tool, to_json(arguments), caller.hide_words)
             result = to_json(await _wait_for_result(tool, pending, caller))
         except BaseException as error:
-            was_sent = pending is not None and pending.started.is_set()
+            was_sent = pending is not None and pending.start.give_up()
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
                 await database.write(lambda tx: calls.abandon_call(tx, call))
             raise
