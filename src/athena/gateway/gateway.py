@@ -87,6 +87,8 @@ class ToolCaller(Protocol):
 
     @property
     def approval(self) -> Approval | None: ...
+    @property
+    def checked_arguments(self) -> Mapping[str, Any]: ...  # with tokens in place of values
 
     @property
     def database(self) -> Database: ...
@@ -101,9 +103,7 @@ class ToolCaller(Protocol):
         ...
 
     async def hide_answer(self, value: Any) -> Any: ...
-
     def hide_words(self, words: str) -> str: ...
-
     async def reveal_values(self, value: Any) -> Any: ...
 
 
@@ -223,7 +223,8 @@ class Gateway:
             if caller.approval is None:
                 hint = "call it in a program, which can wait for it"
                 raise ApprovalNeeded(f"{tool.path} needs a person's approval", hint=hint)
-            self._approver.redeem(caller.approval, format_call_subject(tool.path, to_json(arguments)))
+            shown = to_json(caller.checked_arguments)  # in `arguments` values have taken the place of tokens
+            self._approver.redeem(caller.approval, format_call_subject(tool.path, shown))
         if caller.call.key is not None:
             return await self._call_tool_once(tool, caller, arguments)
         result = await _wait_for_result(tool, self.start_call(tool, to_json(arguments), caller.hide_words), caller)
