@@ -268,8 +268,10 @@ class Context:
 
     def begin_call(self, operation: AnyOperation, arguments: Mapping[str, Any], guarded: CallValues) -> "Context":
         """Return the context in which an operation runs: it has the record of the call, which a write stores."""
-        key, caller = self.idempotency_key, self.caller
-        digest = "" if key is None else hash_text(json.dumps(to_json(arguments), sort_keys=True))
+        key, caller, digest = self.idempotency_key, self.caller, ""
+        if key is not None:  # of what the caller wrote: what becomes of it depends on what the vault knows by now
+            written = json.dumps(to_json(guarded.given), sort_keys=True)
+            digest = self.required_guard.vault.keys.sign(written)
         call = Call(
             operation.name,
             self.surface,

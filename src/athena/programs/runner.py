@@ -29,7 +29,7 @@ from athena.programs.values import (
 )
 from athena.programs.watch import RunWatch
 from athena.programs.workspace import DEFAULT_WORKSPACE
-from athena.storage import runs
+from athena.storage import calls, runs
 
 MAX_QUEUED_RUNS = 100  # in one workspace
 APPROVAL_TURN_TIMEOUT_S = 60.0  # for an approved run to get its turn in the workspace
@@ -165,7 +165,7 @@ class ProgramRunner:
         row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
         if row is None:
             return None
-        if row.fingerprint != context.call.arguments_digest:
+        if calls.is_other_call(row.fingerprint, context.call.arguments_digest):
             raise Conflict("this idempotency key was used for another program", hint="use a new key for each call")
         if row.status == "running" and not run_record.is_lost(row, context.store.clock()):
             raise Conflict(f"run {run_id} is still under way", hint="ask for it again in a moment", retry=True)
