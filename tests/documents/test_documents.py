@@ -37,6 +37,26 @@ def list_rows(folder: Path) -> list[tuple[str, str, int, float]]:
     return sorted(row for row in rows if row[0].startswith(str(folder)))
 
 
+def test_repeated_ingestion_happens_once(isolated: App, tmp_path: Path) -> None:
+    """With its idempotency key: what was forgotten since then, or changed in the file, stays as it is."""
+    folder = write_files(tmp_path / "notes", {"a.md": "Run the blue script.", "b.md": "Use the red lever."})
+
+    def ingest_once() -> None:
+        context = isolated.create_context("test", "http", "the-key")
+        run_sync(invoke(isolated.catalog, "ingest_document", {"path": str(folder)}, context))
+
+    ingest_once()
+    api.call("delete_document", source=str(folder / "a.md"))
+    (folder / "b.md").write_text("Use the green lever, which is longer.")
+    ingest_once()
+    assert [text for _, text, _, _ in list_rows(folder)] == ["Use the red lever."]
+    ingest(folder)
+    assert [text for _, text, _, _ in list_rows(folder)] == [
+        "Run the blue script.",
+        "Use the green lever, which is longer.",
+    ]
+
+
 def test_folder_is_ingested_and_updated(isolated: App, tmp_path: Path) -> None:
     folder = write_files(
         tmp_path / "notes",

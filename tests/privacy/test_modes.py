@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from privacy_tools import PrivateApp, open_private_app
 
+from athena.core.approval import format_call_subject
+from athena.core.catalog import invoke
 from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.errors import AthenaError, Denied, InvalidInput, Misconfigured, NotFound
@@ -247,6 +249,27 @@ def test_secret_by_name_reaches_only_allowed_tools(private: PrivateApp) -> None:
     (private.folder / "contacts.json").write_text(json.dumps([{"note": "the key is hunter2-very-Secret"}]))
     private.app.guard.forget_rules()  # within seconds otherwise
     assert private.run("crm.list_contacts()").result == {"contacts": [{"note": "the key is [VAULT:crm_key]"}]}
+
+
+def test_approval_is_for_the_arguments_that_the_person_saw(private: PrivateApp) -> None:
+    """They have tokens and names of secrets, in whose place the tool gets the values."""
+    key, target = "hunter2-very-Secret", private.add_server("crm", approval="always")
+    run_sync(private.vault.put_secret(Scope("p"), "crm_key", key, ["crm.add_contact"]))
+    private.call("mcp", "tokenize", text=EMAIL)
+    seen = {"email": "[EMAIL_1]", "secret": "[VAULT:crm_key]"}
+
+    def make_call(shown: dict[str, str], sent: dict[str, str]) -> None:
+        [leave] = private.app.approver.grant([format_call_subject("crm.add_contact", shown)])
+        context = private.app.create_context("p", "cli", approval=leave)
+        run_sync(invoke(private.app.catalog, "crm.add_contact", sent, context))
+
+    make_call(seen, seen)
+    assert json.loads(target.read_text()) == {"email": EMAIL, "secret": key}
+    for others in (seen | {"email": "[EMAIL_2]"}, {"email": EMAIL, "secret": key}):
+        with pytest.raises(Denied, match="no person has agreed"):
+            make_call(seen, others)
+        with pytest.raises(Denied, match="no person has agreed"):
+            make_call(others, seen)
 
 
 @pytest.mark.parametrize("removed", [True, False])

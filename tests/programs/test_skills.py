@@ -8,12 +8,13 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.hashing import create_serial
-from athena.core.threads import run_sync
+from athena.core.threads import run_sync, start_in_thread
 from athena.core.values import Scope
 from athena.errors import Conflict, InvalidInput, LimitExceeded, NotFound
 from athena.programs import namespace, skill_source, skills
 from athena.programs import rows as skill_rows
 from athena.programs.skill_source import load_shipped_skills
+from athena.storage import runs
 from athena.storage.database import Transaction
 from wait_tools import wait_until
 
@@ -408,3 +409,79 @@ def test_caches_of_skills_are_bounded_by_size(app: App, monkeypatch: pytest.Monk
     assert sum(len(skill.code) for parsed in sets[:-1] for skill in parsed) < 20_000
     assert len(sets) < 3
     assert sum(skill.chars for skill in skills._cache.values()) <= 20_000
+
+
+# --- repeated calls ---------------------------------------------------------------------------------------------------
+
+PAYS = "events.record_event(event_type='payment', content='paid 10 euros')\npay(1)"
+PAY = {"name": "pay", "code": "def pay(x: int) -> int:\n    return x\n", "description": "Pay.", "example": PAYS}
+
+
+def count_payments(app: App) -> int:
+    return len(call(app, "recall_events", event_type="payment"))
+
+
+@pytest.mark.both_engines
+def test_example_runs_once_for_a_key(app: App) -> None:
+    first = call(app, "save_skill", key="k", **PAY)
+    assert call(app, "save_skill", key="k", **PAY) == first
+    assert count_payments(app) == 1
+    with pytest.raises(Conflict, match="used for another"):
+        call(app, "save_skill", key="k", **PAY | {"description": "Pay more."})
+    call(app, "save_skill", key="another", **PAY)
+    assert count_payments(app) == 2
+    call(app, "delete_skill", name="pay")
+    with pytest.raises(NotFound, match="deleted since"):
+        call(app, "save_skill", key="k", **PAY)
+    assert count_payments(app) == 2
+
+
+@pytest.mark.both_engines
+def test_example_is_not_run_again_where_the_skill_was_not_saved_yet(app: App) -> None:
+    """The process ended after the example, or the answer was lost while it ran."""
+
+    async def forget_receipt(tx: Transaction) -> None:
+        await tx.execute("DELETE FROM receipts")
+
+    first = call(app, "save_skill", key="k", **PAY)
+    run_sync(app.store.database.write(forget_receipt))
+    assert call(app, "save_skill", key="k", **PAY) == first
+    assert count_payments(app) == 1
+
+
+@pytest.mark.both_engines
+def test_failed_example_is_not_run_again(app: App) -> None:
+    fails = PAY | {"example": f"{PAYS}\npay(1 // 0)"}
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match=r"the example of pay does not run: ZeroDivisionError: .* \(line "):
+            call(app, "save_skill", key="k", **fails)
+    assert count_payments(app) == 1
+
+
+@pytest.mark.both_engines
+def test_examples_of_one_key_at_once_run_once(app: App) -> None:
+    slow = PAY | {"example": f"import time\ntime.sleep(0.3)\n{PAYS}"}
+    jobs = [start_in_thread(call, app, "save_skill", key="k", **slow) for _ in range(3)]
+    for job in jobs:
+        job.wait()
+    assert len({job.result().id for job in jobs}) == 1
+    assert count_payments(app) == 1
+
+
+def test_example_of_a_lost_process_is_not_run_again(app: App) -> None:
+    first = call(app, "save_skill", key="k", **PAY)
+    [trial] = call(app, "list_runs")
+    scope = app.create_context("p", "python").scope
+
+    async def lose(tx: Transaction) -> None:
+        row = await runs.fetch_run(tx, scope, trial.run_id)
+        assert row is not None
+        await runs.upsert_run(tx, scope, row._replace(status="running", started=0.0, answer=None))
+        await tx.execute("DELETE FROM receipts")
+
+    run_sync(app.store.database.write(lose))
+    with pytest.raises(InvalidInput, match="the process that ran this program ended before") as lost:
+        call(app, "save_skill", key="k", **PAY)
+    assert "look at what is there" in str(lost.value.hint)
+    assert count_payments(app) == 1
+    assert call(app, "get_skill", name="pay").id == first.id

@@ -64,7 +64,7 @@ class Caller(Protocol):
     def caller(self) -> CallerKind: ...
 
     def begin_call(self, operation: "Operation[Any, ..., Any]", arguments: Mapping[str, Any], guarded: Any) -> Self:
-        """Return the caller as the operation gets it, with the record of this call."""
+        """Return the caller as the operation gets it, with the record of this call; tokens stand in `arguments`."""
         ...
 
     def end_call(self, operation: "Operation[Any, ..., Any]", outcome: str) -> None:
@@ -185,10 +185,10 @@ class Operation(Generic[C, P, R]):
             hint = "a person runs: athena approve ID" if self.effect is Effect.APPROVE else self.format_callers_hint()
             raise Denied(f"a {ctx.caller} may not call {self.path}", hint=hint)
         async with ctx.guard_values(self, dict(zip(self.parameter_names, args, strict=False)) | kwargs) as guarded:
-            arguments = self.check_arguments(guarded.arguments)
+            checked = arguments = self.check_arguments(guarded.arguments)
             if self.is_foreign:
-                arguments = await guarded.resolve(arguments)
-            recorded, outcome = ctx.begin_call(self, arguments, guarded), "done"
+                arguments = await guarded.resolve(checked)
+            recorded, outcome = ctx.begin_call(self, checked, guarded), "done"
             try:
                 result: R = await guarded.release(await self.run(recorded, **arguments))  # type: ignore[call-arg]
             except AthenaError as error:

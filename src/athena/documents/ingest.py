@@ -284,7 +284,7 @@ class _Ingestion:
                 await self._write_ahead(pieces, call_id, now)
 
         async def write_each(tx: Transaction) -> list[str]:
-            return [await self._write_document(tx, document, pieces, call_id, now) for document, pieces in prepared]
+            return [await self._write_document(tx, document, pieces, now) for document, pieces in prepared]
 
         for (document, pieces), outcome in zip(prepared, await self._store.database.write(write_each), strict=True):
             self.result.documents += 1
@@ -314,7 +314,7 @@ class _Ingestion:
             await self._store.database.write(partial(write_part, start=start))
 
     async def _write_document(
-        self, tx: Transaction, document: ReadDocument, pieces: list[PreparedMemory], call_id: int, now: float
+        self, tx: Transaction, document: ReadDocument, pieces: list[PreparedMemory], now: float
     ) -> str:
         async def replace_pieces(call_id: int) -> str:
             scope = await scopes.ensure_scope(tx, self._call.scope)
@@ -322,9 +322,7 @@ class _Ingestion:
             return await writer.replace_document(document, pieces)
 
         key = f"{self._call.key} {document.source}" if self._call.key else None
-        fingerprint = hash_text("".join(piece.digest for piece in pieces))
-        own_call = self._call._replace(key=key)
-        return str(await calls.run_once(tx, own_call, replace_pieces, fingerprint=fingerprint, call_id=call_id))
+        return str(await calls.run_once(tx, self._call._replace(key=key), replace_pieces))
 
     async def withdraw_missing(self, path: str) -> int:
         """Forget the documents at or below a path whose files no longer exist; return how many."""

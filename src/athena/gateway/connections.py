@@ -25,15 +25,35 @@ SDK_LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
 OnRefused = Callable[[str, Mapping[str, Refusal]], None]
 
 
+class CallStart:
+    """Whether a call has begun: one that was given up before begins no more, so that both sides know it at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._has_begun = self._is_given_up = False
+
+    def begin(self) -> None:
+        """Note, before the first byte is sent, that the server may execute the call from now on."""
+        with self._lock:
+            if self._is_given_up:
+                raise asyncio.CancelledError
+            self._has_begun = True
+
+    def give_up(self) -> bool:
+        """Let the call begin no more; return whether it has begun."""
+        with self._lock:
+            self._is_given_up = True
+            return self._has_begun
+
+
 class LoopTask(Generic[T]):
     """A coroutine on the event loop, which any thread can wait for and cancel."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], started: threading.Event | None = None
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], start: CallStart | None = None
     ) -> None:
         self.outcome: ThreadFuture[T] = ThreadFuture()
-        # set before the first byte is sent: from then on the server may have executed the call
-        self.started = started or threading.Event()
+        self.start = start or CallStart()
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
         loop.call_soon_threadsafe(self._create_task, work)
@@ -63,13 +83,13 @@ class EventLoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], started: threading.Event | None = None) -> LoopTask[T]:
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], start: CallStart | None = None) -> LoopTask[T]:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="athena-gateway", daemon=True)
                 self._thread.start()
-            return LoopTask(self._loop, work(), started)
+            return LoopTask(self._loop, work(), start)
 
     def stop(self, last_work: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float) -> None:
         """Run one last coroutine, cancel all others and end the thread; each step may take `timeout_s`."""
@@ -117,15 +137,15 @@ class ConnectionPool:
         hide: values.HideWords,
     ) -> LoopTask[values.ToolResult]:
         """Start a call on the event loop, connecting the server first if needed; `hide` gets what the server says."""
-        started = threading.Event()
+        start = CallStart()
 
         async def call_tool() -> values.ToolResult:
             sanitize.hide_words.set(hide)
             connection = self._get_connection(tool.server, entry, server_approvals)
-            result = await connection.call_tool(tool.name, arguments, started.set, may_retry=tool.is_read_only)
+            result = await connection.call_tool(tool.name, arguments, start.begin, may_retry=tool.is_read_only)
             return values.convert_tool_result(tool.path, result)
 
-        return self._loop.submit(call_tool, started)
+        return self._loop.submit(call_tool, start)
 
     async def check_servers(self, servers: Mapping[str, tuple[ServerEntry, ServerApprovals]]) -> dict[str, str]:
         """Connect the servers, all at once, and return the problem of each, empty if there is none."""

@@ -87,6 +87,8 @@ class ToolCaller(Protocol):
 
     @property
     def approval(self) -> Approval | None: ...
+    @property
+    def checked_arguments(self) -> Mapping[str, Any]: ...  # with tokens in place of values
 
     @property
     def database(self) -> Database: ...
@@ -101,9 +103,7 @@ class ToolCaller(Protocol):
         ...
 
     async def hide_answer(self, value: Any) -> Any: ...
-
     def hide_words(self, words: str) -> str: ...
-
     async def reveal_values(self, value: Any) -> Any: ...
 
 
@@ -223,7 +223,8 @@ class Gateway:
             if caller.approval is None:
                 hint = "call it in a program, which can wait for it"
                 raise ApprovalNeeded(f"{tool.path} needs a person's approval", hint=hint)
-            self._approver.redeem(caller.approval, format_call_subject(tool.path, to_json(arguments)))
+            shown = to_json(caller.checked_arguments)  # in `arguments` values have taken the place of tokens
+            self._approver.redeem(caller.approval, format_call_subject(tool.path, shown))
         if caller.call.key is not None:
             return await self._call_tool_once(tool, caller, arguments)
         result = await _wait_for_result(tool, self.start_call(tool, to_json(arguments), caller.hide_words), caller)
@@ -242,7 +243,7 @@ class Gateway:
             pending = self.start_call(tool, to_json(arguments), caller.hide_words)
             result = to_json(await _wait_for_result(tool, pending, caller))
         except BaseException as error:
-            was_sent = pending is not None and pending.started.is_set()
+            was_sent = pending is not None and pending.start.give_up()
             if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
                 await database.write(lambda tx: calls.abandon_call(tx, call))
             raise

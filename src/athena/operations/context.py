@@ -89,6 +89,7 @@ class Context:
     idempotency_key: str | None = None
     current_call: Call | None = None
     values: CallValues | None = None  # of that call
+    checked_arguments: Mapping[str, Any] = field(default_factory=dict)  # of that call, with tokens as they were given
     reach: frozenset[Reach] = frozenset()  # of the operation in progress
     run_id: str | None = None  # of the program that makes the call
     workspace: str | None = None  # of that program
@@ -200,6 +201,7 @@ class Context:
             idempotency_key=None,
             current_call=None,
             values=None,
+            checked_arguments={},
             run_id=run_id,
             workspace=workspace,
             is_run_closed=is_run_closed,
@@ -266,8 +268,10 @@ class Context:
 
     def begin_call(self, operation: AnyOperation, arguments: Mapping[str, Any], guarded: CallValues) -> "Context":
         """Return the context in which an operation runs: it has the record of the call, which a write stores."""
-        key, caller = self.idempotency_key, self.caller
-        digest = "" if key is None else hash_text(json.dumps(to_json(arguments), sort_keys=True))
+        key, caller, digest = self.idempotency_key, self.caller, ""
+        if key is not None:  # of what the caller wrote: what becomes of it depends on what the vault knows by now
+            written = json.dumps(to_json(guarded.given), sort_keys=True)
+            digest = self.required_guard.vault.keys.sign(written)
         call = Call(
             operation.name,
             self.surface,
@@ -281,7 +285,9 @@ class Context:
             caller in SPEAKING_PROGRAMS,
         )
         context = object.__new__(Context)  # `replace` takes four times as long
-        context.__dict__.update(self.__dict__, current_call=call, values=guarded, reach=operation.reach)
+        context.__dict__.update(
+            self.__dict__, current_call=call, values=guarded, reach=operation.reach, checked_arguments=arguments
+        )
         return context
 
     def end_call(self, operation: AnyOperation, outcome: str) -> None:

@@ -46,6 +46,7 @@ class CallValues:
         self, ctx: GuardedCaller, guard: PrivacyGuard, operation: AnyOperation, arguments: dict[str, Any]
     ) -> None:
         self._ctx, self._guard, self._operation, self.arguments = ctx, guard, operation, arguments
+        self.given = dict(arguments)  # as the caller wrote them
         self.secrets = SecretForms({})  # that this tool may answer with
         self._revealed: dict[str, str] = {}  # tokens by their values, which the operation got
         self.said_path = ""  # of a document, as the caller wrote it

@@ -221,12 +221,17 @@ class ProgramRun:
             return
         self.database.defer_write(partial(_increment_skill_uses, self.scope, name))
 
-    async def store_trial(self, run: Run) -> None:
-        """Store the end of a program that was only tried out, if its start was stored."""
+    async def store_trial(self, run: Run) -> Result:
+        """Return whether a program ran that was only tried out; store it if its start was stored."""
+        run = replace(run, output="", value=None, result=None, truncated=False, lost=())
         if self.is_stored:
+            hidden = await self._hide_values(run)
+            result = replace(run_record.to_result(hidden, self.run_id, None), waiting=None)
             status = "failed" if run.pause is not None else run.status
-            row = self._create_final_row(replace(run, status=status, pause=None), None, None)
+            answer = run_record.dump_result(result) if self.has_key else None
+            row = self._create_final_row(replace(hidden, status=status, pause=None), None, answer)
             await self.database.write(lambda tx: runs.upsert_run(tx, self.scope, row))
+        return run_record.to_result(run, self.run_id, None)
 
     async def store_result(self, run: Run) -> Result:
         """Store the end of the run and its variables, and return the result for the caller."""

@@ -15,10 +15,11 @@ from athena.core.threads import ThreadFuture, run_in_thread
 from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded, NotFound
 from athena.programs import review, run_record, skill_source, skills
 from athena.programs.program_run import ProgramRun
-from athena.programs.sandbox import Failure, Limits, Program, Run, Sandbox
+from athena.programs.sandbox import Failure, Limits, Program, Sandbox
 from athena.programs.values import (
     ARGUMENTS_VARIABLE,
     EngineName,
+    Fault,
     KeptSkill,
     Past,
     ProgramCaller,
@@ -29,13 +30,14 @@ from athena.programs.values import (
 )
 from athena.programs.watch import RunWatch
 from athena.programs.workspace import DEFAULT_WORKSPACE
-from athena.storage import runs
+from athena.storage import calls, runs
 
 MAX_QUEUED_RUNS = 100  # in one workspace
-APPROVAL_TURN_TIMEOUT_S = 60.0  # for an approved run to get its turn in the workspace
+APPROVAL_TURN_TIMEOUT_S = 60.0  # for an approved run, or an example of a skill, to get its turn
 MIN_TIMEOUT_S = 0.05  # of a program, however long it waited for its turn
 MAX_RECENT_RUNS = 200  # remembered in memory until they are stored
 SKILL_ERRORS_SHOWN = 5
+APPROVAL_HINT = "nobody approves an example: call it with dry_run=True, or with arguments that do not need it"
 
 
 class ProgramRunner:
@@ -165,7 +167,7 @@ class ProgramRunner:
         row = await context.store.database.read(lambda tx: runs.fetch_run(tx, context.scope, run_id))
         if row is None:
             return None
-        if row.fingerprint != context.call.arguments_digest:
+        if calls.is_other_call(row.fingerprint, context.call.arguments_digest):
             raise Conflict("this idempotency key was used for another program", hint="use a new key for each call")
         if row.status == "running" and not run_record.is_lost(row, context.store.clock()):
             raise Conflict(f"run {run_id} is still under way", hint="ask for it again in a moment", retry=True)
@@ -176,43 +178,54 @@ class ProgramRunner:
     async def save_skill(
         self, context: ProgramCaller, name: str, code: str, description: str | None, example: str | None
     ) -> KeptSkill:
-        """Save a function as a skill if its types fit and its example runs."""
+        """Save a function as a skill if its types fit and its example runs; with a key seen before, nothing runs."""
         skill = skill_source.parse_skill(name, code, description, example or "")
+        if await context.store.database.read(lambda tx: calls.fetch_receipt(tx, context.call)) is None:
+            skill = await self._check_skill(context, skill)
+        return await skills.write_skill(context.store, skill, context.call)
+
+    async def _check_skill(self, context: ProgramCaller, skill: Skill) -> Skill:
+        """Return a skill with an example that has run, or raise InvalidInput."""
+        name = skill.name
         skills.refuse_taken(context.catalog, name)
         if not skill.example:
             if skill.parameters["required"]:
                 hint = f"e.g. example={name + '(...)'!r} with real arguments"
                 raise InvalidInput("a skill needs an example", hint=hint)
-            skill = skill_source.parse_skill(name, code, description, f"{name}()")
+            skill = skill_source.parse_skill(name, skill.code, skill.description, f"{name}()")
         if errors := await self._find_errors(context, skill.code):
             lines = "; ".join(f"line {error['line']}: {error['message']}" for error in errors[:SKILL_ERRORS_SHOWN])
             hint = errors[0]["hint"] or "describe_tool says what an operation takes"
             raise InvalidInput(f"{name} cannot be saved: {lines}", hint=hint)
-        run = await self._try_out(context, skill_source.build_example_program(skill))
-        if run.error is not None or run.pause is not None:
-            reason = f"{run.error['type']}: {run.error['message']}" if run.error else "it waits for a person's approval"
-            line = f" (line {run.error['line']})" if run.error and run.error["line"] else ""
-            raise InvalidInput(f"the example of {name} does not run: {reason}{line}", hint=_get_example_hint(run))
-        return await skills.write_skill(context.store, skill, context.call)
+        result = await self._try_out(context, skill_source.build_example_program(skill))
+        if not result.success:
+            fault = result.error or Fault("Unknown", "")
+            line = f" (line {fault.line})" if fault.line else ""
+            message = f"the example of {name} does not run: {fault.type}: {fault.message}{line}"
+            raise InvalidInput(message, hint=APPROVAL_HINT if fault.type == "ApprovalNeeded" else fault.hint)
+        return skill
 
     async def _find_errors(self, context: ProgramCaller, code: str) -> list[Failure]:
         """Check a program, types included, without running it."""
-        sandbox, names = self.sandbox, (await self._create_trial(context)).create_names()
+        sandbox, names = self.sandbox, (await self._create_trial(context, create_serial())).create_names()
         return await run_in_thread(
             lambda: sandbox.check_program(Program(code, names)) or sandbox.check_types(code, names)
         )
 
-    async def _try_out(self, context: ProgramCaller, code: str) -> Run:
-        """Run a program once; only the effects of its calls stay."""
-        trial = await self._create_trial(context)
-        run = await trial.execute(code, None, "auto")
-        await trial.store_trial(run)
-        return run
+    async def _try_out(self, context: ProgramCaller, code: str) -> Result:
+        """Run a program once, also where its call is repeated; only the effects of its calls stay."""
+        run_id = create_serial(context.call.key)
+        async with self._wait_for_turn(context.scope.project, f"trial {run_id}", APPROVAL_TURN_TIMEOUT_S):
+            if (earlier := await self._find_earlier_result(context, run_id)) is not None:
+                return earlier
+            trial = await self._create_trial(context, run_id)
+            run = await trial.execute(code, None, "auto")
+            if not trial.is_stored and (earlier := await self._find_earlier_result(context, run_id)) is not None:
+                return earlier  # another process was faster, and ours could write nothing
+            return await trial.store_trial(run)
 
-    async def _create_trial(self, context: ProgramCaller) -> ProgramRun:
-        return await ProgramRun.create(
-            self, context, create_serial(), DEFAULT_WORKSPACE, needs_skills=True, variables=False
-        )
+    async def _create_trial(self, context: ProgramCaller, run_id: str) -> ProgramRun:
+        return await ProgramRun.create(self, context, run_id, DEFAULT_WORKSPACE, needs_skills=True, variables=False)
 
     # --- stored runs --------------------------------------------------------------------------------------------------
 
@@ -304,9 +317,3 @@ class ProgramRunner:
 
 def _create_not_found(run_id: str) -> NotFound:
     return NotFound(f"there is no run {run_id!r:.60} in this project", hint="list_runs says which there are")
-
-
-def _get_example_hint(run: Run) -> str | None:
-    if run.error is None or run.error["type"] == "ApprovalNeeded":
-        return "nobody approves an example: call it with dry_run=True, or with arguments that do not need it"
-    return run.error["hint"]

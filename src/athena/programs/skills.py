@@ -70,8 +70,9 @@ async def write_skill(store: Store, skill: Skill, call: Call) -> KeptSkill:
 
         await calls.run_once(tx, call, put_version)
         own = await scopes.fetch_own_ids(tx, call.scope)
-        [(row, stored)] = await _parse_rows(tx, own, await _list_named(tx, own, skill.name))
-        return to_kept_skill(stored, row)
+        for row, stored in await _parse_rows(tx, own, await _list_named(tx, own, skill.name)):
+            return to_kept_skill(stored, row)
+        raise NotFound(f"the skill {skill.name} was saved, and deleted since then", hint="use a new idempotency key")
 
     saved = await store.database.write(write_version)
     if store.encoder.is_working:

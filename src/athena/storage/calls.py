@@ -48,30 +48,29 @@ async def _prune_calls(tx: Transaction, newest: int, now: float) -> None:
     await tx.execute("DELETE FROM receipts WHERE at < :oldest", oldest=now - RECEIPT_TTL_S)
 
 
-async def run_once(
-    tx: Transaction,
-    call: Call,
-    work: Callable[[int], Awaitable[Any]],
-    *,
-    fingerprint: str = "",
-    call_id: int | None = None,
-) -> Any:
+async def run_once(tx: Transaction, call: Call, work: Callable[[int], Awaitable[Any]]) -> Any:
     """Run the work of a call with the call's id; if its key was used before, return the result of then.
 
-    The result must be plain JSON, because the receipt stores it, in the same transaction as the work. `fingerprint`
-    distinguishes the parts of a larger call; `call_id` is that of a call that was recorded before.
+    The result must be plain JSON, because the receipt stores it, in the same transaction as the work.
     """
-    fingerprint = fingerprint or call.arguments_digest
-    if (receipt := await fetch_receipt(tx, call, fingerprint=fingerprint)) is not None:
+    if (receipt := await fetch_receipt(tx, call)) is not None:
         return json.loads(receipt)
-    call_id = call.recorded_id if call_id is None else call_id
-    result = await work(await record_call(tx, call, "done") if call_id is None else call_id)
+    result = await work(await record_call(tx, call, "done") if call.recorded_id is None else call.recorded_id)
     if call.key is not None:
-        await _insert_receipt(tx, call, fingerprint, json.dumps(result))
+        await _insert_receipt(tx, call, json.dumps(result))
     return result
 
 
-async def fetch_receipt(tx: Transaction, call: Call, *, fingerprint: str = "") -> str | None:
+def is_other_call(stored: str, digest: str) -> bool:
+    """Return whether the digests of two calls with one key prove that their arguments differ.
+
+    What another key has signed proves nothing, and neither does a digest that an update has cleared: then the
+    answer of the first call counts, since to refuse a retry or to do it again would be worse.
+    """
+    return stored != digest and stored.rpartition(":")[0] == digest.rpartition(":")[0]
+
+
+async def fetch_receipt(tx: Transaction, call: Call) -> str | None:
     """Return the result of an earlier call with this key, if there was one."""
     if call.key is None:
         return None
@@ -82,7 +81,7 @@ async def fetch_receipt(tx: Transaction, call: Call, *, fingerprint: str = "") -
     )
     if row is None:
         return None
-    if (row[0], row[1]) != (call.operation, fingerprint or call.arguments_digest):
+    if row[0] != call.operation or is_other_call(row[1], call.arguments_digest):
         raise Conflict(f"this idempotency key was used for another {row[0]}", hint="use a new key for each call")
     return str(row[2])
 
@@ -95,7 +94,7 @@ async def begin_call(tx: Transaction, call: Call) -> str | None:
             hint="ask again with this key while it may be under way; else look before you repeat it",
         )
     if receipt is None:
-        await _insert_receipt(tx, call, call.arguments_digest, PENDING_RESULT)
+        await _insert_receipt(tx, call, PENDING_RESULT)
     return receipt
 
 
@@ -120,14 +119,14 @@ async def abandon_call(tx: Transaction, call: Call) -> None:
     )
 
 
-async def _insert_receipt(tx: Transaction, call: Call, fingerprint: str, result: str) -> None:
+async def _insert_receipt(tx: Transaction, call: Call, result: str) -> None:
     await tx.execute(
         """INSERT INTO receipts (scope, key, operation, fingerprint, result, at)
            VALUES (:scope, :key, :operation, :fingerprint, :result, :at)""",
         scope=call.scope.project,
         key=call.key,
         operation=call.operation,
-        fingerprint=fingerprint,
+        fingerprint=call.arguments_digest,
         result=result,
         at=call.started,
     )

@@ -31,7 +31,8 @@ from athena.errors import Misconfigured
 #   vector_blocks          what vector caches need of the passages, packed (SQLite): storage/sqlite/vector_blocks.py
 #   passages.code          the vector; `tokens.signs` has the signs of each token's vector
 #   waiting                memories whose passages are not written yet: a search or the deferred write does it
-#   receipts.fingerprint   a hash of the arguments, so that one key cannot serve two different calls
+#   receipts.fingerprint   a hash of the arguments with a key that is not in the store, so that one idempotency key
+#                          cannot serve two different calls; empty in those of earlier versions
 #   usage.given, returned, shown   tokens of arguments, of results, and of the part of results that a model saw
 #   consolidations.newest  the last event that a consolidation has read
 #   runs.claimed           when a run went on after it had waited for approval
@@ -364,6 +365,10 @@ STEPS: tuple[str, ...] = (
     ALTER TABLE vault ADD COLUMN private TEXT NOT NULL DEFAULT '';
     ALTER TABLE vault ADD COLUMN said BIGINT NOT NULL DEFAULT 0;
     CREATE INDEX vault_said ON vault (scope, created) WHERE said > 0;
+    """,
+    """
+    UPDATE receipts SET fingerprint = '';
+    UPDATE runs SET fingerprint = '';
     """,
 )
 

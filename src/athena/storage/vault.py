@@ -18,7 +18,7 @@ from athena.core.values import Scope
 from athena.errors import Denied, InvalidInput, LimitExceeded, NotFound, Unavailable
 from athena.storage import privacy, runs, scopes, vault_rows, workspaces
 from athena.storage.database import Database, Transaction
-from athena.storage.vault_keys import Cipher, KeyFolder, derive_key
+from athena.storage.vault_keys import RECEIPTS_KEY, Cipher, KeyFolder, derive_key
 from athena.storage.vault_rows import PersonName, VaultRow
 
 MAX_SECRET_CHARS = 100_000
@@ -441,6 +441,7 @@ class Vault:
             raise
         for key in old_keys - await self._database.read(vault_rows.list_used_keys):
             self.keys.delete(key)
+        self.keys.delete(RECEIPTS_KEY)  # values that were forgotten can be guessed no more, either
         return count
 
     async def derive_program_key(self) -> bytes:

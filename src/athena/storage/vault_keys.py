@@ -1,4 +1,4 @@
-"""The keys of the vault: files outside of the folder of the database, and what is encrypted with them."""
+"""The keys of the vault, files outside of the folder of the database, and what is encrypted or signed with them."""
 
 import hashlib
 import hmac
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
+RECEIPTS_KEY = "receipts"  # signs the arguments of calls with an idempotency key
 
 
 class KeyFolder:
@@ -52,11 +53,36 @@ class KeyFolder:
         if self.path is None:
             self._in_memory[key] = data
             return key
-        self._check_place()
-        files.create_private_folder(self.path)
-        if not files.create_file_atomically(self.get_file(key), data.hex().encode() + b"\n", mode=0o600):
+        if not self._write(key, data):
             raise Conflict(f"there is a key {key} already", hint="try again")
         return key
+
+    def sign(self, text: str) -> str:
+        """Return a keyed hash of a text, which tells nobody without the key what the text was.
+
+        Before the colon stands which key it is: hashes of different keys say nothing of their texts.
+        """
+        key = self._in_memory.get(RECEIPTS_KEY)
+        if key is None:
+            key = self._in_memory.setdefault(RECEIPTS_KEY, self._ensure_receipts_key())
+        name = derive_key(key, b"receipts name")[:4].hex()
+        return f"{name}:{hmac.new(derive_key(key, b'receipts'), text.encode(), hashlib.sha256).hexdigest()}"
+
+    def _ensure_receipts_key(self) -> bytes:
+        """Return the key for `sign`; where none can be stored, one that only this process has: no call fails for it."""
+        with suppress(Misconfigured, OSError):
+            if self.path is not None:
+                if not os.path.exists(self.get_file(RECEIPTS_KEY)):
+                    self._write(RECEIPTS_KEY, os.urandom(KEY_BYTES))
+                return self.read(RECEIPTS_KEY)
+        return os.urandom(KEY_BYTES)
+
+    def _write(self, key: str, data: bytes) -> bool:
+        """Write the file of a key; False if there is one."""
+        assert self.path is not None
+        self._check_place()
+        files.create_private_folder(self.path)
+        return files.create_file_atomically(self.get_file(key), data.hex().encode() + b"\n", mode=0o600)
 
     def _check_place(self) -> None:
         folder = os.path.realpath(self.path or "")
@@ -68,8 +94,8 @@ class KeyFolder:
             )
 
     def delete(self, key: str) -> None:
+        self._in_memory.pop(key, None)
         if self.path is None:
-            self._in_memory.pop(key, None)
             return
         with suppress(FileNotFoundError):
             os.unlink(self.get_file(key))

@@ -23,7 +23,9 @@ from postgres_tools import (
 from athena import api
 from athena.core.threads import run_sync
 from athena.errors import InvalidInput, Unavailable
+from athena.storage import migrations
 from athena.storage.database import Transaction
+from athena.storage.postgres.store import Postgres
 from conftest import rounds
 from wait_tools import wait_until
 
@@ -265,3 +267,19 @@ def test_kept_counts_are_summed_up(url: str) -> None:
         call(app, "purge", memory_ids=[stored[0].id], expect=1)
         assert query(url, "SELECT 1 FROM counts WHERE name = 'port'") == []  # a purge leaves no trace of a tag
         assert call(app, "verify").problems == ()
+
+
+def test_older_digests_of_arguments_are_gone(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_database(server)
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "STEPS", migrations.STEPS[:6])
+        Postgres(url).close()
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("INSERT INTO athena.receipts VALUES ('p', 'k', 'remember', 'a hash without a key', '[1]', 0)")
+        raw.execute(
+            """INSERT INTO athena.runs (scope, id, workspace, status, process, started, calls, engine, fingerprint)
+               VALUES ('p', 'r', 'w', 'done', 'h:1', 0, 0, 'monty', 'a hash without a key')"""
+        )
+        Postgres(url).close()
+        assert raw.execute("SELECT fingerprint, result FROM athena.receipts").fetchall() == [("", "[1]")]
+        assert raw.execute("SELECT fingerprint FROM athena.runs").fetchall() == [("",)]

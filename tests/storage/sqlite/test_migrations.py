@@ -8,10 +8,13 @@ import pytest
 
 from athena.errors import Misconfigured
 from athena.storage import migrations
+from athena.storage.sqlite.connection import create_functions
 from athena.storage.sqlite.store import Sqlite
 
 INSERT_MEMORY = """INSERT INTO memories (id, scope, digest, hash, content, label, tags, memory_type, metadata, happened,
     created, updated, importance) VALUES (?, 1, ?, ?, 'text', '', '[]', ?, '{}', 0, 0, 0, 0.5)"""
+INSERT_RUN = """INSERT INTO runs (scope, id, workspace, status, process, started, calls, engine, fingerprint, answer)
+    VALUES ('p', 'r', 'w', 'done', 'h:1', 0, 0, 'monty', ?, '{}')"""
 
 
 def test_authors_of_older_memories_come_from_their_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +72,25 @@ def test_older_memories_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             ("type", "note", 2, 8),
         ]
     raw.close()
+
+
+def test_older_digests_of_arguments_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were hashes without a key: short arguments could be guessed. Their receipts keep the answers."""
+    path, digests = tmp_path / "a.db", [hashlib.sha256(name).hexdigest() for name in (b"receipt", b"run")]
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "STEPS", migrations.STEPS[:6])
+        Sqlite(path).close()
+    with apsw.Connection(str(path)) as raw:
+        create_functions(raw)
+        raw.execute("INSERT INTO receipts VALUES ('p', 'k', 'remember', ?, '[1]', 0)", (digests[0],))
+        raw.execute(INSERT_RUN, (digests[1],))
+    raw.close()
+    Sqlite(path).close()
+    with apsw.Connection(str(path)) as raw:
+        assert list(raw.execute("SELECT fingerprint, result FROM receipts")) == [("", "[1]")]
+        assert list(raw.execute("SELECT fingerprint, answer FROM runs")) == [("", "{}")]
+    raw.close()
+    assert not [digest for digest in digests if digest.encode() in path.read_bytes()]
 
 
 # What is in a released version; an edited step would leave stores with the same format number and other tables.
