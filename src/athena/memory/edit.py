@@ -13,7 +13,7 @@ from athena.memory import history_rows, link_rows, list_rows, rows, write
 from athena.memory.edit_hooks import Purge
 from athena.memory.history_rows import CallOrigin, ChangeRow
 from athena.memory.index import encode_missing
-from athena.memory.lookup import Ref, locate, locate_any, refuse_shared
+from athena.memory.lookup import Ref, locate, locate_any, refuse_changed, refuse_shared
 from athena.memory.prepare import add_vectors, prepare_memory
 from athena.memory.rows import RELATED_ACTION, MemoryRow
 from athena.memory.store import Store
@@ -28,9 +28,17 @@ SUPERSEDED_MESSAGE = "this was created again since; undo again takes back the ch
 
 
 async def update_memory(
-    store: Store, ref: Ref, changes: dict[str, Any], call: Call, redacted: tuple[str, ...] = ()
+    store: Store,
+    ref: Ref,
+    changes: dict[str, Any],
+    call: Call,
+    redacted: tuple[str, ...] = (),
+    expect_updated: float | None = None,
 ) -> Stored:
-    """Change content, tags, memory_type, metadata or importance; history keeps the old state."""
+    """Change content, tags, memory_type, metadata or importance; history keeps the old state.
+
+    With `expect_updated`, the time of the last change that the caller knows of, raise Conflict after a later one.
+    """
     now = store.clock()
     before = await store.database.read(lambda tx: locate(tx, call.scope, ref))
     prepared = prepare_memory(_merge_changes(before.memory, changes, call), before.memory.created)
@@ -40,6 +48,7 @@ async def update_memory(
     async def write_update(tx: Transaction) -> Stored:
         async def apply_changes(call_id: int) -> int:
             row = refuse_shared(await locate(tx, call.scope, before.memory.id), call)
+            refuse_changed(row, expect_updated)
             new = prepared
             if row.to_snapshot() != before.to_snapshot():  # changed since it was read: merge with its state now
                 new = prepare_memory(_merge_changes(row.memory, changes, call), row.memory.created)
