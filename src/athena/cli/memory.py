@@ -25,6 +25,7 @@ CONSOLIDATION_STAGES = ["reading", "duplicates", "recurring", "sequences", "topi
 PROGRESS_INTERVAL_S = 0.3
 MEMORY_COLUMNS = ("hash", "score", "created", "kind", "tags", "place", "content")
 REEMBED_BATCH_SIZE = 128
+PURGED_SHOWN = 50
 MAX_NAME_CHARS = 1_000  # of an entity
 GO_ON_HINT = "run it again to go on"
 REEMBED_WAIT_S = 1.0  # for passages that another process has claimed
@@ -280,11 +281,14 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
     Example: athena purge 7d49c4b4
     """
     ids = list(memory_ids) or None
-    count = invoke_operation("purge", project, memory_ids=ids, dry_run=True)
+    found = invoke_operation("list_purgeable", project, memory_ids=ids, k=PURGED_SHOWN)
+    count = found["count"]
     if count and not yes:
+        for line in output.format_purgeable(found):
+            click.echo(output.escape_control_chars(line), err=True)
         click.confirm(f"Remove {output.format_count(count)} for good? Nothing brings them back", abort=True, err=True)
     before = invoke_operation("stats", project)
-    removed = invoke_operation("purge", project, memory_ids=ids, expect=count) if count else 0
+    removed = invoke_operation("purge", project, memory_ids=ids, digest=found["digest"]) if count else 0
     workspaces, waiting = (before["workspaces"], before["waiting_programs"]) if removed else (0, 0)
     if json_output:
         return output.print_data({"removed": removed, "workspaces": workspaces, "waiting_programs": waiting})

@@ -16,7 +16,7 @@ from athena.memory.index import encode_missing
 from athena.memory.lookup import Ref, create_changed, locate_shown
 from athena.memory.prepare import PreparedMemory, add_vectors, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
-from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTED_BEFORE_RELATION, MemoryRow
+from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTED_BEFORE_RELATION, QUOTES_RELATION, MemoryRow
 from athena.memory.sessions import learning_rows
 from athena.memory.sessions.commands import is_about
 from athena.memory.sessions.events import clean_session_id
@@ -278,7 +278,9 @@ async def _clean_episodes(store: Store, tx: Transaction, scope: Scope, row: Memo
         prepared = prepare_memory(draft, episode.memory.created)._replace(happened=episode.happened)
         await history_rows.insert_row_change(tx, episode, call_id, now, "updated")
         await write.rewrite_memory(store, tx, episode, prepared, now)
-        await link_rows.insert_link(tx, episode.scope, episode.memory.id, row.memory.id, QUOTED_BEFORE_RELATION, now)
+        link = episode.scope, episode.memory.id, row.memory.id
+        await link_rows.delete_link(tx, *link, QUOTES_RELATION)
+        await link_rows.insert_link(tx, *link, QUOTED_BEFORE_RELATION, now)
 
 
 class LearningEditHooks(EditHooks):
