@@ -56,14 +56,42 @@ async def update_memory(
             await write.rewrite_memory(store, tx, row, new, now)
             return row.memory.id
 
-        memory_id = int(await calls.run_once(tx, call, apply_changes))
-        visible = await scopes.fetch_visible_ids(tx, call.scope)
-        memory = (await rows.fetch_memories(tx, visible, [memory_id]))[memory_id]
-        return extend_memory(Stored, memory, "updated", redacted)
+        return await _fetch_updated(tx, int(await calls.run_once(tx, call, apply_changes)), call, redacted)
 
     stored = await store.database.write(write_update)
     await encode_missing(store)
     return stored
+
+
+async def restore_version(store: Store, ref: Ref, version: str, expect_updated: float | None, call: Call) -> Stored:
+    """Let a memory say again what it said when it had a hash, as the words of whoever said it then."""
+    now = store.clock()
+
+    async def write_version(tx: Transaction) -> Stored:
+        async def restore_text(call_id: int) -> int:
+            row = refuse_shared(await locate(tx, call.scope, ref), call)
+            refuse_changed(row, expect_updated)
+            state = await history_rows.fetch_version(tx, row.scope, row.memory.id, version.strip().lower())
+            if state is None:
+                raise NotFound(
+                    f"memory {row.memory.hash} has no version {version!r:.70}", hint="its history names them"
+                )
+            said = {name: state[name] for name in ("content", "digest", "metadata", "author") if name in state}
+            await history_rows.insert_row_change(tx, row, call_id, now, "updated")
+            await _restore_snapshot(store, tx, row, row.to_snapshot() | {"author": "agent"} | said, now)
+            return row.memory.id
+
+        return await _fetch_updated(tx, int(await calls.run_once(tx, call, restore_text)), call, ())
+
+    stored = await store.database.write(write_version)
+    await encode_missing(store)
+    return stored
+
+
+async def _fetch_updated(tx: Transaction, memory_id: int, call: Call, redacted: tuple[str, ...]) -> Stored:
+    visible = await scopes.fetch_visible_ids(tx, call.scope)
+    memory = (await rows.fetch_memories(tx, visible, [memory_id]))[memory_id]
+    return extend_memory(Stored, memory, "updated", redacted)
 
 
 def _merge_changes(memory: Memory, changes: dict[str, Any], call: Call) -> Draft:

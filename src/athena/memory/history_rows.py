@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from athena.core.hashing import MIN_HASH_CHARS
 from athena.memory.rows import BOUNDED_BATCH_ROWS, MemoryRow, join_ids
 from athena.memory.values import Change, ChangingCall, RecentChange, format_preview, strip_reserved_keys
 from athena.storage.database import IMPORT_COUNTER, Transaction
@@ -122,6 +123,19 @@ async def fetch_before(tx: Transaction, scope: int, change: int) -> dict[str, An
     return json.loads(before) if before else {}
 
 
+async def fetch_version(tx: Transaction, scope: int, memory: int, prefix: str) -> dict[str, Any] | None:
+    """Return the last state in which a memory had a text whose digest starts with a prefix; None if there is none."""
+    row = await tx.fetch_one(
+        """SELECT before FROM history WHERE scope = :scope AND memory = :memory AND before IS NOT NULL
+           AND digest >= :low AND digest < :high ORDER BY id DESC LIMIT 1""",
+        scope=scope,
+        memory=memory,
+        low=prefix,
+        high=prefix + "g",
+    )
+    return None if row is None else json.loads(row[0])
+
+
 async def list_recent_changes(
     tx: Transaction, scope_ids: Sequence[int], after: int | None, limit: int
 ) -> list[RecentChange]:
@@ -148,7 +162,8 @@ def _parse_before(before: str | None) -> dict[str, Any] | None:
     if before is None:
         return None
     fields: dict[str, Any] = json.loads(before)
-    fields.pop("digest", None)
+    if digest := fields.pop("digest", None):
+        fields["hash"] = digest[:MIN_HASH_CHARS]
     if "metadata" in fields:
         fields["metadata"] = strip_reserved_keys(fields["metadata"])
     return fields

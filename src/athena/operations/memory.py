@@ -197,6 +197,7 @@ async def update_memory(
     memory_type: params.MemoryType = None,
     metadata: Annotated[dict[str, Any] | None, Param("Added to the old; a null removes a key.")] = None,
     importance: params.NewImportance = None,
+    expect_updated: params.ExpectUpdated = None,
 ) -> Stored:
     """Change a memory; what it said before stays in its history.
 
@@ -205,7 +206,25 @@ async def update_memory(
     changes, redacted = await inputs.clean_long(
         len(content or ""), inputs.clean_changes, content, tags, memory_type, metadata, importance
     )
-    return await edit.update_memory(ctx.store, memory_id, changes, ctx.call, redacted)
+    return await edit.update_memory(ctx.store, memory_id, changes, ctx.call, redacted, expect_updated)
+
+
+@operation(
+    Effect.WRITE,
+    callers=ONLY_PERSONS,
+    asks="let this memory say again what it said before; go back to an earlier version of a note",
+)
+async def restore_version(
+    ctx: Context,
+    memory_id: params.Ref,
+    version: Annotated[str, Param("The hash that it had then, as its history names it.", least=4, most=64)],
+    expect_updated: params.ExpectUpdated = None,
+) -> Stored:
+    """Let a memory say again what it said before, as the words of whoever said it; for people.
+
+    >>> memory.restore_version(memory_id=1, version="7d49c4b4")
+    """
+    return await edit.restore_version(ctx.store, memory_id, version, expect_updated, ctx.call)
 
 
 @operation(

@@ -13,10 +13,10 @@ Visit = Callable[..., Visitor]
 
 
 def test_problem_has_the_words_of_the_form(fresh: RunningServer) -> None:
-    fresh.call("remember", content="Deploys run on Fridays")
+    seen = fresh.call("remember", content="Deploys run on Fridays")["updated"]
     cookie, token = open_forms(fresh)
     origin = f"http://127.0.0.1:{fresh.port}"
-    fields = f"form_token={token}&project=test&content=x&importance=7"
+    fields = f"form_token={token}&project=test&updated={seen}&content=x&importance=7"
     headers = {"Cookie": cookie, "Origin": origin, "Content_Type": FORM, "Referer": f"{origin}/memories/1?q=deploy"}
     reply = ask(fresh, "POST", "/memories/1/edit", fields.encode(), **headers)
     shown = reply.body.decode()
