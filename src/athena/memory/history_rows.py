@@ -302,16 +302,28 @@ async def delete_changes(tx: Transaction, scope: int, memory: int) -> None:
     await tx.execute("DELETE FROM history WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
 
 
-async def find_forgotten_digests(tx: Transaction, scope_ids: list[int], digests: list[str]) -> set[str]:
-    """Return which of these digests belong to memories that somebody forgot, and that were not taken back since."""
+async def find_forgotten_digests(
+    tx: Transaction, scope_ids: list[int], digests: list[str], but_by: Sequence[str] = ()
+) -> set[str]:
+    """Return which of these digests belong to memories that somebody forgot, and that were not taken back since.
+
+    Those that one of the operations `but_by` forgot last are left out.
+    """
     forgotten: set[str] = set()
+    operations, bound_operations = bind_list("operation", but_by)
+    condition = f"AND coalesce(c.operation, '') NOT IN ({operations})" if but_by else ""
     for batch in split_batches(digests):
         placeholders, bound = bind_list("digest", batch)
         rows = await tx.fetch(
             f"""SELECT DISTINCT m.digest FROM memories m
-                JOIN history h ON h.scope = m.scope AND h.memory = m.id AND h.action = 'forgotten' AND h.undone = 0
-                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.digest IN ({placeholders}) AND m.deleted IS NOT NULL""",
+                JOIN history h ON h.scope = m.scope AND h.memory = m.id AND h.id = (
+                    SELECT max(f.id) FROM history f WHERE f.scope = m.scope AND f.memory = m.id
+                    AND f.action = 'forgotten' AND f.undone = 0)
+                LEFT JOIN calls c ON c.id = h.call
+                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.digest IN ({placeholders}) AND m.deleted IS NOT NULL
+                {condition}""",
             **bound,
+            **bound_operations,
         )
         forgotten.update(row[0] for row in rows)
     return forgotten
