@@ -28,6 +28,18 @@ def test_problem_has_the_words_of_the_form(fresh: RunningServer) -> None:
     assert "elsewhere" not in ask(fresh, "POST", "/memories/1/edit", fields.encode(), **headers).body.decode()
 
 
+def test_odd_number_is_no_error_of_ours(fresh: RunningServer) -> None:
+    cookie, _ = open_forms(fresh)
+    odd = ("%C2%B2", "9" * 27, "-1", "1e300", "nan", "0", "%00", "%F0%9F%98%80")
+    lists = ("/memories", "/memories/learned", "/memories/documents", "/graph/names")
+    paths = [f"{path}?offset={number}" for path in lists for number in odd]
+    paths += [f"/timeline?{name}={number}" for name in ("since", "until") for number in odd]
+    paths += [f"{folder}/{number}" for folder in ("/memories", "/tasks", "/patterns") for number in (*odd, "9" * 5_000)]
+    statuses = {path[:60]: ask(fresh, "GET", path, Cookie=cookie).status for path in paths}
+    assert len(statuses) > 40
+    assert {path: status for path, status in statuses.items() if status >= 500} == {}
+
+
 def test_number_field_has_bounds_and_typed_text_stays(visit: Visit, fresh: RunningServer) -> None:
     fresh.call("remember", content="Deploys run on Fridays")
     visitor = visit(fresh)
