@@ -439,7 +439,7 @@ def describe_changes(rows: Sequence[Row], logits: Any) -> str:
     )
 
 
-def export(tagger: Any, file: Path, head: dict[str, Any]) -> None:
+def export(tagger: Any, file: Path, head: dict[str, Any] | None = None) -> None:
     """Write what the product reads: graph inputs and the head; large matrices rounded to eight bits."""
     arrays: dict[str, Any] = {}
     for number, layer in enumerate(tagger.network.layers):
@@ -454,7 +454,7 @@ def export(tagger: Any, file: Path, head: dict[str, Any]) -> None:
             norm = getattr(layer, part)
             arrays[f"{number}.{GRAPH_NAMES[part]}.gain"] = to_numpy(norm.weight)
             arrays[f"{number}.{GRAPH_NAMES[part]}.bias"] = to_numpy(norm.bias)
-    np.savez_compressed(file, **dict(round_arrays(arrays | tagger.export_head() | head)))
+    np.savez_compressed(file, **dict(round_arrays(arrays | tagger.export_head() | (head or {}))))
 
 
 def round_arrays(arrays: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,9 @@
 """CLI commands run in process: their output, streams and exit codes."""
 
+import io
 import json
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -390,6 +392,17 @@ def test_purge_removes_memory(run: Terminal) -> None:
     assert run("purge", named, "--yes").out.startswith("1 ")
     assert run("undo").code in (0, 3)
     assert {m.hash for m in api.search("any", min_score=0).memories} <= {kept}
+
+
+@pytest.mark.in_process
+def test_purge_shows_what_it_removes(run: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = api.store("the old price list\nof spring")
+    api.delete(gone)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    asked = run("purge")
+    assert asked.code == 130
+    assert f"it removes 1 for good:\n  {gone}  the old price list of spring\n" in asked.err
+    assert run("purge", "--yes").out == "1 memory removed for good\n"
 
 
 def test_purge_counts_own_project(run: Terminal) -> None:

@@ -198,6 +198,27 @@ def test_chat_exports(run: Terminal, tmp_path: Path) -> None:
     assert list_memories()["Green?"]["created"] == 1_714_557_600.0
 
 
+def test_chat_exports_with_messages_of_another_form(run: Terminal, tmp_path: Path) -> None:
+    """What is no message is left out; the others are taken in."""
+    odd: list[Any] = [
+        None,
+        7,
+        "a line",
+        ["x"],
+        {"content": 7},
+        {"content": "text"},
+        {"sender": "human", "text": "Tea?"},
+    ]
+    (tmp_path / "claude.json").write_text(json.dumps([{"uuid": "u1", "chat_messages": odd}]))
+    assert json.loads(run("import", str(tmp_path / "claude.json"), "--json").out)["memories"] == 1
+    said = {"author": {"role": "user"}, "content": {"parts": ["Which boat?"]}}
+    nodes = {"a": 7, "b": {"parent": "a", "message": {"author": "me", "content": ["x"]}}, "c": {"message": said}}
+    chat = {"mapping": nodes | {"c": {"parent": "b", "message": said}}, "current_node": "c"}
+    (tmp_path / "conversations.json").write_text(json.dumps([chat]))
+    assert json.loads(run("import", str(tmp_path / "conversations.json"), "--json").out)["memories"] == 1
+    assert {"Tea?", "Which boat?"} <= list_memories().keys()
+
+
 def write_lines(path: Path, lines: list[Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))

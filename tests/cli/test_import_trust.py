@@ -159,6 +159,22 @@ def test_undo_takes_back_links_between_known_memories(tmp_path: Path) -> None:
     assert [row[4] for row in read_rows()] == [mine, other]
 
 
+def test_trust_is_for_the_file_that_was_read(tmp_path: Path) -> None:
+    """Another program writes the file anew while the person answers."""
+    folder = write_note(tmp_path / "notes", "author: person", text="The office closes at six.")
+
+    class LateAnswer(str):
+        __slots__ = ()
+
+        def encode(self, *_: Any) -> bytes:
+            write_note(tmp_path / "notes", "author: person")
+            return b"y"
+
+    done = run_on_terminal("import", folder, "--trust", answers=[LateAnswer()])
+    assert "has changed since you were asked" in done.err
+    assert read_rows() == []
+
+
 def test_trust_lists_and_needs_terminal(tmp_path: Path) -> None:
     run_without_terminal("remember", "Something of mine")
     folder = write_note(tmp_path / "notes", 'author: "person"', 'project: "user"')

@@ -193,6 +193,67 @@ def test_document_is_named_by_path_or_id(isolated: App, tmp_path: Path) -> None:
     assert api.call("list_documents") == []
 
 
+SECTIONS = [f"# Part {name}\n\nThe {name} part is about the lamp number {number}." for number, name in enumerate("abc")]
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("index", [0, 1])
+def test_forgotten_piece_stays_forgotten_when_its_file_changes(isolated: App, tmp_path: Path, index: int) -> None:
+    folder = write_files(tmp_path / "d", {"a.md": "\n\n".join(SECTIONS)})
+    ingest(folder)
+    text = f"The {'abc'[index]} part"
+    [piece] = [row for row in list_rows(folder) if text in row[1]]
+    api.call("forget", memory_id=piece[2])
+    write_files(folder, {"a.md": "\n\n".join([*SECTIONS, "# Part d\n\nAnother line."])})
+    for _ in range(2):
+        report = ingest(folder)
+        assert [text in row[1] for row in list_rows(folder)] == [False] * 3
+        assert (report["documents"], report["pieces"]) == (1, 3)
+    assert ingest(folder)["unchanged"] == 1
+    write_files(folder, {"a.md": "\n\n".join(SECTIONS)})
+    report = ingest(folder)
+    assert report["skipped"] == [f"{folder}/a.md: a piece was forgotten here; restore_memory brings back what was"]
+    assert len(list_rows(folder)) == 2
+    assert api.call("restore_memory", memory_id=piece[2])
+    write_files(folder, {"a.md": "\n\n".join([*SECTIONS, "# Part e\n\nOne more."])})
+    assert (ingest(folder)["skipped"], len(list_rows(folder))) == ([], 4)
+
+
+@pytest.mark.both_engines
+def test_what_a_file_has_again_comes_back(isolated: App, tmp_path: Path) -> None:
+    """An ingestion forgets what a file has no more; that is no wish of anybody."""
+    folder = write_files(tmp_path / "d", {"a.md": "\n\n".join(SECTIONS)})
+    ingest(folder)
+    api.call("forget", memory_id=list_rows(folder)[1][2])
+    api.call("undo")
+    write_files(folder, {"a.md": SECTIONS[0]})
+    ingest(folder)
+    write_files(folder, {"a.md": "\n\n".join(SECTIONS)})
+    assert (ingest(folder)["skipped"], len(list_rows(folder))) == ([], 3)
+
+
+@pytest.mark.both_engines
+def test_deleted_document_comes_back_by_its_own_name_alone(isolated: App, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "d", {"a.md": "\n\n".join(SECTIONS), "b.md": "Another one."})
+    ingest(folder)
+    api.call("delete_document", source=str(folder / "a.md"))
+    report = ingest(folder)
+    assert (report["documents"], len(report["skipped"])) == (1, 1)
+    assert "3 pieces were forgotten here" in report["skipped"][0]
+    assert (ingest(folder / "a.md")["documents"], len(list_rows(folder))) == (1, 4)
+
+
+def test_forgotten_piece_of_a_long_document_stays_forgotten(isolated: App, tmp_path: Path) -> None:
+    """Its pieces are written in several transactions."""
+    sections = [f"# Part {n}\n\nFact number {n} about the lamp factory." for n in range(300)]
+    folder = write_files(tmp_path / "d", {"a.md": "\n\n".join(sections)})
+    ingest(folder)
+    [piece] = [row for row in list_rows(folder) if "number 7 about" in row[1]]
+    api.call("forget", memory_id=piece[2])
+    write_files(folder, {"a.md": "\n\n".join([*sections, "# Last\n\nThe end."])})
+    assert (len(ingest(folder)["skipped"]), len(list_rows(folder))) == (1, 300)
+
+
 def test_path_is_that_of_the_caller(isolated: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("left", "right"):
         ingest(write_files(tmp_path / name, {"a.md": f"The {name} one."}))

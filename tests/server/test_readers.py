@@ -180,6 +180,19 @@ def test_readers_respect_tokens_and_projects(tmp_path: Path) -> None:
 
 
 @pytest.mark.sqlite_only("the server has a store of its own")
+def test_readers_answer_the_client(tmp_path: Path) -> None:
+    """It sends a key with every call, which means nothing to a search."""
+    with serve(tmp_path) as served:
+        reader = wait_for_reader(served)
+        served.call("remember", content="the harbor of the town")
+        before = count_waits(reader)
+        key = ("Idempotency-Key", "client-1")
+        hits = call_at_once(lambda _: served.call("recall", key, query="the harbor"), 4 * CALLERS)
+        assert {hit[0]["content"] for hit in hits} == {"the harbor of the town"}
+        assert count_waits(reader) > before
+
+
+@pytest.mark.sqlite_only("the server has a store of its own")
 def test_no_reader_answers_where_privacy_is_on(tmp_path: Path) -> None:
     with serve(tmp_path / "on", ATHENA_PRIVACY="boundary") as served:
         assert "--workers has no effect" in served.log.read_text()

@@ -30,6 +30,7 @@ UNSCOPED = {
     "memory/rows:": "SELECT_ROWS_SQL is the beginning of statements that name the scope",
     "memory/rows:delete_memory": "links from other scopes to a purged memory go with it",
     "memory/link_rows:list_quoting_rows": "a purge must reach every copy of a text, in whichever project",
+    "memory/link_rows:list_rows_that_quoted": "a purge must reach every copy of a text, in whichever project",
     "memory/rows:list_queued_memories": "the queue of rows to index is one for the whole store",
     "memory/sessions/rows:fetch_session_project": "finds the project that a session belongs to",
     "memory/consolidation/rows:fetch_marks": "reads no text, of rows that the run has read",

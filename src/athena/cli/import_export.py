@@ -19,6 +19,7 @@ from athena.cli.invoke import json_option
 from athena.cli.progress import explain_stop, show_progress
 from athena.core import clock
 from athena.core.files import NewFile, create_private_folder
+from athena.core.hashing import hash_text
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
 from athena.core.values import Call, Scope
@@ -264,14 +265,22 @@ def _import_foreign(
     file: str, read: Callable[[float], Iterator[Record]], project: str | None, dry_run: bool, is_trusted: bool
 ) -> dict[str, Any]:
     """Add what a file has; take its word for authors and projects where a person says so, or the store is empty."""
-    is_trusted = is_trusted and _confirm_trust(file, read(clock.system_clock()))
-    return _import_records(read, project, dry_run, is_trusted=is_trusted or _is_empty_file(load_settings()))
+    if not is_trusted:
+        return _import_records(read, project, dry_run, is_trusted=_is_empty_file(load_settings()))
+    read_now = partial(read, clock.system_clock())
+    seen = _confirm_trust(file, read_now())
+    return _import_records(lambda _: _require_same(file, seen, read_now()), project, dry_run, is_trusted=True)
 
 
-def _confirm_trust(file: str, records: Iterator[Record]) -> bool:
-    """Show a person whose words a file says it has, and for which projects; raise Abort unless they agree."""
+def _confirm_trust(file: str, records: Iterator[Record]) -> list[str]:
+    """Show a person whose words a file says it has, and for which projects; raise Abort unless they agree.
+
+    Return what names each record: the file is read again to take it in, and may be another one by then.
+    """
     counts: Counter[tuple[str, str]] = Counter()
+    seen: list[str] = []
     for record in records:
+        seen.append(hash_text(repr(record)))
         if isinstance(record, ImportedMemory):
             counts[record.project or "", record.author] += 1
         elif isinstance(record, ImportedEntity):
@@ -282,7 +291,16 @@ def _confirm_trust(file: str, records: Iterator[Record]) -> bool:
             for (project, author), count in sorted(counts.items())
         )
         terminal.confirm("Take them in as these authors' words, and into these projects?")
-    return True
+    return seen
+
+
+def _require_same(file: str, seen: list[str], records: Iterator[Record]) -> Iterator[Record]:
+    """Yield the records of a file as far as they are those that a person agreed to; raise Conflict at another one."""
+    left = iter(seen)
+    for record in records:
+        if next(left, None) != hash_text(repr(record)):
+            raise Conflict(f"{file} has changed since you were asked", hint="import it again")
+        yield record
 
 
 def _import_records(
@@ -331,8 +349,11 @@ def _import_export(
     kinds = jsonl.check_rows(path, info)
     settings = load_settings()
     if not (is_replacing or (project is None and _is_empty(settings))):
-        is_trusted = is_trusted and _confirm_trust(path, stores.read_store(path, project))
-        return _import_records(lambda _: stores.read_store(path, project), project, dry_run, is_trusted=is_trusted)
+        read = partial(stores.read_store, path, project)
+        if not is_trusted:
+            return _import_records(lambda _: read(), project, dry_run)
+        seen = _confirm_trust(path, read())
+        return _import_records(lambda _: _require_same(path, seen, read()), project, dry_run, is_trusted=True)
     result: dict[str, Any] = {
         **kinds,
         "relations": info.rows.get("relations", 0),

@@ -17,7 +17,7 @@ from athena.core.clock import to_local_time
 from athena.core.home.paths import USER_PROJECT
 from athena.core.threads import start_in_thread
 from athena.core.values import Kind
-from athena.errors import InvalidInput
+from athena.errors import Conflict, InvalidInput
 from athena.memory.consolidation.values import Strategy
 from athena.memory.values import format_place
 
@@ -25,6 +25,7 @@ CONSOLIDATION_STAGES = ["reading", "duplicates", "recurring", "sequences", "topi
 PROGRESS_INTERVAL_S = 0.3
 MEMORY_COLUMNS = ("hash", "score", "created", "kind", "tags", "place", "content")
 REEMBED_BATCH_SIZE = 128
+PURGED_SHOWN = 50
 MAX_NAME_CHARS = 1_000  # of an entity
 GO_ON_HINT = "run it again to go on"
 REEMBED_WAIT_S = 1.0  # for passages that another process has claimed
@@ -180,13 +181,26 @@ def edit(memory_id: str, text: str | None, project: str | None, json_output: boo
     if not any(value is not None for value in changes.values()):
         if not sys.stdin.isatty() and not (os.environ.get("VISUAL") or os.environ.get("EDITOR")):
             raise InvalidInput("nothing to change", hint="give a text, --tags or --type")
-        changes["content"] = click.edit(invoke_operation("get_memory", project, memory_id=memory_id)["content"])
-        if changes["content"] is None:
+        updated = _edit_text(invoke_operation("get_memory", project, memory_id=memory_id), project)
+        if updated is None:
             return click.echo("not changed", err=True)
-        changes["content"] = changes["content"].rstrip("\n")
-    updated = invoke_operation("update_memory", project, memory_id=memory_id, **changes)
+    else:
+        updated = invoke_operation("update_memory", project, memory_id=memory_id, **changes)
     _report_redactions(updated)
     return output.print_data(updated) if json_output else click.echo(output.format_memory_line(updated))
+
+
+def _edit_text(memory: dict[str, Any], project: str | None) -> Any:
+    """Let the person change a text in their editor; None if they did not. A text that changed meanwhile stays."""
+    content = click.edit(memory["content"])
+    if content is None:
+        return None
+    changes = {"content": content.rstrip("\n"), "expect_updated": memory["updated"]}
+    try:
+        return invoke_operation("update_memory", project, memory_id=memory["id"], **changes)
+    except Conflict:
+        click.echo(content, err=True)  # what they wrote is nowhere else
+        raise
 
 
 def _refuse_tags(context: click.Context, parameter: click.Parameter, tags: str | None) -> None:
@@ -280,11 +294,14 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
     Example: athena purge 7d49c4b4
     """
     ids = list(memory_ids) or None
-    count = invoke_operation("purge", project, memory_ids=ids, dry_run=True)
+    found = invoke_operation("list_purgeable", project, memory_ids=ids, k=PURGED_SHOWN)
+    count = found["count"]
     if count and not yes:
+        for line in output.format_purgeable(found):
+            click.echo(output.escape_control_chars(line), err=True)
         click.confirm(f"Remove {output.format_count(count)} for good? Nothing brings them back", abort=True, err=True)
     before = invoke_operation("stats", project)
-    removed = invoke_operation("purge", project, memory_ids=ids, expect=count) if count else 0
+    removed = invoke_operation("purge", project, memory_ids=ids, digest=found["digest"]) if count else 0
     workspaces, waiting = (before["workspaces"], before["waiting_programs"]) if removed else (0, 0)
     if json_output:
         return output.print_data({"removed": removed, "workspaces": workspaces, "waiting_programs": waiting})

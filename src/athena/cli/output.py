@@ -12,6 +12,7 @@ from athena.core.previews import format_preview
 
 TYPE_CHECKING = False  # importing typing is too slow here
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 escape_control_chars = escape_text
@@ -22,6 +23,7 @@ def style(text: str, fg: str | None = None, *, bold: bool = False) -> str:
     return style_text(escape_control_chars(text), fg, bold=bold)
 
 
+MAX_PURGED_CHARS = 300  # of each text, in the list of what is removed for good
 ENTITY_COLUMNS = ("name", "entityType", "observations", "score")
 KIND_WORDS = {
     "memories": ("memory", "memories"),
@@ -44,6 +46,16 @@ def format_kinds(counts: dict[str, int]) -> str:
 
 def format_count(count: int, singular: str = "memory", plural: str = "memories") -> str:
     return f"{count:,} {singular if count == 1 else plural}"
+
+
+def format_purgeable(purgeable: dict[str, Any]) -> Iterator[str]:
+    """Yield what is to be removed for good: how many memories, and the first of them."""
+    count, memories = purgeable["count"], purgeable["memories"]
+    yield f"it removes {count:,} for good{':' if memories else ''}"
+    for memory in memories:
+        yield f"  {memory['hash']}  {' '.join(memory['content'].split())[:MAX_PURGED_CHARS]}"
+    if count > len(memories):
+        yield f"  and {count - len(memories):,} more"
 
 
 def format_day(timestamp: float) -> str:

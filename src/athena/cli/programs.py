@@ -20,8 +20,9 @@ from athena.core.files import create_private_folder
 from athena.core.home.paths import current_project, home_folder
 from athena.core.operation import CallerKind
 from athena.core.threads import run_sync
-from athena.errors import ApprovalNeeded, AthenaError, InvalidInput, NotFound
-from athena.programs.values import RunReview
+from athena.core.types import to_json
+from athena.errors import ApprovalNeeded, Conflict, InvalidInput, NotFound
+from athena.programs.values import Removal, RunReview
 
 HISTORY_FILE = "shell_history"
 MAX_HISTORY_LINES = 2_000
@@ -137,8 +138,8 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
             if not refuse:
                 app.approver.require_passphrase(review.passphrase, run_id)
             terminal.show(format_review(review))
-            if review.operation == "memory.purge":
-                terminal.show(_list_purged(app.catalog.get_operation("list_purgeable"), context, review))
+            if review.removal is not None:
+                terminal.show(_list_purged(app.catalog.get_operation("list_purgeable"), context, review.removal))
             if refuse:
                 approval = ask_refusal(terminal, "Refuse this call?", review.subject)
             else:
@@ -195,16 +196,15 @@ def format_review(review: RunReview) -> Iterator[str]:
     yield _describe_rest(review)
 
 
-def _list_purged(list_purgeable: AnyOperation, context: Any, review: RunReview) -> Iterator[str]:
+def _list_purged(list_purgeable: AnyOperation, context: Any, removal: Removal) -> Iterator[str]:
     """Yield the memories that a purge would remove for good, the first of many."""
-    try:
-        ids = review.arguments.get("memory_ids")
-        memories = run_sync(list_purgeable(context, memory_ids=ids, k=MAX_PURGED_SHOWN))
-    except AthenaError:  # one that it names is not there any more: the call will say so
+    if not removal.digest:
+        yield "something that it names is not there any more: it removes nothing"
         return
-    yield f"it removes {memories.total:,} for good{':' if memories else ''}"
-    for memory in memories:
-        yield f"  {memory.hash}  {' '.join(memory.content.split())[:MAX_VARIABLE_CHARS]}"
+    found = run_sync(list_purgeable(context, memory_ids=removal.refs, k=MAX_PURGED_SHOWN))
+    if found.digest != removal.digest:
+        raise Conflict("what it would remove for good has changed just now", hint="run this command again")
+    yield from output.format_purgeable(to_json(found))
 
 
 def _format_source(title: str, lines: list[str], marked: Sequence[int] = ()) -> Iterator[str]:

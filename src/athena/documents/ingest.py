@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.core.hashing import hash_text
 from athena.core.threads import (
     ThreadFuture,
     check_stopped,
@@ -22,14 +21,15 @@ from athena.core.threads import (
     run_sync,
     start_in_thread,
 )
-from athena.core.values import Call, CallProgress, Scope
+from athena.core.values import Call, CallProgress
 from athena.documents.access import FileAccess, Location, escape_path
 from athena.documents.formats.blocks import MAX_FILE_BYTES, Block, Refused
+from athena.documents.library import get_document_id
 from athena.documents.positions import assign_positions
 from athena.documents.rows import FileRecord, fetch_file_record, list_sources
 from athena.documents.split import redact_blocks, split_blocks
 from athena.errors import InvalidInput, NotFound, Unavailable
-from athena.memory import edit, history_rows, index, inputs, rows, write
+from athena.memory import history_rows, index, inputs, rows, write
 from athena.memory.prepare import PreparedMemory, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
 from athena.memory.rows import MemoryRow
@@ -42,6 +42,7 @@ from athena.storage.filters import tag_key
 if TYPE_CHECKING:
     from athena.documents.parsing import DocumentParser
 
+INGESTION, DELETION = "ingest_document", "delete_document"  # the operations that forget pieces of documents
 READER_VERSION = 2  # a higher one reads every file again
 MAX_FOLDER_FILES = 100_000
 BATCH_PIECES = 64  # that one transaction writes, if a document has no more
@@ -51,16 +52,7 @@ RECENT_CHANGE_NS = 2_000_000_000  # a file that changed so shortly before may ch
 MAX_LISTED_IDS = 10
 MAX_LISTED_SKIPS = 10  # that a model is told
 HASH_CHUNK_BYTES = 1 << 20
-ID_CHARS = 8
 PIECE_METADATA_KEYS = {"source", "session_id", PIECE_KEY, PAGE_KEY, HEADING_KEY, FILE_KEY}
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    id: str
-    source: str
-    pieces: int
-    updated: float
 
 
 @dataclass(slots=True)
@@ -101,10 +93,6 @@ class ReadDocument(NamedTuple):
     record: FileRecord
 
 
-def get_document_id(source: str) -> str:
-    return hash_text(source)[:ID_CHARS]
-
-
 async def ingest_path(
     store: Store,
     access: FileAccess,
@@ -129,6 +117,8 @@ async def ingest_path(
         if not await run.withdraw_missing(access.resolve_source(path)):
             raise
         return run.get_result()
+    if not access.is_confined and await run_in_thread(os.path.isfile, location.full_path):
+        run.takes_back.append(DELETION)
     progress.enter_stage("reading", await run_long_in_thread(_count_files, location))
     deadline = None if max_encode_s is None else time.monotonic() + max_encode_s
     with DocumentParser() as parser:
@@ -169,6 +159,7 @@ class _Ingestion:
         self.result = Ingested()
         self._store, self._access, self._call, self._tags, self._form = store, access, call, tags, stored_form
         self.escaped_sources: set[str] = set()  # of files that are there under other names
+        self.takes_back = [INGESTION]  # the operations of which this run brings back what they forgot
         self._batch: list[ReadDocument] = []
         self._ids: list[str] = []
         self._skipped: list[str] = []
@@ -283,16 +274,35 @@ class _Ingestion:
             if len(pieces) > MAX_TRANSACTION_PIECES:
                 await self._write_ahead(pieces, call_id, now)
 
-        async def write_each(tx: Transaction) -> list[str]:
+        async def write_each(tx: Transaction) -> list[tuple[str, int]]:
             return [await self._write_document(tx, document, pieces, now) for document, pieces in prepared]
 
-        for (document, pieces), outcome in zip(prepared, await self._store.database.write(write_each), strict=True):
+        outcomes = await self._store.database.write(write_each)
+        for (document, pieces), (outcome, count) in zip(prepared, outcomes, strict=True):
+            if forgotten := len(pieces) - count:
+                what = "a piece was" if forgotten == 1 else f"{forgotten:,} pieces were"
+                self._skipped.append(f"{document.source}: {what} forgotten here; restore_memory brings back what was")
+            if not count:
+                continue
             self.result.documents += 1
-            self.result.pieces += len(pieces)
+            self.result.pieces += count
             self.result.new += outcome == "new"
             self.result.changed += outcome == "changed"
             if len(self._ids) < MAX_LISTED_IDS:
                 self._ids.append(get_document_id(document.source))
+
+    async def _leave_out_forgotten(
+        self, tx: Transaction, scope: int, pieces: list[PreparedMemory]
+    ) -> list[PreparedMemory]:
+        """Return the pieces without those that somebody forgot: no change of a file brings them back.
+
+        What an ingestion forgot, since the file had it no more, comes back with it; so does a document that was deleted
+        whole, where a person names its file.
+        """
+        digests = [piece.digest for piece in pieces]
+        forgotten = await history_rows.find_forgotten_digests(tx, [scope], digests, self.takes_back)
+        forgotten -= await rows.find_known_digests(tx, [scope], digests) if forgotten else set()
+        return [piece for piece in pieces if piece.digest not in forgotten]
 
     async def _write_ahead(self, pieces: list[PreparedMemory], call_id: int, now: float) -> None:
         """Write the new pieces of a long document in several transactions; the last one then finds them there.
@@ -302,9 +312,9 @@ class _Ingestion:
 
         async def write_part(tx: Transaction, start: int) -> None:
             scope = await scopes.ensure_scope(tx, self._call.scope)
-            part = list(enumerate(pieces))[start : start + MAX_TRANSACTION_PIECES]
-            known = await rows.find_known_digests(tx, [scope], [piece.digest for _, piece in part])
-            for number, piece in part:
+            part = pieces[start : start + MAX_TRANSACTION_PIECES]
+            known = await rows.find_known_digests(tx, [scope], [piece.digest for piece in part])
+            for number, piece in enumerate(await self._leave_out_forgotten(tx, scope, part), start):
                 if piece.digest not in known:
                     draft = replace(piece.draft, metadata=piece.draft.metadata | {PIECE_KEY: number})
                     context = WriteContext(scope, call_id, now)
@@ -315,14 +325,18 @@ class _Ingestion:
 
     async def _write_document(
         self, tx: Transaction, document: ReadDocument, pieces: list[PreparedMemory], now: float
-    ) -> str:
+    ) -> tuple[str, int]:
+        """Write a document; return whether it is new, and how many pieces it has here."""
+        scope = await scopes.ensure_scope(tx, self._call.scope)
+        kept = await self._leave_out_forgotten(tx, scope, pieces)
+
         async def replace_pieces(call_id: int) -> str:
-            scope = await scopes.ensure_scope(tx, self._call.scope)
             writer = _DocumentWriter(self._store, tx, WriteContext(scope, call_id, now))
-            return await writer.replace_document(document, pieces)
+            return await writer.replace_document(document, kept)
 
         key = f"{self._call.key} {document.source}" if self._call.key else None
-        return str(await calls.run_once(tx, self._call._replace(key=key), replace_pieces))
+        outcome = await calls.run_once(tx, self._call._replace(key=key), replace_pieces)
+        return str(outcome), len(kept)
 
     async def withdraw_missing(self, path: str) -> int:
         """Forget the documents at or below a path whose files no longer exist; return how many."""
@@ -404,7 +418,7 @@ class _DocumentWriter:
         for number, (piece, position) in enumerate(zip(pieces, positions, strict=True)):
             metadata = piece.draft.metadata | {PIECE_KEY: position}
             if not number:
-                metadata[FILE_KEY] = document.record._asdict()
+                metadata[FILE_KEY] = document.record._replace(pieces=len(pieces))._asdict()
             piece = piece._replace(draft=replace(piece.draft, metadata=metadata))
             row = known.pop(piece.digest, None)
             if row is None:
@@ -437,60 +451,3 @@ def _merge_tags(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
     merged = {tag_key(tag): tag for tag in reversed((*old, *new))}
     order = dict.fromkeys(tag_key(tag) for tag in (*old, *new))
     return tuple(merged[key] for key in order)[:MAX_TAGS]
-
-
-# --- what is kept -----------------------------------------------------------------------------------------------------
-
-
-async def list_documents(store: Store, scope: Scope) -> list[Document]:
-    async def read_documents(tx: Transaction) -> list[Document]:
-        visible = await scopes.fetch_visible_ids(tx, scope)
-        sessions = await rows.count_session_memories(tx, visible, DOCUMENT_TYPE)
-        return [Document(get_document_id(source), source, count, updated) for source, count, updated in sessions]
-
-    return await store.database.read(read_documents)
-
-
-async def resolve_source(store: Store, access: FileAccess, source: str, scope: Scope) -> str:
-    """Return the path that a document is stored under, given that path, its id, or a path that no other ends with."""
-    path = access.resolve_source(source)
-    if os.path.isabs(source):
-        return path
-    documents = await list_documents(store, scope)
-    stored = [document.source for document in documents if source == document.id or document.source == path]
-    stored = stored or [document.source for document in documents if document.source.endswith(os.sep + source)]
-    return stored[0] if len(stored) == 1 else path
-
-
-async def list_pieces(store: Store, source: str, scope: Scope, around: int | None = None) -> list[str]:
-    """Return a document's pieces in order, or one and its neighbours; the project's own copy before the shared one."""
-
-    async def read_pieces(tx: Transaction) -> list[MemoryRow]:
-        for scope_id in await scopes.fetch_visible_ids(tx, scope):
-            if pieces := await rows.list_session_memories(tx, [scope_id], source, DOCUMENT_TYPE):
-                return pieces
-        raise _create_not_found(source)
-
-    pieces = await store.database.read(read_pieces)
-    pieces.sort(key=lambda row: row.memory.metadata.get(PIECE_KEY, 0))
-    if around is not None:
-        place = next((i for i, row in enumerate(pieces) if row.memory.id == around), None)
-        if place is None:
-            raise NotFound(f"memory {around} is no piece of {source}", hint="recall returns ids and sources of pieces")
-        pieces = pieces[max(0, place - 1) : place + 2]
-    return [row.memory.content for row in pieces]
-
-
-async def forget_document(store: Store, source: str, call: Call) -> int:
-    async def find_pieces(tx: Transaction) -> list[int]:
-        own = await scopes.fetch_own_ids(tx, call.scope)
-        pieces = await rows.list_session_memories(tx, own, source, DOCUMENT_TYPE)
-        if not pieces:
-            raise _create_not_found(source)
-        return [row.memory.id for row in pieces]
-
-    return await edit.forget_rows(store, find_pieces, call)
-
-
-def _create_not_found(source: str) -> NotFound:
-    return NotFound(f"there is no document {source!r:.200}", hint="list_documents shows which there are")

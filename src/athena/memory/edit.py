@@ -1,4 +1,4 @@
-"""Update, forget, restore, undo and purge memories, and link them.
+"""Update, forget, restore and undo memories, and link them; purge.py removes them for good.
 
 A feature that stores more than memories (the graph, consolidation, programs) adds its part as EditHooks of the store.
 """
@@ -7,18 +7,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from athena.core.values import Call, Kind, Page, Scope
-from athena.errors import Conflict, Denied, InvalidInput, NotFound, Unavailable
+from athena.core.values import Call, Kind
+from athena.errors import Conflict, Denied, InvalidInput, NotFound
 from athena.memory import history_rows, link_rows, list_rows, rows, write
-from athena.memory.edit_hooks import Purge
 from athena.memory.history_rows import CallOrigin, ChangeRow
 from athena.memory.index import encode_missing
-from athena.memory.lookup import Ref, locate, locate_any, refuse_shared
+from athena.memory.lookup import Ref, locate, locate_any, refuse_changed, refuse_shared
 from athena.memory.prepare import add_vectors, prepare_memory
 from athena.memory.rows import RELATED_ACTION, MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Change, Draft, Memory, Stored, clean_tags, extend_memory, format_preview
-from athena.storage import calls, counts, passages, scopes
+from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter, split_batches, tag_key
 
@@ -28,9 +27,17 @@ SUPERSEDED_MESSAGE = "this was created again since; undo again takes back the ch
 
 
 async def update_memory(
-    store: Store, ref: Ref, changes: dict[str, Any], call: Call, redacted: tuple[str, ...] = ()
+    store: Store,
+    ref: Ref,
+    changes: dict[str, Any],
+    call: Call,
+    redacted: tuple[str, ...] = (),
+    expect_updated: float | None = None,
 ) -> Stored:
-    """Change content, tags, memory_type, metadata or importance; history keeps the old state."""
+    """Change content, tags, memory_type, metadata or importance; history keeps the old state.
+
+    With `expect_updated`, the time of the last change that the caller knows of, raise Conflict after a later one.
+    """
     now = store.clock()
     before = await store.database.read(lambda tx: locate(tx, call.scope, ref))
     prepared = prepare_memory(_merge_changes(before.memory, changes, call), before.memory.created)
@@ -40,6 +47,7 @@ async def update_memory(
     async def write_update(tx: Transaction) -> Stored:
         async def apply_changes(call_id: int) -> int:
             row = refuse_shared(await locate(tx, call.scope, before.memory.id), call)
+            refuse_changed(row, expect_updated)
             new = prepared
             if row.to_snapshot() != before.to_snapshot():  # changed since it was read: merge with its state now
                 new = prepare_memory(_merge_changes(row.memory, changes, call), row.memory.created)
@@ -48,14 +56,42 @@ async def update_memory(
             await write.rewrite_memory(store, tx, row, new, now)
             return row.memory.id
 
-        memory_id = int(await calls.run_once(tx, call, apply_changes))
-        visible = await scopes.fetch_visible_ids(tx, call.scope)
-        memory = (await rows.fetch_memories(tx, visible, [memory_id]))[memory_id]
-        return extend_memory(Stored, memory, "updated", redacted)
+        return await _fetch_updated(tx, int(await calls.run_once(tx, call, apply_changes)), call, redacted)
 
     stored = await store.database.write(write_update)
     await encode_missing(store)
     return stored
+
+
+async def restore_version(store: Store, ref: Ref, version: str, expect_updated: float | None, call: Call) -> Stored:
+    """Let a memory say again what it said when it had a hash, as the words of whoever said it then."""
+    now = store.clock()
+
+    async def write_version(tx: Transaction) -> Stored:
+        async def restore_text(call_id: int) -> int:
+            row = refuse_shared(await locate(tx, call.scope, ref), call)
+            refuse_changed(row, expect_updated)
+            state = await history_rows.fetch_version(tx, row.scope, row.memory.id, version.strip().lower())
+            if state is None:
+                raise NotFound(
+                    f"memory {row.memory.hash} has no version {version!r:.70}", hint="its history names them"
+                )
+            said = {name: state[name] for name in ("content", "digest", "metadata", "author") if name in state}
+            await history_rows.insert_row_change(tx, row, call_id, now, "updated")
+            await _restore_snapshot(store, tx, row, row.to_snapshot() | {"author": "agent"} | said, now)
+            return row.memory.id
+
+        return await _fetch_updated(tx, int(await calls.run_once(tx, call, restore_text)), call, ())
+
+    stored = await store.database.write(write_version)
+    await encode_missing(store)
+    return stored
+
+
+async def _fetch_updated(tx: Transaction, memory_id: int, call: Call, redacted: tuple[str, ...]) -> Stored:
+    visible = await scopes.fetch_visible_ids(tx, call.scope)
+    memory = (await rows.fetch_memories(tx, visible, [memory_id]))[memory_id]
+    return extend_memory(Stored, memory, "updated", redacted)
 
 
 def _merge_changes(memory: Memory, changes: dict[str, Any], call: Call) -> Draft:
@@ -102,7 +138,7 @@ async def forget_matching(store: Store, criteria: Filter, expect: int | None, ca
         ids = await list_rows.list_own_memory_ids(tx, criteria)
         if expect != len(ids):
             raise Conflict(
-                f"{_count_memories(ids)} would be forgotten" + ("" if expect is None else f", not {expect:,}"),
+                f"{count_memories(ids)} would be forgotten" + ("" if expect is None else f", not {expect:,}"),
                 hint=f"if that is right, repeat with expect={len(ids)}",
             )
         return ids
@@ -335,6 +371,8 @@ async def _is_superseded(store: Store, tx: Transaction, row: MemoryRow, state: d
 
 async def _restore_snapshot(store: Store, tx: Transaction, row: MemoryRow, state: dict[str, Any], now: float) -> None:
     """Set a memory to the state of a snapshot."""
+    if state["content"] != row.memory.content:  # what only its history repeated, its text may repeat again
+        await link_rows.quote_again(tx, row.scope, row.memory.id)
     if state["deleted"] is not None:
         if row.deleted is None:
             await write.hide_memory(store, tx, row, now)
@@ -344,85 +382,6 @@ async def _restore_snapshot(store: Store, tx: Transaction, row: MemoryRow, state
     draft = replace(draft, author=state.get("author", "agent"))
     prepared = prepare_memory(draft, row.memory.created)._replace(happened=state["happened"])
     await write.rewrite_memory(store, tx, row, prepared, now)
-
-
-async def count_purgeable(store: Store, refs: Sequence[Ref] | None, scope: Scope) -> int:
-    return len(await store.database.read(lambda tx: _list_purgeable(store, tx, refs, scope)))
-
-
-async def list_purgeable(store: Store, refs: Sequence[Ref] | None, scope: Scope, limit: int) -> list[Memory]:
-    """Return the first of those that a purge would remove, as a page with their number."""
-
-    async def read_purgeable(tx: Transaction) -> list[Memory]:
-        ids = await _list_purgeable(store, tx, refs, scope)
-        visible = await scopes.fetch_all_visible_ids(tx, scope)
-        found = await rows.fetch_memories(tx, visible, ids[:limit], include_deleted=True)
-        return Page([found[each] for each in ids[:limit] if each in found], len(ids))
-
-    return await store.database.read(read_purgeable)
-
-
-async def _list_purgeable(store: Store, tx: Transaction, refs: Sequence[Ref] | None, scope: Scope) -> list[int]:
-    """Return the memories that a purge would remove: those named, else all forgotten ones of the project."""
-    if refs is None:
-        return await rows.list_forgotten_ids(tx, await scopes.fetch_project_ids(tx, scope))
-    ids: dict[int, None] = {}
-    for ref in refs:
-        row = await locate_any(tx, scope, ref, None, include_deleted=True)
-        ids[row.memory.id] = None
-        for hooks in store.edit_hooks:
-            ids |= dict.fromkeys(await hooks.list_dependent_ids(tx, row))
-    return list(ids)
-
-
-async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, call: Call) -> int:
-    """Remove memories for good, from every table, index and file: those named, else all forgotten ones."""
-
-    async def write_purge(tx: Transaction) -> int:
-        async def purge_rows(call_id: int) -> int:
-            ids = await _list_purgeable(store, tx, refs, call.scope)
-            if expect != len(ids):
-                raise Conflict(
-                    f"{_count_memories(ids)} would be removed for good", hint=f"to do so, repeat with expect={len(ids)}"
-                )
-            visible = await scopes.fetch_all_visible_ids(tx, call.scope)
-            for memory_id in ids:
-                for row in await rows.find_rows_by_id(tx, visible, memory_id):
-                    await _purge_row(store, tx, refuse_shared(row, call))
-            for hooks in store.edit_hooks:
-                await hooks.purge_project(tx, Purge(call.scope, ids, all_forgotten=refs is None))
-            await counts.forget_empty(tx)
-            await store.database.vectors.delete_retired(tx)
-            await store.database.fulltext.erase_removed(tx)
-            if ids:
-                scope = await scopes.ensure_scope(tx, call.scope)
-                await history_rows.insert_change(tx, scope, 0, call_id, store.clock(), PURGED, None)
-            return len(ids)
-
-        return int(await calls.run_once(tx, call, purge_rows))
-
-    count = await store.database.write(write_purge)
-    if not await store.database.compact():
-        raise Unavailable(
-            f"{count:,} memories are removed, but another process still reads the store's files as they were",
-            hint="close it and purge again: until then the files may hold their text",
-        )
-    return count
-
-
-async def _purge_row(store: Store, tx: Transaction, row: MemoryRow) -> None:
-    """Remove a memory for good, and first every row that repeats its text: patterns, lessons, merged duplicates."""
-    if row.deleted is None:
-        indexed = await passages.list_memory_passages(tx, row.scope, row.memory.id)
-        await store.database.fulltext.remove_passages(tx, indexed)
-    await store.database.vectors.retire_passages(tx, row.scope, row.memory.id)
-    for scope, memory_id in await link_rows.list_quoting_rows(tx, row.memory.id):
-        for quoting in await rows.find_rows_by_id(tx, [scope], memory_id):
-            await _purge_row(store, tx, quoting)
-    await history_rows.delete_changes(tx, row.scope, row.memory.id)
-    for hooks in store.edit_hooks:
-        await hooks.purge_row(tx, row)
-    await rows.delete_memory(tx, row.scope, row.memory.id)
 
 
 async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, call: Call) -> None:
@@ -448,5 +407,5 @@ async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, cal
     await store.database.write(write_relation)
 
 
-def _count_memories(ids: list[int]) -> str:
+def count_memories(ids: Sequence[Any]) -> str:
     return f"{len(ids):,} {'memory' if len(ids) == 1 else 'memories'}"

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from athena.core.hashing import MIN_HASH_CHARS
 from athena.memory.rows import BOUNDED_BATCH_ROWS, MemoryRow, join_ids
 from athena.memory.values import Change, ChangingCall, RecentChange, format_preview, strip_reserved_keys
 from athena.storage.database import IMPORT_COUNTER, Transaction
@@ -122,6 +123,19 @@ async def fetch_before(tx: Transaction, scope: int, change: int) -> dict[str, An
     return json.loads(before) if before else {}
 
 
+async def fetch_version(tx: Transaction, scope: int, memory: int, prefix: str) -> dict[str, Any] | None:
+    """Return the last state in which a memory had a text whose digest starts with a prefix; None if there is none."""
+    row = await tx.fetch_one(
+        """SELECT before FROM history WHERE scope = :scope AND memory = :memory AND before IS NOT NULL
+           AND digest >= :low AND digest < :high ORDER BY id DESC LIMIT 1""",
+        scope=scope,
+        memory=memory,
+        low=prefix,
+        high=prefix + "g",
+    )
+    return None if row is None else json.loads(row[0])
+
+
 async def list_recent_changes(
     tx: Transaction, scope_ids: Sequence[int], after: int | None, limit: int
 ) -> list[RecentChange]:
@@ -148,7 +162,8 @@ def _parse_before(before: str | None) -> dict[str, Any] | None:
     if before is None:
         return None
     fields: dict[str, Any] = json.loads(before)
-    fields.pop("digest", None)
+    if digest := fields.pop("digest", None):
+        fields["hash"] = digest[:MIN_HASH_CHARS]
     if "metadata" in fields:
         fields["metadata"] = strip_reserved_keys(fields["metadata"])
     return fields
@@ -287,16 +302,28 @@ async def delete_changes(tx: Transaction, scope: int, memory: int) -> None:
     await tx.execute("DELETE FROM history WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
 
 
-async def find_forgotten_digests(tx: Transaction, scope_ids: list[int], digests: list[str]) -> set[str]:
-    """Return which of these digests belong to memories that somebody forgot, and that were not taken back since."""
+async def find_forgotten_digests(
+    tx: Transaction, scope_ids: list[int], digests: list[str], but_by: Sequence[str] = ()
+) -> set[str]:
+    """Return which of these digests belong to memories that somebody forgot, and that were not taken back since.
+
+    Those that one of the operations `but_by` forgot last are left out.
+    """
     forgotten: set[str] = set()
+    operations, bound_operations = bind_list("operation", but_by)
+    condition = f"AND coalesce(c.operation, '') NOT IN ({operations})" if but_by else ""
     for batch in split_batches(digests):
         placeholders, bound = bind_list("digest", batch)
         rows = await tx.fetch(
             f"""SELECT DISTINCT m.digest FROM memories m
-                JOIN history h ON h.scope = m.scope AND h.memory = m.id AND h.action = 'forgotten' AND h.undone = 0
-                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.digest IN ({placeholders}) AND m.deleted IS NOT NULL""",
+                JOIN history h ON h.scope = m.scope AND h.memory = m.id AND h.id = (
+                    SELECT max(f.id) FROM history f WHERE f.scope = m.scope AND f.memory = m.id
+                    AND f.action = 'forgotten' AND f.undone = 0)
+                LEFT JOIN calls c ON c.id = h.call
+                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.digest IN ({placeholders}) AND m.deleted IS NOT NULL
+                {condition}""",
             **bound,
+            **bound_operations,
         )
         forgotten.update(row[0] for row in rows)
     return forgotten

@@ -1,5 +1,7 @@
 """SQL of the links between memories."""
 
+from collections.abc import Sequence
+
 from athena.memory import history_rows
 from athena.memory.rows import (
     MERGED_INTO,
@@ -7,10 +9,12 @@ from athena.memory.rows import (
     QUOTES_RELATION,
     RELATED_ACTION,
     RESERVED_RELATIONS,
+    RowKey,
     add_marks,
     join_ids,
 )
 from athena.storage.database import Transaction
+from athena.storage.filters import bind_list
 
 
 async def insert_link(tx: Transaction, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
@@ -81,18 +85,43 @@ async def delete_link(tx: Transaction, scope: int, memory: int, other: int, rela
     )
 
 
-async def list_quoting_rows(tx: Transaction, memory: int) -> list[tuple[int, int]]:
-    """Return scope and id of each row that repeats a memory's text: now, in its history, or as a merged duplicate."""
+async def list_quoting_rows(tx: Transaction, memories: Sequence[int]) -> list[RowKey]:
+    """Return each row that repeats the text of one of these memories, or is a merged duplicate of one."""
+    names, bound = bind_list("memory", memories)
     rows = await tx.fetch(
-        """SELECT l.scope, l.memory FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.memory
-           WHERE l.other = :memory
-             AND (l.relation IN (:now, :before) OR (l.relation = :merged AND m.deleted IS NOT NULL))""",
+        f"""SELECT DISTINCT m.scope, m.id, m.digest FROM links l
+            JOIN memories m ON m.scope = l.scope AND m.id = l.memory
+            WHERE l.other IN ({names}) AND (l.relation = :now OR (l.relation = :merged AND m.deleted IS NOT NULL))
+            ORDER BY m.id""",
+        now=QUOTES_RELATION,
+        merged=MERGED_INTO,
+        **bound,
+    )
+    return [RowKey(*row) for row in rows]
+
+
+async def list_rows_that_quoted(tx: Transaction, memory: int) -> list[RowKey]:
+    """Return each row of which only the history repeats a memory's text."""
+    rows = await tx.fetch(
+        """SELECT m.scope, m.id, m.digest FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.memory
+           WHERE l.other = :memory AND l.relation = :before""",
+        memory=memory,
+        before=QUOTED_BEFORE_RELATION,
+    )
+    return [RowKey(*row) for row in rows]
+
+
+async def quote_again(tx: Transaction, scope: int, memory: int) -> None:
+    """Note that a row may repeat now what only its history repeated, so that a purge of that removes the row."""
+    await tx.execute(
+        """UPDATE links SET relation = :now WHERE scope = :scope AND memory = :memory AND relation = :before
+           AND NOT EXISTS (SELECT 1 FROM links o WHERE o.scope = links.scope AND o.memory = links.memory
+                           AND o.other = links.other AND o.relation = :now)""",
+        scope=scope,
         memory=memory,
         now=QUOTES_RELATION,
         before=QUOTED_BEFORE_RELATION,
-        merged=MERGED_INTO,
     )
-    return [(scope, memory_id) for scope, memory_id in rows]
 
 
 async def list_links(tx: Transaction, scope_ids: list[int], memory: int) -> list[tuple[str, int, str]]:

@@ -23,6 +23,7 @@ LOOKUP_HINTS = {
 }
 OTHER_KINDS: tuple[Kind, ...] = ("event", "task", "pattern", "entity")
 MIN_HASH_DIGITS = 4  # of a hash's beginning that is a number
+MAX_SHOWN_CHARS = 500  # of a text that was changed, in the error that says so
 HASH_PATTERN = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -65,6 +66,33 @@ async def locate(tx: Transaction, scope: Scope, ref: Ref, *, include_deleted: bo
     if len({row.digest for row in matches}) > 1:
         raise _create_conflict(ref, matches)
     return matches[0]
+
+
+async def locate_shown(tx: Transaction, scope: Scope, ref: Ref) -> MemoryRow:
+    """Return the memory that `ref` names, where whoever calls vouches for its text; an earlier text's hash is refused.
+
+    A hash stands for the text that it was shown with, and anybody may have changed that since.
+    """
+    row = await locate(tx, scope, ref)
+    text = ref.strip().lower() if isinstance(ref, str) else ""
+    if not (row.digest.startswith(text) or (text.isdigit() and int(text) == row.memory.id)):
+        raise create_changed(row)
+    return row
+
+
+def refuse_changed(row: MemoryRow, expect_updated: float | None) -> None:
+    """Raise Conflict if a row was changed after the time that a caller knows as that of its last change."""
+    if expect_updated is not None and row.memory.updated != expect_updated:
+        raise create_changed(row)
+
+
+def create_changed(row: MemoryRow) -> Conflict:
+    """Create the error for a memory that is not any more as the caller has seen it."""
+    text = format_preview(row.memory.content, MAX_SHOWN_CHARS)
+    return Conflict(
+        f"number {row.memory.id} was changed since; it says now: {text!r}",
+        hint=f"look at it again, and decide then; its hash is {row.memory.hash} now",
+    )
 
 
 def refuse_shared(row: MemoryRow, call: Call) -> MemoryRow:

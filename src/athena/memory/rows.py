@@ -28,11 +28,19 @@ MAX_NOTED_MEMORIES = 5_000  # whose marks are looked up one by one
 RELATED_ACTION = "related"  # the action that history records for a link
 CONTRADICTED_BY = "contradicted by"  # links a memory to a newer one that contradicts it
 QUOTES_RELATION = "quotes"  # links a row to a memory whose text it repeats: a purge of the memory removes the row too
-QUOTED_BEFORE_RELATION = "quoted"  # the same, where only the row's history repeats the text
+QUOTED_BEFORE_RELATION = "quoted"  # only the row's history repeats the text: a purge removes that history
 MERGED_INTO = "merged into"  # links a forgotten duplicate to the memory that stays
 UNDECIDED = "may be replaced by"  # links a memory to a newer one, where a person is to say which of them holds
 ASKED = "asked whether replaced by"  # the same, after the question
 RESERVED_RELATIONS = (QUOTES_RELATION, QUOTED_BEFORE_RELATION, MERGED_INTO, UNDECIDED, ASKED)
+
+
+class RowKey(NamedTuple):
+    """Which row, and which text it has."""
+
+    scope: int
+    id: int
+    digest: str
 
 
 class MemoryRow(NamedTuple):
@@ -144,6 +152,16 @@ async def list_rows_by_id(tx: Transaction, scope_ids: list[int], ids: list[int])
         query = f"{SELECT_ROWS_SQL} WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id IN ({names}) ORDER BY m.id"
         found += map(_to_memory_row, await tx.fetch(query, **bound))
     return found
+
+
+async def list_row_keys(tx: Transaction, scope_ids: list[int], ids: list[int]) -> list[RowKey]:
+    """Return the keys of those of these memories that are in one of the scopes, deleted or not."""
+    keys: list[RowKey] = []
+    for batch in split_batches(ids):
+        names, bound = bind_list("id", batch)
+        query = f"SELECT scope, id, digest FROM memories WHERE scope IN ({join_ids(scope_ids)}) AND id IN ({names})"
+        keys += [RowKey(*row) for row in await tx.fetch(query, **bound)]
+    return keys
 
 
 async def list_rows_after(tx: Transaction, scope_ids: list[int], last_id: int, limit: int) -> list[MemoryRow]:

@@ -16,7 +16,7 @@ from athena.core.values import Call, Page, Scope
 from athena.errors import Conflict, InvalidInput
 from athena.memory import history_rows, inputs, rows, time, write
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
-from athena.memory.lookup import Ref, locate, refuse_shared
+from athena.memory.lookup import Ref, locate, refuse_changed, refuse_shared
 from athena.memory.prepare import prepare_memory
 from athena.memory.remember import remember
 from athena.memory.rows import MemoryRow
@@ -205,8 +205,12 @@ async def update_task(
     plan: dict[str, Any],
     force: bool,
     call: Call,
+    expect_updated: float | None = None,
 ) -> Kept:
-    """Change those fields of a task that are not None; history keeps the old state."""
+    """Change those fields of a task that are not None; history keeps the old state.
+
+    With `expect_updated`, the time of the last change that the caller knows of, raise Conflict after a later one.
+    """
     now, call = store.clock(), call.with_kind("task")
     fields = (title, details, tags, metadata, due, state, depends_on, *plan.values())
     if all(field is None for field in fields):
@@ -215,6 +219,7 @@ async def update_task(
     redacted: list[str] = []
 
     async def alter_task(tx: Transaction, row: MemoryRow) -> Draft:
+        refuse_changed(row, expect_updated)
         memory = row.memory
         old = task_from_memory(memory, set(), now)
         text = _join_text(old.title if title is None else title, old.details if details is None else details)

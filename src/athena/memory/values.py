@@ -114,6 +114,15 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Purgeable:
+    """What a purge would remove for good."""
+
+    count: int
+    digest: str  # names exactly these, with exactly their texts
+    memories: tuple[Memory, ...]  # the first of them
+
+
+@dataclass(frozen=True, slots=True)
 class RecentChange:
     """A change in a project, as the list of the latest shows it."""
 

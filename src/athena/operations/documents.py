@@ -4,8 +4,9 @@ from typing import Annotated
 
 from athena.core.operation import EVERYONE, CallerKind, Effect, Reach, operation
 from athena.core.types import Param
-from athena.documents import ingest
-from athena.documents.ingest import Document, Ingested, StoredForm
+from athena.documents import ingest, library
+from athena.documents.ingest import Ingested, StoredForm
+from athena.documents.library import Document
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -60,7 +61,7 @@ async def list_documents(ctx: Context) -> list[Document]:
 
     >>> documents.list_documents()
     """
-    return await ingest.list_documents(ctx.store, ctx.scope)
+    return await library.list_documents(ctx.store, ctx.scope)
 
 
 @operation(
@@ -79,8 +80,8 @@ async def get_document(
 
     >>> documents.get_document(source="README.md")
     """
-    path = await ingest.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
-    return await ingest.list_pieces(ctx.store, await ctx.hide_in_document(path), ctx.scope, around)
+    path = await library.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
+    return await library.list_pieces(ctx.store, await ctx.hide_in_document(path), ctx.scope, around)
 
 
 @operation(
@@ -95,5 +96,5 @@ async def delete_document(ctx: Context, source: Source) -> int:
 
     >>> documents.delete_document(source="README.md")
     """
-    path = await ingest.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
-    return await ingest.forget_document(ctx.store, await ctx.hide_in_document(path), ctx.call)
+    path = await library.resolve_source(ctx.store, ctx.create_file_access(), source, ctx.scope)
+    return await library.forget_document(ctx.store, await ctx.hide_in_document(path), ctx.call)

@@ -7,6 +7,7 @@ from athena.core.types import Param
 from athena.core.values import Kind
 from athena.errors import InvalidInput
 from athena.memory import duplicates, edit, inputs, lookup
+from athena.memory import purge as purging
 from athena.memory import recall as recalling
 from athena.memory import remember as remembering
 from athena.memory.duplicates import Group
@@ -14,7 +15,7 @@ from athena.memory.excerpts import shorten_hits
 from athena.memory.lookup import TagCount, WithRelated
 from athena.memory.recall import Query
 from athena.memory.recall_kinds import recall_kinds
-from athena.memory.values import Change, ChangingCall, Hit, Memory, RecentChange, Stored, clean_tags
+from athena.memory.values import Change, ChangingCall, Hit, Memory, Purgeable, RecentChange, Stored, clean_tags
 from athena.operations import params
 from athena.operations.context import Context, list_own_surfaces
 
@@ -196,6 +197,7 @@ async def update_memory(
     memory_type: params.MemoryType = None,
     metadata: Annotated[dict[str, Any] | None, Param("Added to the old; a null removes a key.")] = None,
     importance: params.NewImportance = None,
+    expect_updated: params.ExpectUpdated = None,
 ) -> Stored:
     """Change a memory; what it said before stays in its history.
 
@@ -204,7 +206,25 @@ async def update_memory(
     changes, redacted = await inputs.clean_long(
         len(content or ""), inputs.clean_changes, content, tags, memory_type, metadata, importance
     )
-    return await edit.update_memory(ctx.store, memory_id, changes, ctx.call, redacted)
+    return await edit.update_memory(ctx.store, memory_id, changes, ctx.call, redacted, expect_updated)
+
+
+@operation(
+    Effect.WRITE,
+    callers=ONLY_PERSONS,
+    asks="let this memory say again what it said before; go back to an earlier version of a note",
+)
+async def restore_version(
+    ctx: Context,
+    memory_id: params.Ref,
+    version: Annotated[str, Param("The hash that it had then, as its history names it.", least=4, most=64)],
+    expect_updated: params.ExpectUpdated = None,
+) -> Stored:
+    """Let a memory say again what it said before, as the words of whoever said it; for people.
+
+    >>> memory.restore_version(memory_id=1, version="7d49c4b4")
+    """
+    return await edit.restore_version(ctx.store, memory_id, version, expect_updated, ctx.call)
 
 
 @operation(
@@ -444,14 +464,15 @@ async def purge(
     memory_ids: Annotated[list[int | str] | None, Param("Ids or hashes; without them, all forgotten memories.")] = None,
     expect: params.Expect = None,
     dry_run: Annotated[bool, Param("Only count them.")] = False,
+    digest: Annotated[str | None, Param("Of exactly these, from list_purgeable; then `expect` is not needed.")] = None,
 ) -> int:
-    """Remove memories for good, with their history, from every file. Nothing brings them back.
+    """Remove memories for good, with their history and what repeats them, from every file. Nothing brings them back.
 
     >>> memory.purge(expect=0)
     """
     if dry_run:
-        return await edit.count_purgeable(ctx.store, memory_ids, ctx.scope)
-    return await edit.purge(ctx.store, memory_ids, expect, ctx.call)
+        return await purging.count_purgeable(ctx.store, memory_ids, ctx.scope)
+    return await purging.purge(ctx.store, memory_ids, expect, digest, ctx.call)
 
 
 @operation(
@@ -463,9 +484,9 @@ async def list_purgeable(
     ctx: Context,
     memory_ids: Annotated[list[int | str] | None, Param("Ids or hashes; without them, all forgotten memories.")] = None,
     k: params.Limit = 20,
-) -> list[Memory]:
-    """List what purge would remove for good, with the same ids; for people.
+) -> Purgeable:
+    """Show what purge would remove for good, with the same ids, and what repeats it; for people.
 
     >>> memory.list_purgeable(k=10)
     """
-    return await edit.list_purgeable(ctx.store, memory_ids, ctx.scope, k)
+    return await purging.list_purgeable(ctx.store, memory_ids, ctx.scope, k)

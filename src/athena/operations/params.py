@@ -37,6 +37,9 @@ Refs = Annotated[list[int | str], Param("Ids or hashes.", least=1, most=10_000)]
 Workspace = Annotated[
     str | None, Param("Which workspace; by default the program's own, else 'default'.", least=1, most=100)
 ]
+ExpectUpdated = Annotated[
+    float | None, Param("Change it only if nobody else did since it was read: its `updated` of then.")
+]
 OfKind = Annotated[Kind | None, Param("The kind of thing that the id names; by default any.")]
 Expect = Annotated[int | None, Param("Exactly how many will be affected; without it the error says how many.", least=0)]
 

@@ -93,13 +93,15 @@ async def update_task(
     metadata: Annotated[dict[str, Any] | None, Param("Added to the old; a null removes a key.")] = None,
     kind: Annotated[TaskKind | None, Param("Something to do, to reach, or to be reminded of.")] = None,
     force: Force = False,
+    expect_updated: params.ExpectUpdated = None,
 ) -> Kept:
     """Change a task; `undo` takes it back.
 
     >>> tasks.update_task(task_id=1, state="in_progress")
     """
     plan, more = {"priority": priority, "kind": kind}, (due, depends_on, state)
-    return await planning.update_task(ctx.store, task_id, title, details, tags, metadata, *more, plan, force, ctx.call)
+    changes = (title, details, tags, metadata, *more, plan)
+    return await planning.update_task(ctx.store, task_id, *changes, force, ctx.call, expect_updated)
 
 
 @operation(

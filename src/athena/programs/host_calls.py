@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from athena.core.catalog import AnyOperation, invoke
 from athena.core.operation import Effect
@@ -22,6 +22,14 @@ EXTERNAL_EFFECTS = (Effect.DESTROY, Effect.EXECUTE)
 MAX_PAUSED_RUNS = 100  # of a project
 
 
+class ApprovedCall(NamedTuple):
+    """The call that a person approved, and what it gets besides its arguments: exactly what the person was shown."""
+
+    path: str
+    arguments: dict[str, Any]
+    exactly: dict[str, Any]
+
+
 class HostCalls:
     """The function that the sandbox calls for a program. `on_first_write` runs before the first call that may write."""
 
@@ -36,11 +44,11 @@ class HostCalls:
         *,
         identify_passphrase: Callable[[], str],
         is_nested: bool = False,
-        approved_call: tuple[str, dict[str, Any]] | None = None,
+        approved_call: ApprovedCall | None = None,
     ) -> None:
         self._caller, self._sandbox, self._names, self._skills = caller, sandbox, names, skills
         self._on_first_write, self._on_skill_used, self._is_nested = on_first_write, on_skill_used, is_nested
-        self._approved_call = approved_call  # path and arguments; the approval is good for one call
+        self._approved_call = approved_call  # the approval is good for one call
         self._identify_passphrase = identify_passphrase
         self._operations = list_operations(caller.catalog)
         self._lock = threading.Lock()
@@ -55,7 +63,7 @@ class HostCalls:
         is_dry_run = not operation.is_foreign and arguments.get("dry_run") is True
         refused_marks = self._list_refused_marks(operation)
         if refused_marks or (operation.approval and not is_dry_run):
-            self._require_approval(operation, arguments, refused_marks)
+            arguments = arguments | self._require_approval(operation, arguments, refused_marks)
         if operation.effect is not Effect.READ:
             if is_run_closed():
                 raise LimitExceeded("the run has ended", hint="nothing more is done for it")
@@ -93,14 +101,16 @@ class HostCalls:
         """Return the run with the calls of its skills added to its own."""
         return replace(run, calls=run.calls + self._skill_calls) if self._skill_calls else run
 
-    def _require_approval(self, operation: AnyOperation, arguments: dict[str, Any], refused_marks: list[str]) -> None:
-        """Pause the program unless a person approved this call."""
+    def _require_approval(
+        self, operation: AnyOperation, arguments: dict[str, Any], refused_marks: list[str]
+    ) -> dict[str, Any]:
+        """Pause the program unless a person approved this call; return what holds it to exactly what they saw."""
         with self._lock:
             approved, self._approved_call = self._approved_call, None
         if not (operation.is_foreign and self._caller.hides_values):  # tokens may not fit where their values do
             operation.check_arguments(arguments)  # a call that would fail anyway must not wait for a person
-        if approved is not None and (self._operations.get(approved[0]), approved[1]) == (operation, arguments):
-            return
+        if approved is not None and (self._operations.get(approved.path), approved.arguments) == (operation, arguments):
+            return approved.exactly
         self._check_expected_count(operation, arguments)
         is_search = self._caller.private_reads.searched.issuperset(refused_marks)
         verb = "a search of this run also went through" if is_search else "this run has read"

@@ -14,7 +14,7 @@ from athena.errors import AthenaError, Conflict, LimitExceeded
 from athena.memory import rows
 from athena.programs import run_record, skills
 from athena.programs.hints import add_hint
-from athena.programs.host_calls import HostCalls
+from athena.programs.host_calls import ApprovedCall, HostCalls
 from athena.programs.namespace import SKILLS_CATEGORY, build_names
 from athena.programs.sandbox import Namespace, Program, Run, Sandbox, is_run_closed
 from athena.programs.sandbox.json_values import shorten_again
@@ -126,7 +126,7 @@ class ProgramRun:
         assert row.snapshot is not None
         self.runner.sandbox.check_paused(row.snapshot, run_record.get_pause_owner(row))
 
-    async def resume(self, row: runs.RunRow, approved_call: tuple[str, dict[str, Any]] | None, reason: str) -> Run:
+    async def resume(self, row: runs.RunRow, approved_call: ApprovedCall | None, reason: str) -> Run:
         """Go on with a paused run: make the call that waits, or raise its refusal in the program."""
         assert row.snapshot is not None
         assert row.waits_for is not None
@@ -161,7 +161,7 @@ class ProgramRun:
             self._names = names.copy_for_run(SKILLS_CATEGORY) if self.skills and self.can_save_skills else names
         return self._names
 
-    def _create_host_calls(self, approved_call: tuple[str, dict[str, Any]] | None = None) -> HostCalls:
+    def _create_host_calls(self, approved_call: ApprovedCall | None = None) -> HostCalls:
         return HostCalls(
             self.context.for_program(self.run_id, self.workspace, is_run_closed, self.private_reads),
             self.runner.sandbox,

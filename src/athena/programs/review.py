@@ -13,7 +13,7 @@ from athena.programs.reach import Reach, find_reach, has_frozen_values
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.state import MAX_KNOWN_NAMES, State, read_pause, unpack_content
 from athena.programs.sandbox.values import ProgramRejected
-from athena.programs.values import RunReview, Skill
+from athena.programs.values import Removal, RunReview, Skill
 from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
 from athena.storage.workspaces import FileRow
@@ -45,6 +45,12 @@ def add_files(review: RunReview, files: Sequence[FileRow], texts: Mapping[str, s
         unshown_files={file.path: file.size for file in files if file.path not in texts},
         subject=f"run {review.run_id} {digest_subject(review.subject, *versions)}",
     )
+
+
+def add_removal(review: RunReview, removal: Removal) -> RunReview:
+    """Return the review with what the call would remove for good; the approval then holds for exactly this."""
+    subject = f"run {review.run_id} {digest_subject(review.subject, removal.digest)}"
+    return replace(review, removal=removal, subject=subject)
 
 
 async def read_files(scope: Scope, workspace: str, tx: Transaction) -> tuple[list[FileRow], dict[str, str]]:

@@ -12,8 +12,10 @@ from typing import Any
 from athena.core.approval import Approver, format_refusal
 from athena.core.hashing import create_serial
 from athena.core.threads import ThreadFuture, run_in_thread
-from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded, NotFound
+from athena.errors import AthenaError, Conflict, Denied, InvalidInput, LimitExceeded, NotFound
+from athena.memory import purge
 from athena.programs import review, run_record, skill_source, skills
+from athena.programs.host_calls import ApprovedCall
 from athena.programs.program_run import ProgramRun
 from athena.programs.sandbox import Failure, Limits, Program, Sandbox
 from athena.programs.values import (
@@ -23,6 +25,7 @@ from athena.programs.values import (
     KeptSkill,
     Past,
     ProgramCaller,
+    Removal,
     Result,
     RunReview,
     Skill,
@@ -32,6 +35,7 @@ from athena.programs.watch import RunWatch
 from athena.programs.workspace import DEFAULT_WORKSPACE
 from athena.storage import calls, runs
 
+PURGE_PATH = "memory.purge"
 MAX_QUEUED_RUNS = 100  # in one workspace
 APPROVAL_TURN_TIMEOUT_S = 60.0  # for an approved run, or an example of a skill, to get its turn
 MIN_TIMEOUT_S = 0.05  # of a program, however long it waited for its turn
@@ -127,6 +131,7 @@ class ProgramRunner:
         """
         row = await self._fetch_paused(context, run_id)
         async with self._wait_for_turn(context.scope.project, row.workspace, APPROVAL_TURN_TIMEOUT_S):
+            row = await self._fetch_paused(context, run_id)  # somebody else may have decided meanwhile
             program_run = await ProgramRun.create(self, context, run_id, row.workspace, needs_skills=True, row=row)
             seen = await self._create_review(context, row, program_run.skills)
             if approved:
@@ -138,7 +143,8 @@ class ProgramRunner:
             if not await context.store.database.write(lambda tx: runs.claim_run(tx, context.scope, row, process, now)):
                 raise Conflict(f"run {run_id} was decided on by somebody else just now", hint="nothing was done")
             program_run.watched_source = "\n".join(seen.lines)
-            approved_call = (seen.operation, seen.arguments) if approved else None
+            exactly = {"digest": seen.removal.digest} if seen.removal else {}
+            approved_call = ApprovedCall(seen.operation, seen.arguments, exactly) if approved else None
             run = await program_run.resume(row, approved_call, reason)
             return await program_run.store_result(run)
 
@@ -155,6 +161,8 @@ class ProgramRunner:
     async def _create_review(self, context: ProgramCaller, row: runs.RunRow, skills: Mapping[str, Skill]) -> RunReview:
         owner = run_record.get_pause_owner(row)
         seen = review.review_run(context.scope.project, row, owner, self.key, context.catalog, skills)
+        if seen.operation == PURGE_PATH:
+            seen = review.add_removal(seen, await _find_removal(context, seen))
         if not seen.unforeseen:
             return seen
         read_files = partial(review.read_files, context.scope, row.workspace)  # which it may run as code
@@ -313,6 +321,15 @@ class ProgramRunner:
                 del self._queues[queue_key]
             elif had_turn:
                 queue[0].set_result(None)
+
+
+async def _find_removal(context: ProgramCaller, seen: RunReview) -> Removal:
+    """Return what a purge that waits would remove now."""
+    refs = context.catalog.get_operation(seen.operation).check_arguments(seen.arguments).get("memory_ids")
+    try:
+        return Removal(refs, (await purge.list_purgeable(context.store, refs, context.scope, 0)).digest)
+    except AthenaError:
+        return Removal(refs, "")
 
 
 def _create_not_found(run_id: str) -> NotFound:

@@ -145,6 +145,14 @@ class WatchedProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """What a purge would remove for good: what the call names, None for all that is forgotten, and exactly which."""
+
+    refs: list[int | str] | None
+    digest: str  # empty if something that it names is not there: then the call removes nothing
+
+
+@dataclass(frozen=True, slots=True)
 class RunReview:
     """A paused run as a person must see it; `subject` names exactly this, for the approval."""
 
@@ -167,6 +175,7 @@ class RunReview:
     subject: str
     files: dict[str, list[str]] = field(default_factory=dict)  # of the workspace, as lines, where they may run as code
     unshown_files: dict[str, int] = field(default_factory=dict)  # and those too long to show, with their bytes
+    removal: Removal | None = None  # of a purge
 
 
 @dataclass(frozen=True, slots=True)

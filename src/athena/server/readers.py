@@ -153,7 +153,7 @@ class ReaderPool:
         """Return the channel with the fewest calls; none for a call that needs more than the store and its project."""
         if not self._channels or operation.name not in SEARCHES or operation.is_foreign:
             return None
-        if not isinstance(caller, Context) or caller.run_id or caller.idempotency_key:
+        if not isinstance(caller, Context) or caller.run_id:  # a key means nothing to a search
             return None
         if not self._app.guard.is_current():  # the settings of privacy have changed: the call is refused
             return None

@@ -314,7 +314,7 @@ def test_purge_leaves_no_word_in_pattern(app: App, engine: Engine, tmp_path: Pat
     old, new = (call(app, "remember", content=f"{text[:-1]} in Xylophonia.") for text in OPPOSED)
     call(app, "consolidate")
     assert "Xylophonia" in call(app, "list_patterns")[0].summary
-    call(app, "purge", memory_ids=[old.id, new.id], expect=2)
+    call(app, "purge", memory_ids=[old.id, new.id], expect=3)  # and the pattern
     assert call(app, "list_patterns") == []
     assert call(app, "verify").ok
     app.close()

@@ -14,7 +14,7 @@ from shop_week import CARELESS, week
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.core.values import Call
-from athena.errors import InvalidInput, NotFound
+from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import list_rows
 from athena.memory.consolidation import contradictions, run, sequences
 from athena.memory.consolidation import read as consolidation_read
@@ -216,7 +216,7 @@ def test_memory_recovers_without_contradiction(app: App, purged: bool) -> None:
     assert importances(app)[old.content] == 0.25
     call(app, "forget", memory_id=new.id)
     if purged:
-        call(app, "purge", memory_ids=[new.id], expect=1)
+        call(app, "purge", memory_ids=[new.id], expect=2)  # and the pattern
     assert call(app, "list_patterns") == []
     with pytest.raises(NotFound):
         call(app, "get_pattern", pattern_id=pattern.id)
@@ -229,7 +229,9 @@ def test_memory_recovers_without_contradiction(app: App, purged: bool) -> None:
 def test_purge_removes_merged_twin(app: App, engine: Engine, tmp_path: Path) -> None:
     old, new = remember_all(app, "Deploy with xyzzy ship.", "Deploy with xyzzy ship")
     assert call(app, "consolidate").merged == 1
-    call(app, "purge", memory_ids=[new.id], expect=1)
+    with pytest.raises(Conflict, match="3 memories would be removed"):
+        call(app, "purge", memory_ids=[new.id], expect=1)
+    call(app, "purge", memory_ids=[new.id], expect=3)  # with the twin, and the pattern that tells of both
     with pytest.raises(NotFound):
         call(app, "restore_memory", memory_id=old.id)
     app.close()

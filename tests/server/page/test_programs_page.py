@@ -96,7 +96,8 @@ def test_approval_shows_what_a_purge_removes(fresh: RunningServer) -> None:
         stored = fresh.call("remember", content=f"Old address {number} of the office")
         fresh.call("forget", memory_id=stored["id"])
     shown = show_run(fresh, start_waiting_program(fresh, "memory.purge(expect=22)"))
-    assert "All 22 forgotten memories of this project, of which these are the first 20" in shown
+    assert "It removes 22 memories for good: all that is forgotten in this project" in shown
+    assert "of which these are the first 20" in shown
     assert "Old address 0 of the office" in shown
     one = f"memory.purge(memory_ids=[{stored['id']}], expect=1)"
     assert "Old address 21 of the office" in show_run(fresh, start_waiting_program(fresh, one))

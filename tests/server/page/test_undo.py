@@ -52,7 +52,8 @@ def test_undo_takes_back_its_own_change_alone(fresh: RunningServer) -> None:
 def test_undo_gives_author_back_with_text(fresh: RunningServer) -> None:
     fresh.call("remember", content="Deploys run on Fridays", tags=["deploy"])
     forms = Forms(fresh)
-    key = forms.send("/memories/1/edit", content="Deploys run on Mondays", tags="monday")
+    seen = str(fresh.call("get_memory", memory_id=1)["updated"])
+    key = forms.send("/memories/1/edit", content="Deploys run on Mondays", tags="monday", updated=seen)
     assert fresh.call("get_memory", memory_id=1)["author"] == "person"
     assert forms.undo(key) == 303
     memory = fresh.call("get_memory", memory_id=1)

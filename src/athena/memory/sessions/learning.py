@@ -13,10 +13,10 @@ from athena.memory import history_rows, inputs, link_rows, rows, write
 from athena.memory.edit import forget_rows, update_memory
 from athena.memory.edit_hooks import EditHooks
 from athena.memory.index import encode_missing
-from athena.memory.lookup import Ref, locate
+from athena.memory.lookup import Ref, create_changed, locate_shown
 from athena.memory.prepare import PreparedMemory, add_vectors, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
-from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTED_BEFORE_RELATION, MemoryRow
+from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTED_BEFORE_RELATION, QUOTES_RELATION, MemoryRow
 from athena.memory.sessions import learning_rows
 from athena.memory.sessions.commands import is_about
 from athena.memory.sessions.events import clean_session_id
@@ -109,12 +109,13 @@ async def keep_learned(store: Store, ref: Ref, call: Call) -> Stored:
     """Confirm a memory: it counts as a person's from now on, and for more; what it is asked about with is replaced."""
 
     async def read_row(tx: Transaction) -> tuple[MemoryRow, list[int]]:
-        row = await locate(tx, call.scope, ref)
+        row = await locate_shown(tx, call.scope, ref)
         rival_ids = await list_rival_ids(tx, call.scope, row.memory.id)
         return (row if rival_ids else await _locate_learned(tx, call.scope, ref)), rival_ids
 
     row, rival_ids = await store.database.read(read_row)
-    stored = await update_memory(store, row.memory.id, _confirm(row.memory, call), call)
+    changes, seen = _confirm(row.memory, call), row.memory.updated
+    stored = await update_memory(store, row.memory.id, changes, call, expect_updated=seen)
 
     async def write_settled(tx: Transaction) -> None:
         call_id = await history_rows.fetch_last_call_id(tx, row.scope, row.memory.id)
@@ -137,6 +138,8 @@ async def keep_everywhere(store: Store, ref: Ref, call: Call) -> Stored:
         async def move_row(call_id: int) -> list[Any]:
             with privacy.mark_copies():
                 row = await _locate_learned(tx, call.scope, before.memory.id, confirmed=True)
+                if row.digest != before.digest:
+                    raise create_changed(row)
                 new = prepared if row == before else _prepare_confirmed(row.memory, call, now)
                 user_scope = await scopes.ensure_scope(tx, Scope(USER_PROJECT))
                 memory_id, outcome = await upsert_memory(store, tx, WriteContext(user_scope, call_id, now), new)
@@ -172,7 +175,8 @@ async def edit_learned(store: Store, ref: Ref, content: str, call: Call) -> Stor
     row = await store.database.read(partial(_locate_learned, scope=call.scope, ref=ref))
     if cleaned["content"] == row.memory.content:
         raise InvalidInput("this is what it says already", hint=f"to confirm it: athena learned keep {ref}")
-    stored = await update_memory(store, row.memory.id, _confirm(row.memory, call) | cleaned, call, redacted)
+    changes, seen = _confirm(row.memory, call) | cleaned, row.memory.updated
+    stored = await update_memory(store, row.memory.id, changes, call, redacted, seen)
 
     async def write_rule(tx: Transaction) -> None:
         call_id = await history_rows.fetch_last_call_id(tx, row.scope, row.memory.id)
@@ -274,7 +278,9 @@ async def _clean_episodes(store: Store, tx: Transaction, scope: Scope, row: Memo
         prepared = prepare_memory(draft, episode.memory.created)._replace(happened=episode.happened)
         await history_rows.insert_row_change(tx, episode, call_id, now, "updated")
         await write.rewrite_memory(store, tx, episode, prepared, now)
-        await link_rows.insert_link(tx, episode.scope, episode.memory.id, row.memory.id, QUOTED_BEFORE_RELATION, now)
+        link = episode.scope, episode.memory.id, row.memory.id
+        await link_rows.delete_link(tx, *link, QUOTES_RELATION)
+        await link_rows.insert_link(tx, *link, QUOTED_BEFORE_RELATION, now)
 
 
 class LearningEditHooks(EditHooks):
@@ -307,7 +313,7 @@ async def _locate_learned(tx: Transaction, scope: Scope, ref: Ref, confirmed: bo
 
     With `confirmed` it may be confirmed.
     """
-    row = await locate(tx, scope, ref)
+    row = await locate_shown(tx, scope, ref)
     is_confirmed = confirmed and row.memory.metadata.get(CONFIRMED_KEY) is True
     if tag_key(AUTO_TAG) not in map(tag_key, row.memory.tags) and not is_confirmed:
         raise InvalidInput(

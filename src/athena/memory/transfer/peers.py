@@ -143,9 +143,9 @@ def read_chatgpt(path: str, now: float) -> Iterator[Record]:
             yield SkippedRecord(where, "it has no messages")
             continue
         for message in _list_last_branch(nodes, chat.get("current_node")):
-            role = (message.get("author") or {}).get("role")
-            parts = (message.get("content") or {}).get("parts") or []
-            text = "\n".join(part for part in parts if isinstance(part, str)).strip()
+            author, content = (_to_fields(message.get(name)) for name in ("author", "content"))
+            role, parts = author.get("role"), content.get("parts")
+            text = "\n".join(part for part in _to_list(parts) if isinstance(part, str)).strip()
             if role in ("user", "assistant") and text:
                 yield _to_message(where, chat, role, text, message.get("create_time"), now)
 
@@ -156,9 +156,10 @@ def _list_last_branch(nodes: dict[str, Any], last: Any) -> list[Fields]:
     seen: set[str] = set()
     while isinstance(last, str) and last in nodes and last not in seen:
         seen.add(last)
-        if isinstance(message := nodes[last].get("message"), dict):
+        node = nodes[last] if isinstance(nodes[last], dict) else {}
+        if isinstance(message := node.get("message"), dict):
             messages.append(message)
-        last = nodes[last].get("parent")
+        last = node.get("parent")
     return messages[::-1]
 
 
@@ -169,8 +170,8 @@ def read_claude_chats(path: str, now: float) -> Iterator[Record]:
         if not isinstance(messages, list):
             yield SkippedRecord(where, "it has no messages")
             continue
-        for message in messages:
-            blocks = message.get("content") or []
+        for message in map(_to_fields, messages):
+            blocks = _to_list(message.get("content"))
             texts = [
                 block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)
             ]
@@ -178,6 +179,15 @@ def read_claude_chats(path: str, now: float) -> Iterator[Record]:
             role = "user" if message.get("sender") == "human" else "assistant"
             if text:
                 yield _to_message(where, chat, role, text, message.get("created_at"), now)
+
+
+def _to_fields(value: Any) -> Fields:
+    """Return a value that should be an object as one: anything else has no fields."""
+    return value if isinstance(value, dict) else {}
+
+
+def _to_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _to_message(where: str, chat: Fields, role: str, text: str, at: Any, now: float) -> ImportedMemory:

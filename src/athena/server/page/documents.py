@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from athena.errors import InvalidInput
+from athena.server.page.forms import parse_whole
 from athena.server.page.rendering import join_words
 from athena.server.page.site import PageRequest, View
 
@@ -11,16 +12,11 @@ PIECES_A_PAGE = 50
 SKIPPED_SHOWN = 3
 
 
-def _read_offset(page: PageRequest) -> int:
-    text = page.params.get("offset", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
 async def show_documents(page: PageRequest) -> Response:
     documents = sorted(await page.call("list_documents"), key=lambda document: -document.updated)
     words = page.params.get("find", "").lower()
     chosen = [document for document in documents if words in document.source.lower()]
-    offset = _read_offset(page)
+    offset = parse_whole(page.params.get("offset"))
     return page.render(
         "documents_part.html" if page.is_fragment else "documents.html",
         documents=chosen[offset : offset + DOCUMENTS_A_PAGE],
@@ -37,7 +33,7 @@ async def show_document(page: PageRequest) -> Response:
     if not source:
         return page.redirect("/memories/documents")
     pieces = await page.call("get_document", source=source)
-    offset = _read_offset(page)
+    offset = parse_whole(page.params.get("offset"))
     return page.render(
         "document.html",
         source=source,

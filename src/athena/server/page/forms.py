@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from athena.core.catalog import AnyOperation
+from athena.core.hashing import MIN_HASH_CHARS
 from athena.errors import InvalidInput
 
 FieldKind = Literal["text", "long", "number", "switch", "choice", "lines", "json"]
 LONG_FIELDS = {"content", "code", "details", "text", "description"}
+MAX_NUMBER_DIGITS = 15
 LABELS = {
     "memory_type": "Type",
     "memory_id": "Memory",
@@ -118,6 +120,25 @@ def parse_arguments(schema: Mapping[str, Any], form: Mapping[str, str]) -> dict[
         elif text.strip() or field.name in required:
             arguments[field.name] = _parse_text(field, text, schema["properties"][field.name])
     return arguments
+
+
+def parse_whole(text: str | None, default: int = 0) -> int:
+    """Return the whole number that an address or a form holds; `default` for anything else, and for one too long."""
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_DIGITS
+    return int(text) if text is not None and is_number else default
+
+
+def parse_ref(text: str) -> int | str:
+    """Return the id or the hash that an address or a form names."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < MIN_HASH_CHARS else text
+
+
+def parse_updated(form: Mapping[str, str]) -> float:
+    """Return when the thing that a form shows was changed last, so that the form overwrites no later change."""
+    try:
+        return float(form.get("updated", ""))
+    except ValueError:
+        raise InvalidInput("the form does not say what it shows", hint="go back, load the page again") from None
 
 
 def _parse_text(field: FormField, text: str, schema: Mapping[str, Any]) -> Any:

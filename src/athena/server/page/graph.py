@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from athena.errors import AthenaError, InvalidInput, NotFound
+from athena.server.page.forms import parse_whole
 from athena.server.page.site import PAGE_HEADERS, PageRequest, View
 
 NAMES_A_PAGE = 200
@@ -78,7 +79,7 @@ async def show_names(page: PageRequest) -> Response:
         graph = await page.call("read_graph")
         counts = Counter(name for edge in graph["relations"] for name in (edge["from"], edge["to"]))
         entities = sorted(graph["entities"], key=lambda entity: (-counts[entity["name"]], entity["name"]))
-    offset = int(page.params["offset"]) if page.params.get("offset", "").isdigit() else 0
+    offset = parse_whole(page.params.get("offset"))
     return page.render(
         "graph_names.html",
         entities=entities[offset : offset + NAMES_A_PAGE],

@@ -5,13 +5,14 @@ import asyncio
 from starlette.responses import Response
 
 from athena.errors import InvalidInput
+from athena.server.page.forms import parse_ref, parse_whole
 from athena.server.page.site import PageRequest, View
 
 LEARNED_A_PAGE = 30
 
 
 async def show_learned(page: PageRequest) -> Response:
-    offset = int(page.params["offset"]) if page.params.get("offset", "").isdigit() else 0
+    offset = parse_whole(page.params.get("offset"))
     items, questions, rules = await asyncio.gather(
         page.call("list_learned", limit=LEARNED_A_PAGE + 1, offset=offset),
         page.call("list_open_questions"),
@@ -31,7 +32,7 @@ def _find_id(page: PageRequest) -> int | str:
     text = page.form.get("memory_id", "").strip()
     if not text:
         raise InvalidInput("the form names no statement", hint="go back, reload the page and try again")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else text
+    return parse_ref(text)
 
 
 async def keep_learned(page: PageRequest) -> Response:
@@ -65,10 +66,10 @@ async def refuse_learned(page: PageRequest) -> Response:
 
 
 async def remove_rule(page: PageRequest) -> Response:
-    number = page.form.get("number", "")
-    if not (number.isascii() and number.isdigit()):
+    number = parse_whole(page.form.get("number"))
+    if not number:
         raise InvalidInput("the form names no rule", hint="go back, reload the page and try again")
-    await page.call("remove_learning_rule", number=int(number))
+    await page.call("remove_learning_rule", number=number)
     return page.redirect("/memories/learned", "It may be learned again", undo=True)
 
 

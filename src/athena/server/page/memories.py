@@ -12,13 +12,12 @@ from athena.core.values import Page
 from athena.errors import AthenaError, InvalidInput
 from athena.memory.values import format_place
 from athena.server.page.comparison import Comparer, DiffPiece
-from athena.server.page.forms import create_fields, parse_arguments
+from athena.server.page.forms import create_fields, parse_arguments, parse_ref, parse_updated, parse_whole
 from athena.server.page.rendering import cut_text
 from athena.server.page.site import PageRequest, View, to_plain
 
 PAGE_SIZE = 25
 MAX_TAGS_SHOWN = 200
-MAX_RESTORED_CHARS = 100_000  # of an earlier version that the page holds to bring it back
 KINDS = {"event": "Events", "task": "Tasks", "entity": "Names", "pattern": "Patterns"}  # beside memories
 KIND_PAGES = {"event": "/timeline", "task": "/tasks", "entity": "/graph/names", "pattern": "/patterns"}
 CANDIDATES_SHOWN = 5
@@ -46,7 +45,7 @@ async def show_memories(page: PageRequest) -> Response:
     """Show hits for a question, or the newest memories."""
     params = page.params
     question, kind = params.get("q", ""), params.get("kind", "")
-    offset = int(params["offset"]) if params.get("offset", "").isascii() and params.get("offset", "").isdigit() else 0
+    offset = parse_whole(params.get("offset"))
     filters = {name: params.get(name) for name in ("tags", "memory_type", "since", "until")}
     if question:
         kinds = [kind] if kind in KINDS else None
@@ -161,15 +160,14 @@ def describe_history(history: Any, memory: Any) -> list[dict[str, Any]]:
         step = {name: change[name] for name in ("at", "action", "operation", "by")} | {
             "text": [],
             "facts": [],
-            "version": {},
+            "version": "",
         }
         if change["before"] is not None and "content" in before:
             if before["content"] != after.get("content"):
                 step["text"] = comparer.compare_texts(before["content"], after.get("content", ""))
-                if len(before["content"]) <= MAX_RESTORED_CHARS:
-                    words = before["content"].split()
-                    if words != now.get("content", "").split(None, len(words)):  # else nothing would come back
-                        step["version"] = {"content": before["content"]}
+                words = before["content"].split()
+                if words != now.get("content", "").split(None, len(words)):  # else nothing would come back
+                    step["version"] = before.get("hash", "")
             for name in ("tags", "memory_type", "importance"):
                 if name in before and list_or_same(before[name]) != list_or_same(after.get(name)):
                     step["facts"].append((name, format_fact(before[name]), format_fact(after.get(name))))
@@ -184,11 +182,6 @@ def list_or_same(value: Any) -> Any:
 
 def format_fact(value: Any) -> str:
     return (", ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else str(value)
-
-
-def parse_ref(text: str) -> int | str:
-    """Return the id or the hash that an address names."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else text
 
 
 # --- forms ------------------------------------------------------------------------------------------------------------
@@ -219,7 +212,8 @@ async def edit_memory(page: PageRequest) -> Response:
     }
     if not changed:
         return page.redirect(f"/memories/{before.id}", "Nothing was changed")
-    stored = await page.call("update_memory", memory_id=before.id, **changed)
+    seen = parse_updated(page.form)
+    stored = await page.call("update_memory", memory_id=before.id, expect_updated=seen, **changed)
     text = "Saved" + (f"; removed from it: {', '.join(stored.redacted)}" if stored.redacted else "")
     return page.redirect(f"/memories/{stored.id}", text, undo=True)
 
@@ -231,10 +225,10 @@ def _to_comparable(value: Any) -> Any:
 
 
 async def restore_version(page: PageRequest) -> Response:
-    """Let a memory say again what it said before."""
-    ref = parse_ref(page.get_path("ref"))
-    before = await page.call("get_memory", memory_id=ref)
-    stored = await page.call("update_memory", memory_id=before.id, content=page.form.get("content", ""))
+    """Let a memory say again what it said before, as the words of whoever said it."""
+    ref, version = parse_ref(page.get_path("ref")), page.form.get("version", "")
+    seen = parse_updated(page.form)
+    stored = await page.call("restore_version", memory_id=ref, version=version, expect_updated=seen)
     return page.redirect(f"/memories/{stored.id}", "The earlier text is back", undo=True)
 
 

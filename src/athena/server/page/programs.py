@@ -18,7 +18,6 @@ SHORT_WAIT_S = 4.0  # for a program's end, before the page shows it as running
 MAX_VALUE_CHARS = 20_000
 MAX_LINE_CHARS = 100
 MEMORY_ARGUMENTS = ("memory_id", "memory_ids", "other_id", "other_ids")
-PURGE = "memory.purge"
 NAMED_SHOWN = 20
 MAX_FILE_CHARS = 200_000
 STATUS_WORDS = {
@@ -77,7 +76,7 @@ async def show_run(page: PageRequest) -> Response:
         stale=await start_in_thread(_find_other_passphrase, page, review) if review else None,
         format_value=format_value,
         arguments=to_plain(review.arguments) if review else {},
-        is_purge=review is not None and review.operation == PURGE,
+        purgeable=await _find_purgeable(page, review) if review else None,
         named=await _find_named(page, review) if review else [],
         summary=page.describe_operation(review.operation) if review else "",
         format_whole=format_whole,
@@ -93,14 +92,20 @@ def _find_other_passphrase(page: PageRequest, review: Any) -> Conflict | None:
     return None
 
 
+async def _find_purgeable(page: PageRequest, review: Any) -> Any:
+    """Return what a purge would remove, exactly as the review means it; None where it would remove nothing."""
+    if review.removal is None or not review.removal.digest:
+        return None
+    found = await page.call("list_purgeable", memory_ids=review.removal.refs, k=NAMED_SHOWN)
+    if found.digest != review.removal.digest:
+        raise Conflict("what the program would remove has changed just now", hint="load the page again")
+    return found
+
+
 async def _find_named(page: PageRequest, review: Any) -> list[Any]:
-    """Return the memories that a call is about, so that a person sees them."""
-    if review.operation == PURGE:
-        try:
-            ids = review.arguments.get("memory_ids")
-            return await page.call("list_purgeable", memory_ids=ids, k=NAMED_SHOWN)  # type: ignore[no-any-return]
-        except AthenaError:  # one that it names is not there any more
-            pass
+    """Return the memories that a call names, so that a person sees them; those of a purge are found in another way."""
+    if review.removal is not None:
+        return []
     values = [value for name in MEMORY_ARGUMENTS for value in _to_list(review.arguments.get(name))]
     refs = [value for value in values if isinstance(value, int | str)][:NAMED_SHOWN]
     found = []

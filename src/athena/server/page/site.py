@@ -32,7 +32,7 @@ from athena.memory.values import Change
 from athena.server.admission import CallDispatcher
 from athena.server.guard import MalformedRequest
 from athena.server.page import rendering
-from athena.server.page.forms import describe_problem
+from athena.server.page.forms import describe_problem, parse_whole
 from athena.server.page.sessions import PageSession, PageSessions, find_cookie
 
 SURFACE = "page"
@@ -94,6 +94,12 @@ class PageRequest:
 
     def get_path(self, name: str) -> str:
         return str(self.request.path_params[name])
+
+    def get_number(self, name: str) -> int:
+        """Return the number in the path; raise NotFound for what can be none."""
+        if not (number := parse_whole(self.get_path(name))):
+            raise NotFound("There is no such page.")
+        return number
 
     def find_operation(self, name: str) -> AnyOperation:
         return self.site.find_operation(name)

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from athena.server.page.forms import create_fields, parse_arguments
+from athena.core.hashing import hash_text
+from athena.errors import Conflict, NotFound
+from athena.server.page.forms import FormField, create_fields, parse_arguments, parse_updated, parse_whole
 from athena.server.page.site import PageRequest, View, to_plain
 
 ENTRIES_SHOWN = 400
@@ -123,20 +125,32 @@ async def show_tasks(page: PageRequest) -> Response:
 
 
 async def show_task(page: PageRequest) -> Response:
-    task_id = int(page.get_path("task_id"))
-    states = [None, "done", "cancelled"]
-    lists = await asyncio.gather(*(page.call("list_tasks", state=state, limit=10_000) for state in states))
-    task = next((task for tasks in lists for task in tasks if task.id == task_id), None)
+    task_id = page.get_number("task_id")
+    lists = await _list_tasks(page)
+    task = _find_task(lists, task_id)
     history = await page.list_history(task_id, "task")
     if task is None:
         return page.render("forgotten.html", section="/tasks", ref=task_id, state=history[-1].before or {})
-    values = to_plain(task) | {"due": time.strftime("%Y-%m-%d %H:%M", time.localtime(task.due)) if task.due else ""}
-    schema = page.find_operation("update_task").arguments_schema
-    fields = create_fields(schema, values, (*TASK_FIELDS, "state"))
     others = [other for other in lists[0] if other.id != task_id]
     waits_for = [other for tasks in lists for other in tasks if other.id in task.depends_on]
     offered = [*waits_for, *(other for other in others if other not in waits_for)][:OTHERS_OFFERED]
+    fields = _create_task_fields(page, task)
     return page.render("task.html", task=task, fields=fields, offered=offered, history=to_plain(history)[::-1])
+
+
+async def _list_tasks(page: PageRequest) -> list[Any]:
+    """Return all tasks: those that are not finished, those that are done, and those that were given up."""
+    states = [None, "done", "cancelled"]
+    return await asyncio.gather(*(page.call("list_tasks", state=state, limit=10_000) for state in states))
+
+
+def _find_task(lists: list[Any], task_id: int) -> Any:
+    return next((task for tasks in lists for task in tasks if task.id == task_id), None)
+
+
+def _create_task_fields(page: PageRequest, task: Any) -> list[FormField]:
+    values = to_plain(task) | {"due": time.strftime("%Y-%m-%d %H:%M", time.localtime(task.due)) if task.due else ""}
+    return create_fields(page.find_operation("update_task").arguments_schema, values, (*TASK_FIELDS, "state"))
 
 
 async def create_task(page: PageRequest) -> Response:
@@ -146,21 +160,31 @@ async def create_task(page: PageRequest) -> Response:
 
 
 async def update_task(page: PageRequest) -> Response:
-    task_id = int(page.get_path("task_id"))
+    task_id, seen = page.get_number("task_id"), parse_updated(page.form)
+    task = _find_task(await _list_tasks(page), task_id)
+    if task is None:
+        raise NotFound(f"there is no task {task_id}", hint="it was forgotten")
     arguments = parse_arguments(page.find_operation("update_task").arguments_schema, page.form)
     for name in ("due", "details"):
         if name in page.form and not page.form[name].strip():
             arguments[name] = ""  # an empty field takes it away
+    for field in _create_task_fields(page, task):
+        if page.form.get(field.name, "").split() == field.value.split():
+            arguments.pop(field.name, None)
     arguments.pop("force", None)
     if "with_depends_on" in page.form:
-        arguments["depends_on"] = [int(text) for text in page.form_lists.get("depends_on", []) if text.isdigit()]
-    await page.call("update_task", **arguments | {"task_id": task_id})
+        chosen = [parse_whole(text) for text in page.form_lists.get("depends_on", [])]
+        if set(chosen) != set(task.depends_on):
+            arguments["depends_on"] = chosen
+    if not arguments:
+        return page.redirect(f"/tasks/{task_id}", "Nothing was changed")
+    await page.call("update_task", **arguments | {"task_id": task_id, "expect_updated": seen})
     return page.redirect(f"/tasks/{task_id}", "Saved", undo=True)
 
 
 async def set_task_state(page: PageRequest) -> Response:
     """Complete a task, or open it again."""
-    task_id, state = int(page.get_path("task_id")), page.form.get("state", "")
+    task_id, state = page.get_number("task_id"), page.form.get("state", "")
     if state == "done":
         done = await page.call("complete_task", task_id=task_id)
         freed = ", ".join(task.title for task in done.unblocked)
@@ -171,13 +195,13 @@ async def set_task_state(page: PageRequest) -> Response:
 
 
 async def forget_task(page: PageRequest) -> Response:
-    task_id = int(page.get_path("task_id"))
+    task_id = page.get_number("task_id")
     await page.call("forget", memory_id=task_id, kind="task")
     return page.redirect("/tasks", "Forgotten", undo=True)
 
 
 async def restore_task(page: PageRequest) -> Response:
-    task_id = int(page.get_path("task_id"))
+    task_id = page.get_number("task_id")
     await page.call("restore_memory", memory_id=task_id, kind="task")
     return page.redirect(f"/tasks/{task_id}", "It is back")
 
@@ -191,8 +215,8 @@ async def show_patterns(page: PageRequest) -> Response:
 
 
 async def show_pattern(page: PageRequest) -> Response:
-    pattern = await page.call("get_pattern", pattern_id=int(page.get_path("pattern_id")))
-    return page.render("pattern.html", pattern=pattern, words=PATTERN_WORDS)
+    pattern = await page.call("get_pattern", pattern_id=page.get_number("pattern_id"))
+    return page.render("pattern.html", pattern=pattern, words=PATTERN_WORDS, seen=hash_text(pattern.summary))
 
 
 async def consolidate(page: PageRequest) -> Response:
@@ -203,13 +227,15 @@ async def consolidate(page: PageRequest) -> Response:
 
 async def accept_pattern(page: PageRequest) -> Response:
     """Keep a pattern as a memory, in the person's name."""
-    pattern = await page.call("get_pattern", pattern_id=int(page.get_path("pattern_id")))
+    pattern = await page.call("get_pattern", pattern_id=page.get_number("pattern_id"))
+    if page.form.get("seen", "") != hash_text(pattern.summary):
+        raise Conflict("this pattern says something else by now", hint="look at it again, and decide then")
     await page.call("remember", content=pattern.summary, tags=["pattern"], memory_type="pattern")
     return page.redirect("/patterns", "Kept as a memory", undo=True)
 
 
 async def forget_pattern(page: PageRequest) -> Response:
-    pattern_id = int(page.get_path("pattern_id"))
+    pattern_id = page.get_number("pattern_id")
     await page.call("forget", memory_id=pattern_id, kind="pattern")
     return page.redirect("/patterns", "Silenced", undo=True)
 
@@ -218,15 +244,15 @@ VIEWS = (
     View("GET", "/timeline", show_timeline),
     View("GET", "/timeline/sessions/{session:path}", show_session),
     View("GET", "/tasks", show_tasks),
-    View("GET", "/tasks/{task_id:int}", show_task),
+    View("GET", "/tasks/{task_id}", show_task),
     View("POST", "/tasks", create_task),
-    View("POST", "/tasks/{task_id:int}", update_task),
-    View("POST", "/tasks/{task_id:int}/state", set_task_state),
-    View("POST", "/tasks/{task_id:int}/forget", forget_task),
-    View("POST", "/tasks/{task_id:int}/restore", restore_task),
+    View("POST", "/tasks/{task_id}", update_task),
+    View("POST", "/tasks/{task_id}/state", set_task_state),
+    View("POST", "/tasks/{task_id}/forget", forget_task),
+    View("POST", "/tasks/{task_id}/restore", restore_task),
     View("GET", "/patterns", show_patterns),
-    View("GET", "/patterns/{pattern_id:int}", show_pattern),
+    View("GET", "/patterns/{pattern_id}", show_pattern),
     View("POST", "/patterns/look", consolidate),
-    View("POST", "/patterns/{pattern_id:int}/accept", accept_pattern),
-    View("POST", "/patterns/{pattern_id:int}/forget", forget_pattern),
+    View("POST", "/patterns/{pattern_id}/accept", accept_pattern),
+    View("POST", "/patterns/{pattern_id}/forget", forget_pattern),
 )
