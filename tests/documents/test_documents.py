@@ -51,10 +51,7 @@ def test_repeated_ingestion_happens_once(isolated: App, tmp_path: Path) -> None:
     ingest_once()
     assert [text for _, text, _, _ in list_rows(folder)] == ["Use the red lever."]
     ingest(folder)
-    assert [text for _, text, _, _ in list_rows(folder)] == [
-        "Run the blue script.",
-        "Use the green lever, which is longer.",
-    ]
+    assert [text for _, text, _, _ in list_rows(folder)] == ["Use the green lever, which is longer."]
 
 
 def test_folder_is_ingested_and_updated(isolated: App, tmp_path: Path) -> None:
