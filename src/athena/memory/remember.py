@@ -10,6 +10,7 @@ from athena.memory import history_rows, rows, write
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.prepare import PreparedMemory, add_vectors, prepare_memory
 from athena.memory.rows import MemoryRow
+from athena.memory.sessions.learning_rows import AUTO_TAG, CONFIRMED_IMPORTANCE, CONFIRMED_KEY
 from athena.memory.store import Store
 from athena.memory.values import MAX_TAGS, SERIAL_KEY, Draft, Stored, extend_memory
 from athena.storage import calls, scopes
@@ -111,16 +112,22 @@ async def upsert_memory(store: Store, tx: Transaction, context: WriteContext, pr
 def _merge_drafts(row: MemoryRow, draft: Draft) -> Draft:
     """Add new tags after the old ones as far as they fit, new metadata over the old; keep the greater importance.
 
-    What was forgotten is the words of whoever says it again; what was not, a person's if a person ever said it.
+    What was forgotten is the words of whoever says it again; what was not, a person's if a person ever said it. What
+    learning stored and a person stores again is confirmed, as `keep_learned` does.
     """
     is_persons = draft.author == "person" or (row.memory.author == "person" and row.deleted is None)
     author = draft.author if row.memory.author == "person" and not is_persons else row.memory.author
     spelling = {tag_key(tag): tag for tag in (*draft.tags, *row.memory.tags)}  # the old spelling wins
     order = dict.fromkeys(tag_key(tag) for tag in (*row.memory.tags, *draft.tags))
+    is_confirmed = draft.author == "person" and AUTO_TAG in {*map(tag_key, row.memory.tags)} - {
+        *map(tag_key, draft.tags)
+    }
+    if is_confirmed:
+        del order[AUTO_TAG]
     return Draft.from_memory(
         row.memory,
         tags=tuple(spelling[key] for key in order)[:MAX_TAGS],
-        metadata=row.memory.metadata | draft.metadata,
-        importance=max(row.memory.importance, draft.importance),
+        metadata=row.memory.metadata | draft.metadata | ({CONFIRMED_KEY: True} if is_confirmed else {}),
+        importance=max(row.memory.importance, draft.importance, CONFIRMED_IMPORTANCE if is_confirmed else 0.0),
         author="person" if is_persons else author,
     )

@@ -20,7 +20,7 @@ from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTED_BEFORE_RELAT
 from athena.memory.sessions import learning_rows
 from athena.memory.sessions.commands import is_about
 from athena.memory.sessions.events import clean_session_id
-from athena.memory.sessions.learning_rows import AUTO_TAG, EXAMPLE_KEY, RULE_KIND
+from athena.memory.sessions.learning_rows import AUTO_TAG, CONFIRMED_IMPORTANCE, CONFIRMED_KEY, EXAMPLE_KEY, RULE_KIND
 from athena.memory.sessions.learning_rules import LearningRule, Mode, list_rules, save_rule
 from athena.memory.sessions.offers import Offer, find_offers
 from athena.memory.sessions.questions import list_rival_ids, settle_questions
@@ -32,8 +32,6 @@ from athena.storage import calls, privacy, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
 
-CONFIRMED_IMPORTANCE = 0.7  # of a memory that a person confirmed; a memory that a person stores has 0.5
-CONFIRMED_KEY = "confirmed"
 SOURCE_PREFIX = "session "  # of the source that learning writes
 EMPTY_PART_PATTERN = re.compile(r"\b(Next|Decided|Ended):(?=\s*(?:(?:Work|Ended|Decided):|$))")
 MAX_LISTED = 10_000

@@ -11,6 +11,8 @@ from athena.storage.database import Transaction
 from athena.storage.filters import bind_list, split_batches, tag_key
 
 AUTO_TAG = "auto"  # marks memories that Athena stored without a request
+CONFIRMED_IMPORTANCE = 0.7  # of a memory that a person confirmed; a memory that a person stores has 0.5
+CONFIRMED_KEY = "confirmed"  # of a memory's metadata: learning stored it, and a person confirmed it
 RULE_KIND: Kind = "rule"  # type: ignore[assignment]  # callers can name the kinds of the type, and these rows not
 EXAMPLE_KEY = "memory"  # of a rule's metadata: the id of the memory that it was made of
 MAX_LEARNED_CHARS = 4_000
