@@ -1,6 +1,6 @@
 """Store memories: insert new ones, merge known ones, revive forgotten ones."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,8 +27,16 @@ class WriteContext(NamedTuple):
     skip_undo: bool = False  # undo takes back changes, not the recording of an event
 
 
-async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_first: bool = True) -> list[Stored]:
-    """Store memories. A known one gets the new tags and metadata; a forgotten one comes back.
+async def remember(
+    store: Store,
+    drafts: Sequence[Draft],
+    call: Call,
+    *,
+    read_first: bool = True,
+    then: Callable[[Transaction, Sequence[Stored]], Awaitable[None]] | None = None,
+) -> list[Stored]:
+    """Store memories, and do `then` in the same transaction. A known one gets the new tags and metadata; a forgotten
+    one comes back.
 
     Without `read_first` the model encodes them afterwards: full text finds them at once, vectors a little later.
     """
@@ -62,6 +70,8 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_fi
             extend_memory(Stored, memories[memory_id], outcome, draft.redacted)
             for (memory_id, outcome), draft in zip(outcomes, drafts, strict=True)
         ]
+        if then is not None:
+            await then(tx, stored)
         return stored, await store.database.vectors.has_missing(tx)
 
     stored, has_missing = await store.database.write(write_memories)
