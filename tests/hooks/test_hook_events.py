@@ -289,7 +289,8 @@ def test_project_is_clients_folder(app: App, repo: Path, tmp_path: Path) -> None
     run_git(other, "init", "-q")
     for folder in (repo, other):
         call(app, "remember", folder, content=f"Card charges of {folder.name} are in cents", tags=["important"])
-        hook(app, "stop", folder, last_assistant_message=f"Finished the work of today on {folder.name} with charges")
+        done = f"Finished the work of today on {folder.name} with charges"
+        hook(app, "stop", folder, session_id=folder.name, last_assistant_message=done)
     for folder, mine, theirs in ((repo, "shop", "other"), (other / "src", "other", "shop")):
         context = added_context(hook(app, "session-start", folder, session_id="new"))
         assert f"charges of {mine}" in context
@@ -594,12 +595,13 @@ def test_only_own_transcript_files_are_read(tmp_path: Path) -> None:
     talk = write_transcript(
         tmp_path / "talk.jsonl", transcript_entry("user", "hello"), {"role": "assistant", "content": "hi"}
     )
-    assert [tuple(line) for line in transcript.read_transcript(talk)] == [("user", "hello"), ("assistant", "hi")]
+    assert [line[:2] for line in transcript.read_transcript(talk)] == [("user", "hello"), ("assistant", "hi")]
     codex = {
         "type": "response_item",
         "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "yo"}]},
     }
-    assert transcript.read_transcript(write_transcript(tmp_path / "codex.jsonl", codex)) == [("user", "yo")]
+    [line] = transcript.read_transcript(write_transcript(tmp_path / "codex.jsonl", codex))
+    assert line == transcript.TranscriptMessage("user", "yo")
     (tmp_path / "link.jsonl").symlink_to(talk)
     os.mkfifo(tmp_path / "pipe.jsonl")
     for path in ("link.jsonl", "pipe.jsonl", "none.jsonl", "talk.txt", "\0.jsonl"):
@@ -628,7 +630,7 @@ def test_client_text_is_not_persons_text(tmp_path: Path) -> None:
             "user", f"look at it\n<system-reminder>a file:\n</system-reminder>\n{rule}\n</system-reminder>"
         ),
     )
-    assert transcript.read_transcript(talk) == [("user", "hello"), ("user", "please go on"), ("user", "look at it")]
+    assert [line.text for line in transcript.read_transcript(talk)] == ["hello", "please go on", "look at it"]
 
 
 @pytest.mark.sqlite_only("no store is touched")

@@ -23,6 +23,7 @@ from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.memory.sessions.learning import take_notice
+from athena.memory.sessions.learning_rows import insert_learned_turns
 from athena.storage import copying
 from athena.storage.copying import COPIED_COUNTERS, COPIED_TABLES
 from athena.storage.database import CopiedTable, CopyRole, Database, Row
@@ -148,6 +149,7 @@ def _fill_store(path: Path) -> Path:
     call(app, "tokenize", text="write to ada@example.com")
     received = {"EMAIL": 1}
     run_sync(app.store.database.write(lambda tx: add_disclosures(tx, Scope("p"), 0.0, "crm.send", received)))
+    run_sync(app.store.database.write(lambda tx: insert_learned_turns(tx, 1, [2**55, 7])))
     call(app, "remember", "q", content="Deploys run on Mondays", key="once")
     call(app, "consolidate", "q")
     first, second, *_ = sorted(call(app, "list_memories", k=100), key=lambda memory: memory.id)

@@ -227,7 +227,7 @@ def _learn_sessions(
 ) -> tuple[list[PastLesson], bool]:
     """Learn from each session in order of time; return the lessons, and whether the user stopped it."""
     app, hook_rules = connect.shared_app(), configuration.create_hook_rules(configuration.load_settings())
-    sessions = past_sessions.find_past_sessions(folders, clients)
+    sessions = past_sessions.find_past_sessions(folders, clients, in_parts=not dry_run)
     lessons: list[PastLesson] = []
     show = nullcontext(Progress("Learning")) if quiet or dry_run else show_progress("Learning")
     with _catch_interrupts() as interrupts, show as progress:
@@ -274,7 +274,8 @@ def _print_preview(past: PastLesson) -> None:
 
 
 def _print_totals(lessons: list[PastLesson], dry_run: bool) -> None:
-    counts: Counter[str] = Counter(past.outcome for past in lessons)
+    outcomes: dict[str, str] = {past.session.path: past.outcome for past in lessons}  # a session may have parts
+    counts = Counter(outcomes.values())
     kept = sum(len(past.lesson.learned) for past in lessons if past.lesson)
     projects = {past.project for past in lessons if past.lesson and past.lesson.learned}
     things = output.format_count(kept, "thing", "things")

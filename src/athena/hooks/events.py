@@ -7,7 +7,7 @@ or nothing, which is the answer to most events.
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -55,6 +55,7 @@ MAX_LAST_MESSAGES = 20  # without secrets and private clauses before they are le
 MAX_LEARNING_S = 600.0  # of one session, once it is its turn; `athena learn` can learn the rest later
 MAX_TURN_BYTES = 256 << 10  # of the transcript, in which the prompts of a turn are looked for
 ANSWERED_EVENTS = ("session-start", "user-prompt-submit")  # the others are only recorded
+LEARNING_EVENTS = ("session-end", "post-compact")
 RESET_SOURCES = ("compact", "clear")  # after these the session does not know its earlier briefings
 
 _folder_threads = ThreadPool(2, "athena-folders")
@@ -110,8 +111,10 @@ async def answer_event(
     name = project or await find_project(ctx, fields, named_folder, is_gone=folder is None)
     if event not in EVENT_HANDLERS or not fields or name is None or not rules.allows_event(event, name, named_folder):
         return b""
-    if event not in ANSWERED_EVENTS and project is None and name == DEFAULT_PROJECT:
-        return b""
+    if event not in ANSWERED_EVENTS and project is None:
+        name = await _find_recorded_project(ctx, event, fields, name, rules)
+        if name is None:
+            return b""
     hook_context = replace(
         ctx,
         scope=Scope.from_name(name),
@@ -150,6 +153,43 @@ async def find_project(ctx: Context, fields: dict[str, Any], folder: str | None,
     session_project = await get_session_project(ctx.store, session_id) if session_id else None
     project = session_project or await _run_folder_check(current_project, {}, folder)
     return project if project != DEFAULT_PROJECT else None
+
+
+class Home(NamedTuple):
+    """The project that a session belongs to, and the folder that says so."""
+
+    project: str
+    folder: str
+
+
+async def find_home(ctx: Context, session_id: str | None, folders: Iterable[str]) -> Home | None:
+    """Return the first of a session's folders that is in a project: it may have gone elsewhere since."""
+    for name in folders:
+        if (folder := get_named_folder({"cwd": name})) is None:
+            continue
+        is_gone = await _run_folder_check(find_folder, {"cwd": folder}) is None
+        project = await find_project(ctx, {"session_id": session_id}, folder, is_gone=is_gone)
+        if project is not None and project != DEFAULT_PROJECT:
+            return Home(project, folder)
+    return None
+
+
+async def _find_recorded_project(
+    ctx: Context, event: str, fields: dict[str, Any], project: str, rules: HookRules
+) -> str | None:
+    """Return the project in which a session's event is recorded: where it began, and not where it went since.
+
+    None outside of git, and where the rules forbid it here or there. `project` is that of the folder in the payload.
+    """
+    session_id, home = _get_session_id(fields), None
+    if event not in LEARNING_EVENTS and project == DEFAULT_PROJECT:
+        return None
+    recorded = await get_session_project(ctx.store, session_id) if session_id else None
+    if event in LEARNING_EVENTS or recorded is None:
+        folders = await run_in_thread(transcript.read_folders, fields.get("transcript_path"))
+        home = await find_home(ctx, session_id, folders)
+    name, folder = home or (recorded or project, get_named_folder(fields))
+    return name if name != DEFAULT_PROJECT and rules.allows_event(event, name, folder) else None
 
 
 async def _run_folder_check(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -354,7 +394,7 @@ async def _learn_session(event: HookEvent) -> None:
         await event.call_operation("learn", session_id=event.session_id, messages=messages)
 
 
-def read_talk(path: object) -> list[dict[str, str]]:
+def read_talk(path: object) -> list[dict[str, Any]]:
     """Return the messages of a session; answers without what they repeat of commands and of clients' texts."""
     from athena.memory.sessions.extract import clean_all_answers, remove_all_echoes  # slow to import
 
@@ -370,7 +410,7 @@ def read_talk(path: object) -> list[dict[str, str]]:
     if answers:
         for i, text in zip(answers, clean_all_answers([texts[i] for i in answers], noise), strict=True):
             texts[i] = text
-    return [{"role": message.role, "text": text} for message, text in zip(talk, texts, strict=True)]
+    return [{"role": message.role, "text": text, "at": message.at} for message, text in zip(talk, texts, strict=True)]
 
 
 EVENT_HANDLERS: dict[str, Callable[[HookEvent], Awaitable[HookOutput]]] = {

@@ -43,14 +43,13 @@ def _read_session_messages(session: PastSession) -> Iterator[Record]:
             broken += bool(line.strip())
             continue
         for message in transcript.parse_entry(entry, max_chars=None):
-            at = past_sessions.parse_time(entry.get("timestamp"))
             yield ImportedMemory(
                 f"{session.path}, line {number}",
                 message.text,
                 (),
                 "message",
-                metadata | {"role": message.role} | ({} if at is None else {"date": at}),
-                created=session.ended if at is None else at,
+                metadata | {"role": message.role} | ({} if message.at is None else {"date": message.at}),
+                created=session.ended if message.at is None else message.at,
                 project=None if project == DEFAULT_PROJECT else project,
             )
     if broken:

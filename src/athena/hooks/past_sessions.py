@@ -1,13 +1,11 @@
 """Find the transcripts of past sessions of Claude Code and Codex, and say whose project each belongs to."""
 
-import json
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from athena.app.compose import App
 from athena.app.settings import HookRules
@@ -16,7 +14,7 @@ from athena.core.home.paths import DEFAULT_PROJECT
 from athena.core.text import make_storable
 from athena.core.threads import run_in_thread
 from athena.hooks import transcript
-from athena.hooks.events import find_folder, find_project, get_named_folder, read_talk
+from athena.hooks.events import find_home, get_named_folder, read_talk
 from athena.hooks.transcript import CLIENT_FOLDERS, ClientName
 from athena.memory.sessions.learning import get_last_episode_time
 from athena.memory.sessions.values import Lesson
@@ -24,23 +22,29 @@ from athena.operations.context import Context
 
 SURFACE = "cli"  # a person asks for it
 MAX_FOLDER_DEPTH = 6
-MAX_HEAD_BYTES = 512 << 10  # of a file, in which its session and folder are looked for
 MAX_TAIL_BYTES = 256 << 10  # in which the time of its last entry is
 MAX_SESSION_ID_CHARS = 200
-MAX_CLOCK_DIFFERENCE_S = 86_400
 SUFFIX = ".jsonl"
+MIN_PAUSE_S = 3_600.0  # after which a session was resumed
+MAX_PAUSES = 50  # of a session
+TIMESTAMP_PATTERN = re.compile(r'"timestamp"\s*:\s*"([^"]{10,40})"')
 CODEX_CWD_PATTERN = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: (\S+)")
 CODEX_NAME_PATTERN = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f-]{27})$")
 
 
 class PastSession(NamedTuple):
-    """A transcript file: its session, the folder where it took place, and when it ended."""
+    """A transcript file: its session, the folders where it took place, and when it ended."""
 
     path: str
     client: ClientName
     session_id: str
-    folder: str | None
+    folders: tuple[str, ...]
     ended: float
+
+    @property
+    def folder(self) -> str | None:
+        """Return the folder where it began."""
+        return next(iter(self.folders), None)
 
 
 class PastLesson(NamedTuple):
@@ -61,11 +65,31 @@ def list_default_folders(clients: Iterable[ClientName]) -> list[str]:
     return [folder for folder in folders if os.path.isdir(folder)]
 
 
-def find_past_sessions(folders: Iterable[str], clients: Iterable[ClientName]) -> list[PastSession]:
-    """Return the sessions whose transcripts lie below these folders, in order of time."""
+def find_past_sessions(
+    folders: Iterable[str], clients: Iterable[ClientName], *, in_parts: bool = False
+) -> list[PastSession]:
+    """Return the sessions whose transcripts lie below these folders, in order of time.
+
+    In parts, one that was resumed comes as often as it ended: what others said meanwhile came between.
+    """
     wanted = set(clients)
     sessions = [session for folder in folders for path in iter_transcripts(folder) if (session := read_session(path))]
-    return sorted((s for s in sessions if s.client in wanted), key=lambda s: (s.ended, s.path))
+    sessions = [session for session in sessions if session.client in wanted]
+    if in_parts:
+        sessions = [session._replace(ended=end) for session in sessions for end in _list_ends(session)]
+    return sorted(sessions, key=lambda s: (s.ended, s.path))
+
+
+def _list_ends(session: PastSession) -> list[float]:
+    """Return the times before the long pauses of a session, and its end."""
+    try:
+        text = transcript.read_tail(session.path, transcript.MAX_READ_BYTES)
+    except OSError:
+        text = ""
+    times = (transcript.parse_time(match[1]) for match in TIMESTAMP_PATTERN.finditer(text))
+    moments = sorted({moment for moment in times if moment is not None and moment <= session.ended})
+    pauses = [before for before, after in pairwise(moments) if after - before >= MIN_PAUSE_S]
+    return [*pauses[-MAX_PAUSES:], session.ended]
 
 
 def iter_transcripts(folder: str, depth: int = 0) -> Iterator[str]:
@@ -85,14 +109,16 @@ def iter_transcripts(folder: str, depth: int = 0) -> Iterator[str]:
 def read_session(path: str) -> PastSession | None:
     """Return the session of a transcript; None if the file is not readable, not this user's or no transcript."""
     try:
-        head, tail = transcript.read_head(path, MAX_HEAD_BYTES), transcript.read_tail(path, MAX_TAIL_BYTES)
+        head, tail = transcript.read_head(path, transcript.MAX_HEAD_BYTES), transcript.read_tail(path, MAX_TAIL_BYTES)
         ended = os.lstat(path).st_mtime
     except (OSError, ValueError):
         return None
-    entries = list(_parse_lines(head.split("\n")))
+    entries = list(transcript.parse_lines(head.split("\n")))
     if not entries or all(entry.get("isSidechain") for entry in entries):  # the talk of a subagent
         return None
-    times = (parse_time(entry.get("timestamp")) for entry in _parse_lines(reversed(tail.split("\n"))))
+    times = (
+        transcript.parse_time(entry.get("timestamp")) for entry in transcript.parse_lines(reversed(tail.split("\n")))
+    )
     ended = next((moment for moment in times if moment is not None), ended)
     name = Path(path).name.removesuffix(SUFFIX)
     payloads = [entry.get("payload") for entry in entries]
@@ -101,41 +127,19 @@ def read_session(path: str) -> PastSession | None:
     if is_codex:
         match = CODEX_NAME_PATTERN.search(name)
         session_id = details.get("id") or entries[0].get("id") or (match[1] if match else name)
-        folder = details.get("cwd") or _find_codex_folder(head)
     else:
         session_id = next((e["sessionId"] for e in entries if isinstance(e.get("sessionId"), str)), name)
-        folder = next((e["cwd"] for e in entries if isinstance(e.get("cwd"), str)), None)
     if not isinstance(session_id, str) or not (session_id := make_storable(session_id[:MAX_SESSION_ID_CHARS]).strip()):
         return None
-    return PastSession(
-        path, "codex" if is_codex else "claude-code", session_id, get_named_folder({"cwd": folder}), ended
-    )
+    named = transcript.list_folders(entries) or (_find_codex_folders(head) if is_codex else [])
+    folders = tuple(folder for one in named if (folder := get_named_folder({"cwd": one})))
+    return PastSession(path, "codex" if is_codex else "claude-code", session_id, folders, ended)
 
 
-def _find_codex_folder(head: str) -> str | None:
+def _find_codex_folders(head: str) -> list[str]:
     """Return the folder that an early version of Codex tells the model in its first message."""
     match = CODEX_CWD_PATTERN.search(head)
-    return match and (match[1] or match[2])
-
-
-def _parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        if line.startswith("{"):
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(entry, dict):
-                yield entry
-
-
-def parse_time(value: object) -> float | None:
-    """Return the moment of an entry; None for what is no time, or one before 1970 or to come."""
-    try:
-        moment = datetime.fromisoformat(value).timestamp() if isinstance(value, str) else -1.0
-    except (ValueError, OverflowError):
-        return None
-    return moment if 0 <= moment <= time.time() + MAX_CLOCK_DIFFERENCE_S else None
+    return [match[1] or match[2]] if match else []
 
 
 async def learn_past_session(app: App, session: PastSession, rules: HookRules, *, dry_run: bool = False) -> PastLesson:
@@ -147,7 +151,8 @@ async def learn_past_session(app: App, session: PastSession, rules: HookRules, *
     last = await get_last_episode_time(context.store, context.scope, session.session_id)
     if last is not None and last >= session.ended:  # a hook or an earlier run has learned from all of it
         return PastLesson(session, "known", project)
-    messages = await run_in_thread(read_talk, session.path)
+    talk = await run_in_thread(read_talk, session.path)
+    messages = list(takewhile(lambda message: (message["at"] or 0.0) <= session.ended, talk))
     if not messages:
         return PastLesson(session, "empty", project)
     arguments = {"session_id": session.session_id, "messages": messages, "happened": session.ended, "dry_run": dry_run}
@@ -157,10 +162,5 @@ async def learn_past_session(app: App, session: PastSession, rules: HookRules, *
 
 async def _find_session_project(ctx: Context, session: PastSession, rules: HookRules) -> str | None:
     """Return the project that a session belongs to, as hooks find it; None where hooks would record nothing."""
-    if session.folder is None:
-        return None
-    fields = {"cwd": session.folder, "session_id": session.session_id}
-    project = await find_project(ctx, fields, session.folder, is_gone=find_folder(fields) is None)
-    if project is None or project == DEFAULT_PROJECT:
-        return None
-    return project if rules.allows_event("session-end", project, session.folder) else None
+    home = await find_home(ctx, session.session_id, session.folders)
+    return home.project if home and rules.allows_event("session-end", home.project, home.folder) else None

@@ -3,8 +3,10 @@
 import json
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 ClientName = Literal["claude-code", "codex"]
@@ -13,10 +15,13 @@ CLIENT_FOLDERS: dict[ClientName, tuple[str, str, str]] = {  # the client's own v
     "codex": ("CODEX_HOME", "~/.codex", "sessions"),
 }
 MAX_READ_BYTES = 4_000_000  # from the end
+MAX_HEAD_BYTES = 512 << 10  # in which the session and its folders are looked for
+MAX_FOLDERS = 20
 READ_CHUNK_BYTES = 1 << 20
 MAX_LINE_CHARS = 32 << 20  # a picture may be in it
 MAX_MESSAGE_CHARS = 20_000
 MAX_MESSAGES = 2_000
+MAX_CLOCK_DIFFERENCE_S = 86_400
 TEXT_TYPES = ("text", "input_text", "output_text")
 # texts that clients write in the user's name; after a compaction it is a model's summary, which repeats file contents
 NOISE_PREFIXES = (
@@ -41,6 +46,7 @@ SKIPPED_FLAGS = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTransc
 class TranscriptMessage(NamedTuple):
     role: str
     text: str
+    at: float | None = None  # when it was said
 
 
 def read_transcript(
@@ -105,6 +111,35 @@ def _read_bytes(file: int, max_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
+def read_folders(path: object) -> list[str]:
+    """Return the folders in which a session took place, the first one first, from the beginning of its transcript."""
+    if not isinstance(path, str) or not path.endswith(".jsonl"):
+        return []
+    try:
+        return list_folders(parse_lines(read_head(os.path.expanduser(path), MAX_HEAD_BYTES).split("\n")))
+    except (OSError, ValueError):  # no such file, or no valid path
+        return []
+
+
+def list_folders(entries: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the folders that entries name, in order: clients differ in whether the entry does or what is inside."""
+    parts = (part for entry in entries for part in (entry, entry.get("payload")) if isinstance(part, dict))
+    folders = dict.fromkeys(part["cwd"] for part in parts if isinstance(part.get("cwd"), str))
+    return list(folders)[:MAX_FOLDERS]
+
+
+def parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a transcript, without what is no JSON object."""
+    for line in lines:
+        if line.startswith("{"):
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+
 def read_prompts(path: object, max_bytes: int = MAX_READ_BYTES) -> list[str]:
     """Return all that stands in the user's name, in order: also commands, and what clients add."""
     messages = read_transcript(path, max_bytes, with_noise=True)
@@ -112,13 +147,7 @@ def read_prompts(path: object, max_bytes: int = MAX_READ_BYTES) -> list[str]:
 
 
 def _parse_transcript(text: str, with_noise: bool) -> Iterator[TranscriptMessage]:
-    for line in text.split("\n"):
-        if not line.startswith("{"):
-            continue
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
+    for entry in parse_lines(text.split("\n")):
         yield from parse_entry(entry, with_noise=with_noise)
 
 
@@ -141,7 +170,16 @@ def parse_entry(
             return
         texts = [_remove_context(text) for text in texts if not text.startswith(NOISE_PREFIXES)]
     if text := "\n".join(texts).strip()[:max_chars]:
-        yield TranscriptMessage(role, text)
+        yield TranscriptMessage(role, text, parse_time(entry.get("timestamp")))
+
+
+def parse_time(value: object) -> float | None:
+    """Return the moment of an entry; None for what is no time, or one before 1970 or to come."""
+    try:
+        moment = datetime.fromisoformat(value).timestamp() if isinstance(value, str) else -1.0
+    except (ValueError, OverflowError):
+        return None
+    return moment if 0 <= moment <= time.time() + MAX_CLOCK_DIFFERENCE_S else None
 
 
 def _remove_context(text: str) -> str:

@@ -1,6 +1,6 @@
 """Store memories: insert new ones, merge known ones, revive forgotten ones."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from athena.memory import history_rows, rows, write
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.prepare import PreparedMemory, add_vectors, prepare_memory
 from athena.memory.rows import MemoryRow
+from athena.memory.sessions.learning_rows import AUTO_TAG, CONFIRMED_IMPORTANCE, CONFIRMED_KEY
 from athena.memory.store import Store
 from athena.memory.values import MAX_TAGS, SERIAL_KEY, Draft, Stored, extend_memory
 from athena.storage import calls, scopes
@@ -26,8 +27,16 @@ class WriteContext(NamedTuple):
     skip_undo: bool = False  # undo takes back changes, not the recording of an event
 
 
-async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_first: bool = True) -> list[Stored]:
-    """Store memories. A known one gets the new tags and metadata; a forgotten one comes back.
+async def remember(
+    store: Store,
+    drafts: Sequence[Draft],
+    call: Call,
+    *,
+    read_first: bool = True,
+    then: Callable[[Transaction, Sequence[Stored]], Awaitable[None]] | None = None,
+) -> list[Stored]:
+    """Store memories, and do `then` in the same transaction. A known one gets the new tags and metadata; a forgotten
+    one comes back.
 
     Without `read_first` the model encodes them afterwards: full text finds them at once, vectors a little later.
     """
@@ -61,6 +70,8 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_fi
             extend_memory(Stored, memories[memory_id], outcome, draft.redacted)
             for (memory_id, outcome), draft in zip(outcomes, drafts, strict=True)
         ]
+        if then is not None:
+            await then(tx, stored)
         return stored, await store.database.vectors.has_missing(tx)
 
     stored, has_missing = await store.database.write(write_memories)
@@ -111,16 +122,22 @@ async def upsert_memory(store: Store, tx: Transaction, context: WriteContext, pr
 def _merge_drafts(row: MemoryRow, draft: Draft) -> Draft:
     """Add new tags after the old ones as far as they fit, new metadata over the old; keep the greater importance.
 
-    What was forgotten is the words of whoever says it again; what was not, a person's if a person ever said it.
+    What was forgotten is the words of whoever says it again; what was not, a person's if a person ever said it. What
+    learning stored and a person stores again is confirmed, as `keep_learned` does.
     """
     is_persons = draft.author == "person" or (row.memory.author == "person" and row.deleted is None)
     author = draft.author if row.memory.author == "person" and not is_persons else row.memory.author
     spelling = {tag_key(tag): tag for tag in (*draft.tags, *row.memory.tags)}  # the old spelling wins
     order = dict.fromkeys(tag_key(tag) for tag in (*row.memory.tags, *draft.tags))
+    is_confirmed = draft.author == "person" and AUTO_TAG in {*map(tag_key, row.memory.tags)} - {
+        *map(tag_key, draft.tags)
+    }
+    if is_confirmed:
+        del order[AUTO_TAG]
     return Draft.from_memory(
         row.memory,
         tags=tuple(spelling[key] for key in order)[:MAX_TAGS],
-        metadata=row.memory.metadata | draft.metadata,
-        importance=max(row.memory.importance, draft.importance),
+        metadata=row.memory.metadata | draft.metadata | ({CONFIRMED_KEY: True} if is_confirmed else {}),
+        importance=max(row.memory.importance, draft.importance, CONFIRMED_IMPORTANCE if is_confirmed else 0.0),
         author="person" if is_persons else author,
     )

@@ -93,24 +93,30 @@ async def list_contradicting_ids(tx: Transaction, scope_ids: list[int]) -> set[i
 
 
 async def fetch_contradictions(tx: Transaction, scope_ids: list[int], ids: list[int]) -> dict[int, list[int]]:
-    """Return those of the memories that are contradicted, each with the newer ones that contradict it.
+    """Return those of the memories that are contradicted, each with the newer ones that contradict it."""
+    contradictions: dict[int, list[int]] = {}
+    for memory_id, other_id, _ in await list_contradictions(tx, scope_ids, ids):
+        contradictions.setdefault(memory_id, []).append(other_id)
+    return contradictions
+
+
+async def list_contradictions(tx: Transaction, scope_ids: list[int], ids: list[int]) -> list[tuple[int, int, float]]:
+    """Return each link from one of the memories to a newer one that contradicts it, and its time.
 
     A person's words are taken back by a person's alone: whoever made the link, others count for nothing.
     """
-    contradictions: dict[int, list[int]] = {}
+    links: list[tuple[int, int, float]] = []
     for batch in split_batches(ids):
         names, bound = bind_list("id", batch)
-        rows = await tx.fetch(
-            f"""SELECT l.memory, l.other FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
+        links += await tx.fetch(
+            f"""SELECT l.memory, l.other, l.at FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
                 JOIN memories old ON old.scope IN ({join_ids(scope_ids)}) AND old.id = l.memory
                 WHERE l.scope IN ({join_ids(scope_ids)}) AND l.memory IN ({names}) AND l.relation = '{CONTRADICTED_BY}'
                   AND m.deleted IS NULL AND (old.author <> 'person' OR m.author = 'person')
                 ORDER BY l.memory, l.at, l.other""",
             **bound,
         )
-        for memory_id, other_id in rows:
-            contradictions.setdefault(memory_id, []).append(other_id)
-    return contradictions
+    return links
 
 
 async def count_tags_of_memories(tx: Transaction, scope_ids: list[int], ids: set[int]) -> dict[str, int]:

@@ -45,11 +45,17 @@ class EventFields(TypedDict):
     content: str
 
 
-class Message(TypedDict):
-    """Something that was said in a session."""
+class MessageFields(TypedDict):
+    """The required fields of a message."""
 
     role: Literal["user", "assistant"]
     text: str
+
+
+class Message(MessageFields, total=False):
+    """Something that was said in a session."""
+
+    at: float | None
 
 
 class Happening(EventFields, total=False):
@@ -312,7 +318,10 @@ async def learn(
     >>> events.learn(session_id="s1", messages=[{"role": "user", "text": "We decided to use PostgreSQL for billing."}])
     """
     ctx.require_reach(Reach.VOICE)  # what the messages of users say is stored as a person's words
-    utterances = [Utterance(message["role"], message["text"]) for message in messages or ()]
+    utterances = [
+        Utterance(message["role"], message["text"], inputs.check_time_range(message.get("at"), "at"))
+        for message in messages or ()
+    ]
     from athena.memory.sessions import lessons  # compiling its patterns takes long
 
     store, moment = ctx.store, inputs.check_time_range(happened, "happened")

@@ -74,6 +74,7 @@ COPIED_TABLES = (
         "scope, kind, number",
     ),
     CopiedTable("disclosures", "scope, day, server, tool, kind, sent", "scope, day, server, tool, kind"),
+    CopiedTable("learned_turns", "scope, turn", "scope, turn"),
     CopiedTable("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key, private", "id"),
 )
 SELF_FILLED_TABLES = frozenset({"calls", "usage"})  # as soon as somebody looks at a store; alone nothing to lose

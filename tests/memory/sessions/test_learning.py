@@ -158,7 +158,7 @@ def test_never_everywhere_holds_in_other_projects() -> None:
     assert [one["number"] for one in api.call("list_learning_rules", project="other")] == [rule["number"]]
     api.call("undo")
     assert list_learned() == [BRANCHES]
-    assert len(learn(BRANCHES, project="other")["learned"]) == 1
+    assert len(learn(BRANCHES, session="s2", project="other")["learned"]) == 1
 
 
 @pytest.mark.usefixtures("isolated")

@@ -189,7 +189,7 @@ def test_replaced_preference_stays_replaced(isolated: App) -> None:
     for text in (old, new):
         add_learned(text)
     ids = [call_as("cli", "get_memory", "shop", memory_id=find_hash(text)).id for text in (old, new)]
-    run_sync(isolated.store.database.write(partial(record_changes, scope, [(ids[0], ids[1])], [], (), 1.0)))
+    run_sync(isolated.store.database.write(partial(record_changes, scope, [(ids[0], ids[1], 1.0)], [], ())))
     assert old not in api.call("briefing", project="shop")["text"]
     api.call("keep_learned", memory_id=find_hash(new), everywhere=True, project="shop")
     briefing = api.call("briefing", project="shop")["text"]

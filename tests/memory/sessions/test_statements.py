@@ -8,7 +8,8 @@ from athena.embedding.embedder import TokenStates
 from athena.embedding.minilm import MiniLM
 from athena.memory.sessions.commands import is_unrecorded
 from athena.memory.sessions.proposals import find_question
-from athena.memory.sessions.statements import MAX_READ_CHARS, Findings, find_statements
+from athena.memory.sessions.statements import Findings, find_statements
+from athena.memory.sessions.turns import MAX_READ_CHARS
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import clean_statement
 from conftest import MODEL
@@ -74,7 +75,7 @@ def test_request_to_remember_is_obeyed(turn: str, text: str) -> None:
 )
 def test_memory_words_alone_are_no_request(turn: str) -> None:
     assert [statement for statement in read_talk(turn).statements if statement.is_request] == []
-    assert read_talk(turn).forgotten == []
+    assert read_talk(turn).retracted == []
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_topic_is_forgotten(turn: str, word: str, is_lasting: bool) -> None:
     texts = [statement.text for statement in findings.statements]
     assert [text for text in list_texts(RULES) if word not in text] == texts
     assert len(texts) == 2
-    assert bool(findings.forgotten) is is_lasting
+    assert bool(findings.retracted) is is_lasting
 
 
 def test_statement_beside_forgotten_topic_stays() -> None:

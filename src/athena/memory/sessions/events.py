@@ -70,7 +70,7 @@ async def record_events(
 
 
 async def get_session_project(store: Store, session_id: str) -> str | None:
-    """Return the project of a session's newest event."""
+    """Return the project of a session's first event."""
     return await store.database.read(lambda tx: rows.fetch_session_project(tx, clean_session_id(session_id)))
 
 

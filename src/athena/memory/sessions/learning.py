@@ -20,11 +20,17 @@ from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTED_BEFORE_RELAT
 from athena.memory.sessions import learning_rows
 from athena.memory.sessions.commands import is_about
 from athena.memory.sessions.events import clean_session_id
-from athena.memory.sessions.learning_rows import AUTO_TAG, EXAMPLE_KEY, RULE_KIND
-from athena.memory.sessions.learning_rules import LearningRule, Mode, list_rules, save_rule
+from athena.memory.sessions.learning_rows import AUTO_TAG, CONFIRMED_IMPORTANCE, CONFIRMED_KEY, EXAMPLE_KEY, RULE_KIND
+from athena.memory.sessions.learning_rules import LearningRule, Mode, is_same_statement, list_rules, save_rule
 from athena.memory.sessions.offers import Offer, find_offers
 from athena.memory.sessions.questions import list_rival_ids, settle_questions
-from athena.memory.sessions.values import IDLE_KEY, IDLE_TEXT, MAX_DECIDED_CHARS
+from athena.memory.sessions.values import (
+    IDLE_KEY,
+    IDLE_TEXT,
+    MAX_DECIDED_CHARS,
+    get_last_time,
+    get_said_time,
+)
 from athena.memory.sessions.voice import shorten_text
 from athena.memory.store import Store
 from athena.memory.values import Draft, Memory, Stored, extend_memory
@@ -32,8 +38,6 @@ from athena.storage import calls, privacy, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
 
-CONFIRMED_IMPORTANCE = 0.7  # of a memory that a person confirmed; a memory that a person stores has 0.5
-CONFIRMED_KEY = "confirmed"
 SOURCE_PREFIX = "session "  # of the source that learning writes
 EMPTY_PART_PATTERN = re.compile(r"\b(Next|Decided|Ended):(?=\s*(?:(?:Work|Ended|Decided):|$))")
 MAX_LISTED = 10_000
@@ -233,26 +237,51 @@ async def _refuse_memories(
     return await store.database.write(write_refused)
 
 
-async def forget_topics(store: Store, topics: Sequence[frozenset[str]], call: Call) -> int:
-    """Forget what learning stored of a person's words about topics, each given by its words; return how many."""
-    now = store.clock()
+class Forgetting(NamedTuple):
+    """What a person takes back of what learning stored: all about a topic, a statement, or all that one turn left."""
+
+    at: float  # when the person said so
+    topic: frozenset[str] = frozenset()
+    text: str = ""
+    source: tuple[str, int, float] | None = None  # session, number and time of the turn; without a time 0
+
+    def is_meant(self, memory: Memory) -> bool:
+        if get_last_time(memory) > self.at:
+            return False
+        if self.source is not None:
+            session, turn, said = self.source
+            item = _to_item(memory)
+            return get_said_time(memory) == said if said else (item.session_id, item.turn) == (session, turn)
+        if self.topic:
+            return memory.author == "person" and is_about(memory.content, self.topic, MIN_TOPIC_SHARE)
+        return memory.author == "person" and is_same_statement(memory.content, self.text)
+
+
+async def forget_retracted(store: Store, retracted: Sequence[Forgetting], session: str, call: Call) -> int:
+    """Forget what learning stored and a person takes back; return how many memories.
+
+    What this session told of itself before goes with what an earlier turn of it said: its next episode tells all.
+    """
 
     async def write_forgotten(tx: Transaction) -> int:
         async def hide_rows(call_id: int) -> int:
             learned = await learning_rows.list_learned_memories(tx, call.scope, MAX_LISTED, 0)
-            ids = [
-                memory.id
+            times = {
+                memory.id: max(one.at for one in retracted if one.is_meant(memory))
                 for memory in learned
-                if memory.author == "person"
-                and memory.created <= now
-                and any(is_about(memory.content, topic, MIN_TOPIC_SHARE) for topic in topics)
-            ]
+                if any(one.is_meant(memory) for one in retracted)
+            }
             scope_ids = await scopes.fetch_own_ids(tx, call.scope.with_kind("memory"))
-            for row in [row for memory_id in ids for row in await rows.find_rows_by_id(tx, scope_ids, memory_id)]:
-                await history_rows.insert_row_change(tx, row, call_id, now, "forgotten")
-                await write.hide_memory(store, tx, row, now)
+            for row in await rows.list_rows_by_id(tx, scope_ids, list(times)):
+                await history_rows.insert_row_change(tx, row, call_id, store.clock(), "forgotten")
+                await write.hide_memory(store, tx, row, times[row.memory.id])
                 await _clean_episodes(store, tx, call.scope, row, call_id)
-            return len(ids)
+            if any(not one.topic for one in retracted):
+                event_ids = await scopes.fetch_own_ids(tx, call.scope.with_kind("event"))
+                for row in await rows.list_session_memories(tx, event_ids, session, "episode"):
+                    await history_rows.insert_row_change(tx, row, call_id, store.clock(), "forgotten")
+                    await write.hide_memory(store, tx, row, store.clock())
+            return len(times)
 
         return int(await calls.run_once(tx, call, hide_rows))
 

@@ -11,6 +11,8 @@ from athena.storage.database import Transaction
 from athena.storage.filters import bind_list, split_batches, tag_key
 
 AUTO_TAG = "auto"  # marks memories that Athena stored without a request
+CONFIRMED_IMPORTANCE = 0.7  # of a memory that a person confirmed; a memory that a person stores has 0.5
+CONFIRMED_KEY = "confirmed"  # of a memory's metadata: learning stored it, and a person confirmed it
 RULE_KIND: Kind = "rule"  # type: ignore[assignment]  # callers can name the kinds of the type, and these rows not
 EXAMPLE_KEY = "memory"  # of a rule's metadata: the id of the memory that it was made of
 MAX_LEARNED_CHARS = 4_000
@@ -103,6 +105,39 @@ async def fetch_last_episode_time(tx: Transaction, scope: Scope, session: str) -
         session=session,
     )
     return None if row is None or row[0] is None else float(row[0])
+
+
+async def list_learned_turns(tx: Transaction, scope_ids: Sequence[int], turns: Sequence[int]) -> set[int]:
+    """Return which of these turns of sessions were learned from."""
+    known: set[int] = set()
+    for batch in split_batches(list(turns)):
+        names, bound = bind_list("turn", batch)
+        rows = await tx.fetch(
+            f"SELECT turn FROM learned_turns WHERE scope IN ({join_ids(scope_ids)}) AND turn IN ({names})", **bound
+        )
+        known |= {int(row[0]) for row in rows}
+    return known
+
+
+async def insert_learned_turns(tx: Transaction, scope_id: int, turns: Sequence[int]) -> None:
+    await tx.execute_many(
+        "INSERT INTO learned_turns (scope, turn) VALUES (:scope, :turn) ON CONFLICT (scope, turn) DO NOTHING",
+        [{"scope": scope_id, "turn": turn} for turn in dict.fromkeys(turns)],
+    )
+
+
+async def list_forgotten_since(tx: Transaction, scope_ids: Sequence[int], since: float) -> list[tuple[str, float]]:
+    """Return the texts of the memories that were forgotten from a time on, each with when that was, the last first."""
+    rows = await tx.fetch(
+        f"""SELECT substr(content, 1, :longest), deleted, private FROM memories
+            WHERE scope IN ({join_ids(scope_ids)}) AND deleted >= :since ORDER BY deleted DESC LIMIT :limit""",
+        longest=MAX_LEARNED_CHARS,
+        since=since,
+        limit=MAX_COMPARED,
+    )
+    for _, _, private in rows:
+        privacy.note_read(private)
+    return [(str(text), float(deleted)) for text, deleted, _ in rows]
 
 
 async def fetch_announced_id(tx: Transaction, scope_id: int) -> int:

@@ -16,34 +16,36 @@ from athena.embedding.minilm import MiniLM
 from athena.memory import inputs
 from athena.memory.consolidation.contradictions import are_consistent
 from athena.memory.remember import remember
-from athena.memory.sessions import extract, statements, supersede
+from athena.memory.sessions import extract, learning_rows, statements, supersede
 from athena.memory.sessions.commands import get_typed_part, is_unrecorded
 from athena.memory.sessions.episodes import record_episode
-from athena.memory.sessions.learning import forget_topics
+from athena.memory.sessions.learning import Forgetting, forget_retracted
 from athena.memory.sessions.learning_rows import AUTO_TAG
-from athena.memory.sessions.learning_rules import remove_refused
+from athena.memory.sessions.learning_rules import is_same_statement, remove_refused
 from athena.memory.sessions.llm_proposals import add_llm_proposals
 from athena.memory.sessions.offers import mark_everywhere
 from athena.memory.sessions.questions import MIN_UNDECIDED, contradict, record_questions
-from athena.memory.sessions.rows import record_changes
+from athena.memory.sessions.rows import list_replaced, record_changes
 from athena.memory.sessions.select import (
     extract_words,
     find_specific_words,
     measure_overlap,
     recall_without_use,
 )
+from athena.memory.sessions.turns import SessionTurns, list_turns, read_turns, save_turns
 from athena.memory.sessions.values import (
     EVERYWHERE_KEY,
     REQUESTED_KEY,
+    SAID_KEY,
     Candidate,
     Learned,
     Lesson,
     Utterance,
+    get_last_time,
 )
 from athena.memory.sessions.wording import is_storable
 from athena.memory.store import Store
-from athena.memory.topic_rows import fetch_contradictions
-from athena.memory.values import Draft, Hit
+from athena.memory.values import Draft, Hit, Memory, Stored
 from athena.storage import scopes
 from athena.storage.database import Transaction
 
@@ -63,61 +65,117 @@ async def learn_from_session(
     keep: bool = True,
     dry_run: bool = False,
 ) -> Lesson:
-    """Store what was decided in a session, then its episode; without `keep`, only the episode."""
+    """Store what was decided in a session, then its episode; without `keep`, only the episode.
+
+    Turns that were learned from before are context. What was said before somebody changed, replaced, confirmed or
+    forgot a memory does nothing to it.
+    """
     summary = extract.strip_summary_tags(summary or "").strip() or None
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
-    proposed, forgotten = await run_long_in_thread(_find_candidates, store, texts) if keep else ([], [])
-    if forgotten and not dry_run:
-        await forget_topics(store, forgotten, _derive_call(call, "forgotten"))
+    turns = await read_turns(store, call.scope, session, messages)
+    proposed, retracted = await run_long_in_thread(_find_candidates, store, texts, turns) if keep else ([], [])
+    if retracted and not dry_run:
+        forgettings = [_to_forgetting(one, session, turns) for one in retracted]
+        await forget_retracted(store, forgettings, session, _derive_call(call, "forgotten"))
     requested = [candidate for candidate in proposed if candidate.is_request]
     candidates = requested + await remove_refused(
         store, call.scope, [candidate for candidate in proposed if not candidate.is_request]
     )
-    candidates.sort(key=proposed.index)
+    candidates = await _remove_forgotten(store, call.scope, candidates)
+    last = {candidate.text: candidate for candidate in proposed}
+    candidates = [candidate for candidate in proposed if candidate in candidates and last[candidate.text] is candidate]
     fresh: list[Candidate] = []
     told: list[Candidate] = []  # what the episode may tell: all that is stored, now or before
-    replaced: list[list[int]] = []  # for each fresh one, the memories that it replaces
-    undecided: list[list[int]] = []  # for each fresh one, the memories of which a person is to say whether they hold
-    restored: list[int] = []
+    relations: list[_Relation] = []  # of each fresh one
+    restored: list[tuple[int, float]] = []
     said_again: set[int] = set()  # memories that do not hold and were said again in other words
     known = 0
     for candidate in candidates:
         relation = await _relate_to_memories(store, candidate, call)
         if relation.known is not None:
             known += 1
-            told += [] if candidate.is_weak else [candidate]
-            if candidate.role == "user":  # nobody else brings back what a person replaced
-                restored.append(relation.known)
+            told += [] if candidate.is_weak or relation.is_over else [candidate]
+            if candidate.role == "user" and not relation.is_over:  # nobody else brings back what a person replaced
+                restored.append((relation.known, candidate.at))
             continue
+        if candidate.turn in turns.old:  # who changed, forgot or purged since what it left had a reason
+            continue
+        relation = await _add_earlier_turn(store, candidate, relation, session, turns, call)
         if candidate.is_weak and not (relation.replaced or candidate.replaced):
             # it is no statement, but may say what comes next: "next time: the certificate for the EU"
             told += [candidate] if candidate.kind == "todo" and candidate.role == "user" else []
             continue
-        told.append(candidate)
+        told += [] if relation.newer else [candidate]
         hidden = [hit for hit in relation.replaced if AUTO_TAG in hit.tags]  # what a person stored is theirs to change
         if relation.is_said_again:  # as told now, by this session: it replaces what replaced the earlier one
             said_again.add(hidden[0].id)
         elif hidden:
             candidate = supersede.add_replaced(candidate, hidden[0].content)
         fresh.append(candidate)
-        replaced.append([hit.id for hit in hidden])
-        undecided.append([hit.id for hit in relation.undecided])
-    refused = len(proposed) - len(candidates)
-    drafts = [_create_candidate_draft(candidate, session) for candidate in fresh]
+        relations.append(relation._replace(replaced=hidden))
+    refused = sum(candidate.turn not in turns.old for candidate in proposed) - sum(
+        candidate.turn not in turns.old for candidate in candidates
+    )
+    drafts = [_create_candidate_draft(candidate, session, turns.now) for candidate in fresh]
     if dry_run:
         return Lesson(None, tuple(_to_learned(0, "", draft, "new") for draft in drafts), known, refused)
-    memories_call = _derive_call(call, hash_text("\n".join(draft.content for draft in drafts)))
-    stored = await remember(store, drafts, memories_call, read_first=False) if drafts else []
-    links = [(old, memory.id) for memory, old_ids in zip(stored, replaced, strict=True) for old in old_ids]
-    if links or restored:
-        await store.database.write(partial(record_changes, call.scope, links, restored, said_again, store.clock()))
-    questions = [(old, memory.id) for memory, old_ids in zip(stored, undecided, strict=True) for old in old_ids]
-    if questions:
-        await store.database.write(partial(record_questions, call.scope, questions, store.clock()))
+
+    async def write_relations(tx: Transaction, stored: Sequence[Memory]) -> None:
+        links: list[tuple[int, int, float]] = []
+        pairs: list[tuple[int, int]] = []
+        for memory, candidate, relation in zip(stored, fresh, relations, strict=True):
+            links += [(hit.id, memory.id, candidate.at) for hit in relation.replaced]
+            links += [(memory.id, hit.id, get_last_time(hit)) for hit in relation.newer]
+            pairs += [(hit.id, memory.id) for hit in relation.undecided]
+        await record_changes(call.scope, links, restored, said_again, tx)
+        await record_questions(call.scope, pairs, store.clock(), tx)
+
+    stored: Sequence[Stored] = ()
+    if drafts:  # with the links in the same transaction: a known statement would get none the next time
+        memories_call = _derive_call(call, hash_text("\n".join(draft.content for draft in drafts)))
+        stored = await remember(store, drafts, memories_call, read_first=False, then=write_relations)
+    elif restored:
+        await store.database.write(partial(write_relations, stored=()))
     learned = tuple(_to_learned(m.id, m.hash, Draft.from_memory(m), m.outcome) for m in stored)
     # last: a session with an episode has been learned from
     episode = await record_episode(store, session, messages, summary, told, _derive_call(call, "episode"))
+    if keep:
+        await store.database.write(partial(save_turns, call.scope, turns))
     return Lesson(episode, learned, known, refused)
+
+
+def _to_forgetting(one: statements.Retracted, session: str, turns: SessionTurns) -> Forgetting:
+    source = None if one.source is None else (session, one.source, turns.get_time(one.source))
+    return Forgetting(turns.get_time(one.turn), one.topic, one.text, source)
+
+
+async def _remove_forgotten(store: Store, scope: Scope, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates without those that somebody forgot after they were said."""
+    since = min((candidate.at for candidate in candidates), default=store.clock())
+
+    async def read_forgotten(tx: Transaction) -> list[tuple[str, float]]:
+        return await learning_rows.list_forgotten_since(tx, await scopes.fetch_own_ids(tx, scope), since)
+
+    forgotten = await store.database.read(read_forgotten)
+    return [
+        candidate
+        for candidate in candidates
+        if not any(candidate.at < at and is_same_statement(text, candidate.text) for text, at in forgotten)
+    ]
+
+
+async def _add_earlier_turn(
+    store: Store, candidate: Candidate, relation: "_Relation", session: str, turns: SessionTurns, call: Call
+) -> "_Relation":
+    """Return the relation with what the old turn left that a statement of the same session replaces."""
+    turn, text = candidate.replaced_turn, candidate.replaced
+    if turn not in turns.old or text is None or relation.is_said_again:
+        return relation
+    source = Forgetting(candidate.at, source=(session, turn, turns.get_time(turn)))
+    hits = await recall_without_use(store, call.scope, redaction.redact(text).text, MAX_COMPARED_HITS)
+    known_ids = {hit.id for hit in relation.replaced}
+    left = [hit for hit in hits if hit.id not in known_ids and source.is_meant(hit)]
+    return relation._replace(replaced=[*left[:1], *relation.replaced])
 
 
 def _to_learned(memory_id: int, short_hash: str, draft: Draft, outcome: str) -> Learned:
@@ -125,16 +183,25 @@ def _to_learned(memory_id: int, short_hash: str, draft: Draft, outcome: str) -> 
     return Learned(memory_id, short_hash, draft.content, draft.memory_type, outcome, *evidence)
 
 
-def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[Candidate], list[frozenset[str]]]:
-    """Return what users stated, causes and fixes that agents found, and the topics that users asked to forget."""
+def _find_candidates(
+    store: Store, messages: Sequence[Utterance], turns: SessionTurns
+) -> tuple[list[Candidate], list[statements.Retracted]]:
+    """Return what users stated, causes and fixes that agents found, and what users took back.
+
+    Statements of old turns are among them, for the episode.
+    """
     model = _get_model(store)
-    found = statements.find_statements(messages, model)
+    found = statements.find_statements(messages, model, turns.old)
     proposed = add_llm_proposals(store.chat, messages, found.statements, model)
     by_users = [to_candidate(one) for one in proposed]
-    by_users = supersede.settle_changes(_select_best(by_users), model)
+    by_users = supersede.settle_changes(_select_best(by_users, turns.old), model)
     by_users = mark_everywhere(by_users, [message.text for message in messages if message.role == "user"])
-    answers = [message.text for message in messages if message.role != "user"]
-    prompts = [get_typed_part(text) for text, _ in statements.list_turns(messages) if not is_unrecorded(text)]
+    answers = [message.text for message in messages[turns.first_new :] if message.role != "user"]
+    prompts = [
+        get_typed_part(text)
+        for number, (text, _) in enumerate(list_turns(messages), 1)
+        if number not in turns.old and not is_unrecorded(text)
+    ]
     fixes = [Candidate(text, "fix", "assistant") for text in extract.find_fixes(answers)]
     own_fixes = [text for text in extract.find_fixes(prompts) if is_storable(text)]
     fix_words = [extract_words(text) for text in own_fixes]  # a cause and its fix stay together
@@ -147,7 +214,15 @@ def _find_candidates(store: Store, messages: Sequence[Utterance]) -> tuple[list[
         for text, words in zip(own_fixes, fix_words, strict=True)
         if all(measure_overlap(words, other) < KNOWN_OVERLAP for other in told)
     ]
-    return by_users + fixes, found.forgotten
+    by_users = [one._replace(at=turns.get_time(one.turn)) for one in by_users]
+    return by_users + [one._replace(at=_find_time(one.text, messages, turns.now)) for one in fixes], found.retracted
+
+
+def _find_time(text: str, messages: Sequence[Utterance], now: float) -> float:
+    """Return when a sentence was last said."""
+    times = (message.at for message in reversed(messages) if text in message.text)
+    at = next(times, None)
+    return now if at is None else min(at, now)
 
 
 def to_candidate(one: statements.Statement) -> Candidate:
@@ -167,13 +242,13 @@ def to_candidate(one: statements.Statement) -> Candidate:
     return supersede.add_replaced(candidate, one.taken_back) if one.taken_back else candidate
 
 
-def _select_best(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the statements of a session, in order; of too many those that are most surely worth keeping."""
+def _select_best(candidates: list[Candidate], old: frozenset[int]) -> list[Candidate]:
+    """Return the statements of a session, in order; of too many the new ones most surely worth keeping."""
     if len(candidates) <= MAX_STATEMENTS:
         return candidates
     ranked = sorted(
         range(len(candidates)),
-        key=lambda i: (candidates[i].is_request, candidates[i].confidence or 0.0, i),
+        key=lambda i: (candidates[i].turn not in old, candidates[i].is_request, candidates[i].confidence or 0.0, i),
         reverse=True,
     )
     return [candidates[i] for i in sorted(ranked[:MAX_STATEMENTS])]
@@ -202,6 +277,8 @@ class _Relation(NamedTuple):
     replaced: Sequence[Hit] = ()
     undecided: Sequence[Hit] = ()  # of the project, that contradict it and may hold
     is_said_again: bool = False  # in other words, what the replaced one says, which does not hold any more
+    is_over: bool = False  # the memory that says the same was replaced after the statement
+    newer: Sequence[Hit] = ()  # said after the statement, and replace it
 
 
 async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) -> _Relation:
@@ -215,31 +292,39 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
         hits += [hit for hit in more if hit.id not in known_ids]
     if candidate.role == "user":  # what only others said is new from a person
         hits = [hit for hit in hits if hit.author == "person"]
-    over = await _find_replaced(store, call.scope, hits)
+    ids = [hit.id for hit in hits]
+    over = await store.database.read(partial(list_replaced, scope=call.scope, ids=ids)) if ids else {}
     for hit in sorted(hits[:MAX_KNOWN_HITS], key=lambda hit: hit.id in over):  # first those that hold
         parts = [hit.content, *extract.split_sentences(hit.content)]
         similar = [part for part in parts if _is_similar(text, part)]
         if any(candidate.role != "user" or not _is_different(text, part) for part in similar):
+            if candidate.at < over.get(hit.id, 0.0):
+                return _Relation(hit.id, is_over=True)
             if candidate.role == "user" and hit.content != text and AUTO_TAG in hit.tags and hit.id in over:
                 return _Relation(None, [hit], is_said_again=True)
             return _Relation(hit.id)
+    hits = [hit for hit in hits if hit.id not in over]
     if candidate.role != "user" or not hits:
         return _Relation(None)
-    hits = [hit for hit in hits if hit.id not in over]
-    if not hits:
-        return _Relation(None)
-    replaced, undecided = await run_in_thread(_compare_with_hits, store, candidate, hits)
-    return _Relation(None, replaced, [hit for hit in undecided if hit.project == call.scope.project])
+    earlier = [hit for hit in hits if get_last_time(hit) <= candidate.at]
+    later = [hit for hit in hits if get_last_time(hit) > candidate.at]
+    replaced, undecided = await run_in_thread(_compare_with_hits, store, candidate, earlier) if earlier else ([], [])
+    newer = await run_in_thread(_find_newer, store, candidate, later) if later else []
+    return _Relation(
+        None, replaced, [hit for hit in undecided if hit.project == call.scope.project], newer=newer[:MAX_REPLACED]
+    )
 
 
-async def _find_replaced(store: Store, scope: Scope, hits: Sequence[Hit]) -> set[int]:
-    """Return those of the memories that do not hold any more."""
-
-    async def read_replaced(tx: Transaction) -> set[int]:
-        scope_ids = await scopes.fetch_visible_ids(tx, scope)
-        return set(await fetch_contradictions(tx, scope_ids, [hit.id for hit in hits]))
-
-    return await store.database.read(read_replaced) if hits else set()
+def _find_newer(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> list[Hit]:
+    """Return the memories, all said later, that replace a statement."""
+    model = _get_model(store)
+    newer = [(hit, Candidate(hit.content, hit.memory_type, "user")) for hit in hits]
+    return [
+        hit
+        for hit, other in newer
+        if supersede.are_comparable(other.kind, candidate.kind)
+        and supersede.compare_statements(other, [candidate.text], model)[0] >= supersede.get_threshold(other)
+    ]
 
 
 def _compare_with_hits(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
@@ -272,7 +357,7 @@ def _is_different(text: str, other: str) -> bool:
     return bool(words - other_words and other_words - words) or not are_consistent(text, other)
 
 
-def _create_candidate_draft(candidate: Candidate, session: str) -> Draft:
+def _create_candidate_draft(candidate: Candidate, session: str, now: float) -> Draft:
     # The session goes to `source`, not to `session_id`: the same text in two sessions must be one memory.
     facts: dict[str, Any] = {"source": f"session {session}", "role": candidate.role}
     facts |= {
@@ -282,6 +367,7 @@ def _create_candidate_draft(candidate: Candidate, session: str) -> Draft:
             ("confidence", candidate.confidence),
             ("replaces", candidate.replaced),
             ("proposer", candidate.proposer),
+            (SAID_KEY, None if candidate.at == now else candidate.at),
             (REQUESTED_KEY, candidate.is_request or None),
             (EVERYWHERE_KEY, candidate.holds_everywhere or None),
         )

@@ -37,8 +37,8 @@ from athena.memory.sessions.statements import (
     RUN_PATTERN,
     Statement,
     drop_unsafe,
-    list_turns,
 )
+from athena.memory.sessions.turns import list_turns
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import (
     ASKED_PATTERN,

@@ -9,7 +9,8 @@ from athena.core.values import Scope
 from athena.memory import link_rows, topic_rows
 from athena.memory import rows as memory_rows
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMN_COUNT, MEMORY_COLUMNS, memory_from_row
-from athena.memory.sessions.values import WORK_EVENT_TYPE, BriefingTurn, Told
+from athena.memory.sessions.learning_rows import AUTO_TAG
+from athena.memory.sessions.values import WORK_EVENT_TYPE, BriefingTurn, Told, get_last_time
 from athena.memory.values import Memory
 from athena.storage import privacy, scopes
 from athena.storage.database import Transaction
@@ -88,10 +89,10 @@ async def list_work_events(
 
 
 async def fetch_session_project(tx: Transaction, name: str) -> str | None:
-    """Return the project of a session's newest event, or None."""
+    """Return the project of a session's first event, or None."""
     row = await tx.fetch_one(
         """SELECT s.name FROM scopes s JOIN memories m ON m.scope = s.id AND m.session = :name AND m.deleted IS NULL
-           WHERE s.kind = 'event' ORDER BY m.id DESC LIMIT 1""",
+           WHERE s.kind = 'event' ORDER BY m.id LIMIT 1""",
         name=name,
     )
     return None if row is None else str(row[0])
@@ -303,34 +304,46 @@ def _build_session_condition(session: str | None) -> tuple[str, dict[str, str]]:
 
 async def record_changes(
     scope: Scope,
-    links: Sequence[tuple[int, int]],
-    restored: Sequence[int],
+    links: Sequence[tuple[int, int, float]],
+    restored: Sequence[tuple[int, float]],
     said_again: Collection[int],
-    at: float,
     tx: Transaction,
 ) -> None:
-    """Link memories to those that replace them: all stay, and only the last is briefed.
+    """Link memories to those that replace them, each from a time on: all stay, and only the last is briefed.
 
     A memory that was replaced and is said again (`restored`) replaces in turn those that replaced it; so does the new
-    memory that says in other words what one of `said_again` says.
+    memory that says in other words what one of `said_again` says. What a person stored or confirmed meanwhile is
+    asked about instead.
     """
     scope_ids = await scopes.fetch_visible_ids(tx, scope)
-    for memory_id in restored:
+    for memory_id, at in restored:
         for other in await _list_newer(tx, scope_ids, memory_id):
             scope_id = await _fetch_scope_id(tx, scope_ids, memory_id)
-            await link_rows.delete_link(tx, scope_id, memory_id, other, memory_rows.CONTRADICTED_BY)
-            await link_rows.insert_link(tx, scope_id, other, memory_id, memory_rows.CONTRADICTED_BY, at)
+            await link_rows.delete_link(tx, scope_id, memory_id, other.id, memory_rows.CONTRADICTED_BY)
+            relation = memory_rows.CONTRADICTED_BY if AUTO_TAG in other.tags else memory_rows.UNDECIDED
+            await link_rows.insert_link(tx, scope_id, other.id, memory_id, relation, at)
     links = list(links)
-    for old, new in [link for link in links if link[0] in said_again]:
-        links += [(other, new) for other in await _list_newer(tx, scope_ids, old)]
-    memories = await memory_rows.fetch_memories(tx, scope_ids, {memory_id for link in links for memory_id in link})
-    for old, new in links:
+    for old, new, at in [link for link in links if link[0] in said_again]:
+        links += [(other.id, new, at) for other in await _list_newer(tx, scope_ids, old) if AUTO_TAG in other.tags]
+    memories = await memory_rows.fetch_memories(tx, scope_ids, {memory_id for link in links for memory_id in link[:2]})
+    for old, new, at in links:
         if old in memories and new in memories and old != new:
             scope_id = await _fetch_scope_id(tx, scope_ids, new)
             await link_rows.insert_link(tx, scope_id, old, new, memory_rows.CONTRADICTED_BY, at)
 
 
-async def _list_newer(tx: Transaction, scope_ids: list[int], memory_id: int) -> list[int]:
+async def list_replaced(tx: Transaction, scope: Scope, ids: list[int]) -> dict[int, float]:
+    """Return those of the memories that were replaced, each with the time of the last act that did so."""
+    scope_ids = await scopes.fetch_visible_ids(tx, scope)
+    replaced = {}
+    for memory_id in await topic_rows.fetch_contradictions(tx, scope_ids, ids):
+        newer = await _list_newer(tx, scope_ids, memory_id)
+        links = await topic_rows.list_contradictions(tx, scope_ids, [memory_id, *(memory.id for memory in newer)])
+        replaced[memory_id] = max([*map(get_last_time, newer), *(at for _, _, at in links)])
+    return replaced
+
+
+async def _list_newer(tx: Transaction, scope_ids: list[int], memory_id: int) -> list[Memory]:
     """Return the memories that replaced one, those that replaced these, and so on."""
     newer: dict[int, None] = {memory_id: None}
     ids = [memory_id]
@@ -338,7 +351,8 @@ async def _list_newer(tx: Transaction, scope_ids: list[int], memory_id: int) -> 
         contradictions = await topic_rows.fetch_contradictions(tx, scope_ids, ids)
         ids = [other for others in contradictions.values() for other in others if other not in newer]
         newer |= dict.fromkeys(ids)
-    return list(newer)[1:]
+    memories = await memory_rows.fetch_memories(tx, scope_ids, list(newer)[1:])
+    return [memories[other] for other in list(newer)[1:] if other in memories]
 
 
 async def _fetch_scope_id(tx: Transaction, scope_ids: list[int], memory_id: int) -> int:

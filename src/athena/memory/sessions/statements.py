@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from athena.core import redaction
 from athena.core.private import remove_private_clauses
-from athena.core.redaction.questions import asks_for_secret
-from athena.memory.sessions.classifier import KINDS, MAX_ANSWER_CHARS, Prediction, Turn, classify_turns
+from athena.memory.sessions.classifier import KINDS, Prediction, Turn, classify_turns
 from athena.memory.sessions.commands import (
     COURTEOUS_PATTERN,
     MIN_WORDS,
@@ -26,7 +25,6 @@ from athena.memory.sessions.commands import (
     is_unrecorded,
     remove_pasted_text,
 )
-from athena.memory.sessions.extract import remove_echoes
 from athena.memory.sessions.fragments import (
     Fragment,
     find_hostile_sentences,
@@ -37,7 +35,6 @@ from athena.memory.sessions.fragments import (
 from athena.memory.sessions.proposals import (
     ACCEPT_PATTERN,
     ADOPTION_PATTERN,
-    SENTENCE_PATTERN,
     add_question,
     find_accepted_proposal,
     find_adoptions,
@@ -46,9 +43,9 @@ from athena.memory.sessions.proposals import (
 )
 from athena.memory.sessions.select import extract_words
 from athena.memory.sessions.supersede import announces_change, is_elliptic
+from athena.memory.sessions.turns import MAX_TURN_CHARS, choose_turns, list_turns
 from athena.memory.sessions.values import Utterance
 from athena.memory.sessions.wording import (
-    ASKED_PATTERN,
     MAX_STATEMENT_CHARS,
     PRONOUN_PATTERN,
     TAKEN_BACK_PATTERN,
@@ -70,15 +67,11 @@ MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.85, 0.2  # probability of a fragment, and of one
 MIN_WEAK_KEEP = 0.05  # of a sentence that may change what is known
 MIN_STEP_KEEP = 0.08  # of a clause that says when it is to be done
 MIN_BEGIN = 0.9
-MAX_DELAY_WORDS = 4  # of a turn that may put an answer off
-CODE_PATTERN = re.compile(r"\d{3}|[^\W\d_]-?\d")  # in a turn that gives the answer: 4711, Bluefish-77
 MIN_OWN_BEGIN = 0.5  # of a fragment that may stand without the one before it
 MAX_CONFIDENCE = 0.99  # only what the person asks to remember is certain
 MAX_REPLY_START = 25  # characters of a turn before what may reply to the answer
 LAST_TURNS = 2  # in which a session is closed
 OTHERS_WORDS = frozenset({"quote", "question", "hypothesis", "private", "secret", "control"})
-MAX_TURN_CHARS = 8_000  # what is longer was pasted
-MAX_READ_CHARS = 30_000  # of a conversation that the model reads, with the ends of answers: a second of CPU
 MEMORY_TYPES = {"rule": "convention", "correction": "fact", "order": "decision", "report": "fact"}
 CHANGE_OF_MIND_PATTERN = re.compile(
     r"\bchanged? (?:my|our|his|her) mind|\bon second thought|\bcorrection\b|\bscratch that|\bi was wrong", re.IGNORECASE
@@ -108,7 +101,6 @@ DEPENDENT_PATTERN = re.compile(
     r"while|or"
     r"|and|but|then|so|though|tho|with|without|for|in|on|at|to|from|by|per|only|max|min|also)\b", re.IGNORECASE,
 )  # fmt: skip
-MAX_ECHOED_TURNS = 5
 QUOTE, MIN_QUOTE_CHANCE = KINDS.index("quote"), 0.4
 MAX_UNTELLABLE_CHANCES = ((KINDS.index("secret"), 0.2), (KINDS.index("private"), 0.05))
 RUN_PATTERN = re.compile(r"\w+")
@@ -136,29 +128,41 @@ class Statement(NamedTuple):
         return MEMORY_TYPES.get(self.kind, self.kind)
 
 
+class Retracted(NamedTuple):
+    """What a turn takes back of what was said, or learned, before."""
+
+    turn: int  # that takes it back
+    topic: frozenset[str] = frozenset()  # words: all that was said about it, also in earlier sessions
+    text: str = ""  # a statement
+    source: int | None = None  # a turn: all that it said
+
+
 class Findings(NamedTuple):
     statements: list[Statement]
-    forgotten: list[frozenset[str]]  # words of topics that the person asked to forget, also of earlier sessions
+    retracted: list[Retracted]  # of earlier sessions, and of the old turns
 
 
-def find_statements(messages: Sequence[Utterance], model: "MiniLM") -> Findings:
-    """Return what to keep of a conversation, in order."""
+def find_statements(messages: Sequence[Utterance], model: "MiniLM", old: frozenset[int] = frozenset()) -> Findings:
+    """Return what to keep of a conversation, in order; `old` are the numbers of turns that were learned from before."""
     statements: list[Statement] = []
-    forgotten: list[frozenset[str]] = []
+    retracted: list[Retracted] = []
     turns = list_turns(messages)
-    for turn, (own, predictions) in enumerate(_classify_turns(turns, model), 1):
+    for turn, (own, predictions) in enumerate(_classify_turns(turns, model, old), 1):
         is_last = turn > len(turns) - LAST_TURNS
         new, retractions = _read_turn(*own, predictions, turn, is_last=is_last)
         taken_back: list[Statement] = []
         for topic, is_lasting, is_whole, _ in retractions:
+            over: list[Statement] = []
             if topic:
-                forgotten += [topic] if is_lasting else []
-                statements = [one for one in statements if not is_about(one.text, topic)]
+                retracted += [Retracted(turn, topic)] if is_lasting else []
+                over = [one for one in statements if is_about(one.text, topic)]
             elif is_whole or (statements and statements[-1].turn == turn - 1):
-                taken_back = [one for one in statements if one.turn == turn - 1][0 if is_whole else -1 :]
-                statements = [one for one in statements if one not in taken_back]
+                over = taken_back = [one for one in statements if one.turn == turn - 1][0 if is_whole else -1 :]
+                retracted += [Retracted(turn, source=turn - 1)] if is_whole and turn - 1 in old else []
+            statements = [one for one in statements if one not in over]
+            retracted += [Retracted(turn, text=one.text) for one in over if one.turn in old]
         statements += _add_taken_back(new, [one for one in taken_back if not one.is_weak])
-    return Findings(statements, forgotten)
+    return Findings(statements, [one for one in retracted if one.turn not in old])
 
 
 def _add_taken_back(new: list[Statement], taken_back: Sequence[Statement]) -> list[Statement]:
@@ -168,57 +172,16 @@ def _add_taken_back(new: list[Statement], taken_back: Sequence[Statement]) -> li
     return [new[0]._replace(is_weak=False, taken_back=taken_back[0].text, kind=taken_back[0].kind), *new[1:]]
 
 
-def _classify_turns(turns: Sequence[tuple[str, str]], model: "MiniLM") -> Iterator[tuple[Turn, list[Prediction]]]:
+def _classify_turns(
+    turns: Sequence[tuple[str, str]], model: "MiniLM", old: frozenset[int]
+) -> Iterator[tuple[Turn, list[Prediction]]]:
     """Yield the turns without what was pasted, with the predictions for those that the model reads."""
     own = [Turn(remove_pasted_text(text), (), answer) for text, answer in turns]
     cut = [turn if is_unrecorded(turn.text) else turn._replace(fragments=split_fragments(turn.text)) for turn in own]
-    read = sorted(number - 1 for number in _choose_turns(turns) if cut[number - 1].fragments)
+    read = sorted(number - 1 for number in choose_turns(turns, old) if cut[number - 1].fragments)
     predictions = dict(zip(read, classify_turns(model, [cut[i] for i in read]), strict=True))
     for i, turn in enumerate(cut):
         yield turn, predictions.get(i, [])
-
-
-def list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
-    """Return the user's turns, each with the answer before it, without what that repeats of the turns before.
-
-    A turn is empty if anything that was answered since the last one asks for a secret: whatever it says may be one. A
-    short turn ("one second") leaves the question open.
-    """
-    turns: list[tuple[str, str]] = []
-    answer = ""
-    is_asked = False
-    for role, text in messages:
-        if role == "user":
-            prompts = [turn for turn, _ in turns[-MAX_ECHOED_TURNS:]]
-            turns.append(("" if is_asked else text[:MAX_TURN_CHARS], remove_echoes(answer[-MAX_TURN_CHARS:], prompts)))
-            is_asked = is_asked and len(text.split()) <= MAX_DELAY_WORDS and not CODE_PATTERN.search(text)
-        else:
-            answer = text or answer
-            is_asked = is_asked or asks_for_secret(text)
-    return turns
-
-
-def _choose_turns(turns: Sequence[tuple[str, str]]) -> set[int]:
-    """Return the numbers of the turns that the model reads: of too many the short ones, which a person typed."""
-    telling = [i for i, turn in enumerate(turns, 1) if not _is_empty(*turn)]
-    chosen: set[int] = set()
-    chars_left = MAX_READ_CHARS
-    for i in sorted(telling, key=lambda i: (len(turns[i - 1][0]), -i)):
-        text, answer = turns[i - 1]
-        chars_left -= len(text) + min(len(answer), MAX_ANSWER_CHARS)
-        if chars_left < 0:
-            break
-        chosen.add(i)
-    return chosen
-
-
-def _is_empty(text: str, answer: str) -> bool:
-    """Return whether a turn is one question, or too short for a statement."""
-    text = text.strip()
-    if text.endswith("?") and ASKED_PATTERN.match(text) and len(SENTENCE_PATTERN.findall(text)) == 1:
-        return True
-    has_number = any(map(str.isdigit, text))
-    return len(text.split()) < MIN_WORDS - has_number and not answer.rstrip().endswith("?")
 
 
 def _read_turn(

@@ -310,7 +310,7 @@ def settle_changes(candidates: Sequence[Candidate], model: "MiniLM") -> list[Can
             near = [j for j in older if i - j <= MAX_DISTANCE and not candidates[j].is_weak]
             best = _find_short_change(candidates, near, i) if new.role == "user" else None
         if best is not None:
-            settled[i] = add_replaced(new, candidates[best].text)
+            settled[i] = add_replaced(new, candidates[best].text)._replace(replaced_turn=candidates[best].turn)
             settled[best] = None
     return [candidate for candidate in settled if candidate is not None]
 

@@ -9,6 +9,7 @@ from athena.memory.values import MOMENT_KEY, Memory, strip_reserved_keys
 
 OUTCOME_KEY, SESSION_KEY, DURATION_KEY = "outcome", "session_id", "duration_ms"  # keys of an event's metadata
 REQUESTED_KEY = "requested"  # key of a memory's metadata: the person asked to remember it
+SAID_KEY = "said"  # key of a memory's metadata: when the person said it, where that is not when it was stored
 EVERYWHERE_KEY = "everywhere"  # key of a memory's metadata: the person said that it holds in all projects
 IDLE_KEY = "idle"  # key of an episode's metadata: the session had no result
 IDLE_TEXT = "nothing was done"  # the text of such an episode
@@ -25,6 +26,17 @@ SUCCESS_OUTCOMES = (
 STEP_PATTERN = re.compile(r"^(?:next(?: steps?| time| up)?|to-?do(?: for \w+(?: \w+)?)?)\s*:\s*", re.IGNORECASE)
 WORK_EVENT_TYPE = "work"  # the end of an agent's turn
 FAILED_EVENT_TYPES = ("error", "exception", "failure", "crash")  # failures even without an outcome
+
+
+def get_said_time(memory: Memory) -> float:
+    """Return when a memory was said, as far as that is known, else when it was stored."""
+    said = memory.metadata.get(SAID_KEY)
+    return float(said) if isinstance(said, int | float) else memory.created
+
+
+def get_last_time(memory: Memory) -> float:
+    """Return when a memory was said, or when somebody changed, confirmed or forgot it since."""
+    return memory.updated if memory.updated > memory.created else get_said_time(memory)
 
 
 def strip_step(text: str) -> str:
@@ -155,6 +167,7 @@ class Utterance(NamedTuple):
 
     role: str  # user, assistant
     text: str
+    at: float | None = None  # when it was said
 
 
 class Candidate(NamedTuple):
@@ -171,8 +184,10 @@ class Candidate(NamedTuple):
     context: str = ""  # what was said around it; not stored
     answer: str = ""  # how the answer before it ends, if it may reply to that; not stored
     replaced: str | None = None  # what the same person said before and does not hold any more
+    replaced_turn: int | None = None  # the number of the turn in which that was said
     holds_everywhere: bool = False  # the person said that it holds in all projects
     proposer: str | None = None  # who but the classifier found it
+    at: float = 0.0  # when it was said
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,253 @@
+"""A session that goes on comes again from its beginning: what was learned of it before is context, and changes nothing.
+
+What was said before somebody replaced, changed, confirmed, forgot or purged a memory does nothing to it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from athena.app.compose import App
+from athena.core.catalog import invoke
+from athena.core.threads import run_sync
+from athena.memory.sessions import lessons
+from conftest import MovingTime
+
+HOUR = 3_600.0
+PORT = "We decided to use port 8080 for the metrics exporter."
+OTHER_PORT = "We decided to use port 9090 for the metrics exporter instead of 8080."
+NIGHT, MORNING = "The backups run at 2 in the night.", "The backups now run at 5 in the morning, no longer at 2."
+CLIENT = "The client for the new store is Halvorsen Brothers, we start in May."
+BRANCHES = "We decided to name the branches after the tickets."
+MORE = "please run the tests again"
+
+Talk = Callable[..., "Session"]
+
+
+class Session:
+    """A session whose transcript grows; with times, or without as some clients write it."""
+
+    def __init__(self, app: App, time: MovingTime, name: str, is_timed: bool) -> None:
+        self.app, self.time, self.name, self.is_timed = app, time, name, is_timed
+        self.messages: list[dict[str, Any]] = []
+
+    def say(self, *texts: str) -> "Session":
+        """Say something, an hour later; ">> " begins an agent's answer."""
+        for text in texts:
+            self.time.now += HOUR
+            role = "assistant" if text.startswith(">> ") else "user"
+            at = {"at": self.time.now} if self.is_timed else {}
+            self.messages.append({"role": role, "text": text.removeprefix(">> "), **at})
+        return self
+
+    def end(self, name: str | None = None) -> list[str]:
+        """Learn from all of it, as at the end of a session, and return what is new."""
+        self.time.now += HOUR
+        lesson = call(self.app, "learn", "hook", session_id=name or self.name, messages=self.messages)
+        return [learned.content for learned in lesson.learned]
+
+
+@pytest.fixture(params=[True, False], ids=["with times", "without times"])
+def talk(timed_app: App, time: MovingTime, request: pytest.FixtureRequest) -> Talk:
+    return lambda name: Session(timed_app, time, name, request.param)
+
+
+@pytest.fixture
+def timed_talk(timed_app: App, time: MovingTime) -> Talk:
+    return lambda name: Session(timed_app, time, name, True)
+
+
+def call(app: App, name: str, surface: str = "cli", **arguments: Any) -> Any:
+    return run_sync(invoke(app.catalog, name, arguments, app.create_context("p", surface)))
+
+
+def list_learned(app: App) -> list[str]:
+    return [item.content for item in call(app, "list_learned")]
+
+
+def find_hash(app: App, text: str) -> str:
+    return str(next(item.hash for item in call(app, "list_learned") if item.content == text))
+
+
+def brief(app: App) -> str:
+    return str(call(app, "briefing", "hook").text)
+
+
+@pytest.mark.both_engines
+def test_resumed_session_restores_nothing(timed_app: App, talk: Talk) -> None:
+    first = talk("a").say(PORT)
+    assert first.end() == [PORT]
+    assert talk("b").say(OTHER_PORT).end() == [OTHER_PORT]
+    assert first.say(MORE).end() == []
+    assert OTHER_PORT in brief(timed_app)
+    assert PORT not in brief(timed_app)
+
+
+def test_new_words_of_resumed_session_count(timed_app: App, talk: Talk) -> None:
+    first = talk("a").say(PORT)
+    first.end()
+    talk("b").say(OTHER_PORT).end()
+    assert first.say(MORE, f"note: {PORT}").end() == []
+    assert PORT in brief(timed_app)
+    assert OTHER_PORT not in brief(timed_app)
+
+
+def test_copy_of_session_restores_nothing(timed_app: App, timed_talk: Talk) -> None:
+    """A client may continue a session under another id, with a copy of the old messages."""
+    first = timed_talk("a").say(PORT)
+    first.end()
+    timed_talk("b").say(OTHER_PORT).end()
+    call(timed_app, "forget", memory_id=find_hash(timed_app, OTHER_PORT))
+    call(timed_app, "forget", memory_id=find_hash(timed_app, PORT))
+    assert first.say(MORE).end(name="copy") == []
+    assert list_learned(timed_app) == []
+
+
+def test_resumed_session_leaves_corrections(timed_app: App, talk: Talk) -> None:
+    session = talk("a").say(PORT)
+    session.end()
+    mine = "We decided to use port 8443 for the metrics exporter."
+    call(timed_app, "update_memory", memory_id=find_hash(timed_app, PORT), content=mine)
+    session.say(MORE).end()
+    assert list_learned(timed_app) == [mine]
+    assert mine in brief(timed_app)
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("act", ["forget", "undo", "purge", "drop_learned"])
+def test_what_was_removed_stays_away(timed_app: App, talk: Talk, act: str) -> None:
+    session = talk("a").say(CLIENT)
+    session.end()
+    if act == "undo":
+        call(timed_app, "undo", anyone=True)
+    elif act == "purge":
+        call(timed_app, "purge", memory_ids=[find_hash(timed_app, CLIENT)], expect=1)
+    elif act == "forget":
+        call(timed_app, act, memory_id=find_hash(timed_app, CLIENT))
+    else:
+        call(timed_app, act, memory_ids=[find_hash(timed_app, CLIENT)])
+    assert list_learned(timed_app) == []
+    assert session.say("thanks", BRANCHES).end() == [BRANCHES]
+    assert "Halvorsen" not in str([call(timed_app, "list_memories"), call(timed_app, "recall_events")])
+
+
+def test_confirmed_memory_is_not_replaced_by_older_words(timed_app: App, talk: Talk) -> None:
+    first = talk("b").say(NIGHT)
+    first.end()
+    talk("c").say(MORNING).end()
+    call(timed_app, "keep_learned", memory_id=find_hash(timed_app, MORNING))
+    first.say(MORE).end()
+    assert MORNING in brief(timed_app)
+    assert NIGHT not in brief(timed_app)
+
+
+def test_confirmed_memory_is_asked_about(timed_app: App, talk: Talk) -> None:
+    talk("b").say(NIGHT).end()
+    talk("c").say(MORNING).end()
+    call(timed_app, "keep_learned", memory_id=find_hash(timed_app, MORNING))
+    talk("d").say(f"note: {NIGHT}").end()
+    text = brief(timed_app)
+    assert MORNING in text
+    assert "Which holds" in text
+
+
+def test_old_request_to_forget_spares_later_statements(timed_app: App, talk: Talk) -> None:
+    first = talk("c").say("Forget everything I said about Redis.")
+    first.end()
+    later = "We decided to use Redis 7 for the job queue of orders."
+    talk("d").say(later).end()
+    first.say(MORE).end()
+    assert list_learned(timed_app) == [later]
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("words", ["dont keep that please", "scratch that."])
+def test_retraction_reaches_what_was_said_before_the_end(timed_app: App, talk: Talk, words: str) -> None:
+    session = talk("a").say("Next time: the page of the Halvorsen Brothers.")
+    assert session.end() != []
+    assert "Halvorsen" in brief(timed_app)
+    session.say(words, ">> Understood.").end()
+    assert list_learned(timed_app) == []
+    assert "Halvorsen" not in brief(timed_app) + str(call(timed_app, "recall_events"))
+    call(timed_app, "undo", anyone=True)
+    assert len(list_learned(timed_app)) == 1
+
+
+def test_correction_finds_what_the_old_part_left(timed_app: App, talk: Talk) -> None:
+    session = talk("a").say("The upload limit is 10 MB.", ">> Noted.")
+    assert session.end() == ["The upload limit is 10 MB."]
+    [newer] = session.say("no, make it 20 MB").end()
+    assert "20" in newer
+    assert "upload limit" in newer
+    told = [line for line in brief(timed_app).splitlines() if "upload limit" in line and "Ended" not in line]
+    assert len(told) == 1
+    assert "20" in told[0]
+
+
+def test_episode_tells_the_old_part_too(timed_app: App, talk: Talk) -> None:
+    session = talk("a").say("Next time: the invoice export.", ">> The parser was moved into a module of its own.")
+    session.end()
+    session.say(MORE, ">> All 12 tests pass.").end()
+    newest = call(timed_app, "recall_events", event_type="episode")[0].content
+    assert "invoice export" in newest
+    assert "12 tests pass" in newest
+
+
+def test_part_before_a_compaction_is_learned_once(timed_app: App, talk: Talk) -> None:
+    session = talk("a").say(PORT, ">> Done.")
+    call(timed_app, "learn", "hook", session_id="a", summary="The exporter was built and its tests pass.")
+    assert session.say(MORE).end() == [PORT]
+    session.messages = session.messages[1:]  # of a long transcript only the end is read
+    assert session.say(BRANCHES).end() == [BRANCHES]
+
+
+def test_words_of_a_longer_session_are_older(timed_app: App, timed_talk: Talk) -> None:
+    """Two sessions at the same time: the one that ends last did not say everything last."""
+    first = timed_talk("long").say(PORT)
+    second = timed_talk("short").say(OTHER_PORT)
+    assert second.end() == [OTHER_PORT]
+    assert first.say(MORE).end() == [PORT]
+    assert OTHER_PORT in brief(timed_app)
+    assert PORT not in brief(timed_app)
+
+
+def test_words_before_an_act_change_nothing(timed_app: App, timed_talk: Talk) -> None:
+    timed_talk("a").say(NIGHT).end()
+    late = timed_talk("late").say(NIGHT, CLIENT)
+    timed_talk("b").say(MORNING).end()
+    timed_talk("c").say(CLIENT).end()
+    call(timed_app, "forget", memory_id=find_hash(timed_app, CLIENT))
+    assert late.say(MORE).end() == []
+    assert NIGHT not in brief(timed_app)
+    assert CLIENT not in list_learned(timed_app)
+
+
+def test_statement_and_its_link_are_stored_together(
+    timed_app: App, talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk("a").say(PORT).end()
+    second = talk("b").say(OTHER_PORT)
+
+    async def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lessons, "record_changes", stop)
+        with pytest.raises(KeyboardInterrupt):
+            second.end()
+    second.end()
+    older = call(timed_app, "get_memory", memory_id=find_hash(timed_app, PORT))
+    assert [link.relation for link in older.related] == ["contradicted by"]
+
+
+def test_explicit_remember_confirms(timed_app: App, talk: Talk) -> None:
+    talk("a").say(PORT).end()
+    by_model = call(timed_app, "remember", "mcp", content=PORT)
+    assert "auto" in by_model.tags
+    by_person = call(timed_app, "remember", content=PORT)
+    assert (by_person.outcome, by_person.author, "auto" in by_person.tags) == ("known", "person", False)
+    assert by_person.metadata["confirmed"] is True
+    talk("b").say(OTHER_PORT).end()
+    memory = call(timed_app, "get_memory", memory_id=by_person.id)
+    assert [link.relation for link in memory.related] == []
