@@ -117,4 +117,5 @@ def _written(value: Any) -> str:
 def clear(client: AthenaClient) -> None:
     """Remove what the example stored, and nothing else."""
     while ids := [one["id"] for one in client.call_tool("list_memories", k=1_000) if one["project"] == client.project]:
-        client.call_tool("purge", memory_ids=ids, expect=len(ids))
+        count = client.call_tool("purge", memory_ids=ids, dry_run=True)  # with what repeats them
+        client.call_tool("purge", memory_ids=ids, expect=count)

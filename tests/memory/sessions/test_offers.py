@@ -201,7 +201,7 @@ def test_purge_of_user_memory_leaves_no_copy(engine: Engine, tmp_path: Path) -> 
     add_learned("In all my projects I want the Quokka style.")
     [item] = api.call("list_learned", project="shop")
     kept = api.call("keep_learned", memory_id=item["hash"], everywhere=True, project="shop")
-    api.call("purge", memory_ids=[kept["id"]], expect=1, project="user")  # and the forgotten copy with it
+    api.call("purge", memory_ids=[kept["id"]], expect=2, project="user")  # and the forgotten copy with it
     api.call("purge", project="shop", expect=0)
     api.close()
     assert b"Quokka" not in engine.read_all_bytes(tmp_path / "home")
