@@ -57,10 +57,11 @@ def is_up() -> bool:
 @contextlib.contextmanager
 def started() -> Iterator[tuple[str, str]]:
     """Start a server with a data folder of its own; stop it and remove the folder at the end."""
-    with tempfile.TemporaryDirectory(prefix="athena-example-") as home:
+    with tempfile.TemporaryDirectory(prefix="athena-example-") as folder:
+        home, keys = os.path.join(folder, "data"), os.path.join(folder, "keys")
         process = subprocess.Popen(
             [sys.executable, "-m", "athena", "serve", "--port", "0"],
-            env=os.environ | {"ATHENA_HOME": home},
+            env=os.environ | {"ATHENA_HOME": home, "ATHENA_VAULT_KEY_FOLDER": keys},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -186,7 +186,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="athena-tour-") as folder:
         for name in [name for name in os.environ if name.startswith("ATHENA_")]:
             del os.environ[name]
-        os.environ |= {"ATHENA_HOME": folder, "ATHENA_PROJECT": "shop"}
+        home, keys = os.path.join(folder, "data"), os.path.join(folder, "keys")
+        os.environ |= {"ATHENA_HOME": home, "ATHENA_VAULT_KEY_FOLDER": keys, "ATHENA_PROJECT": "shop"}
         where = "in a temporary store"
         if url is not None:
             os.environ |= {"ATHENA_DATABASE_URL": url, "ATHENA_PROJECT": f"tour {secrets.token_hex(4)}"}

@@ -439,7 +439,7 @@ def describe_changes(rows: Sequence[Row], logits: Any) -> str:
     )
 
 
-def export(tagger: Any, file: Path, head: dict[str, Any] | None = None) -> None:
+def export(tagger: Any, file: Path) -> None:
     """Write what the product reads: graph inputs and the head; large matrices rounded to eight bits."""
     arrays: dict[str, Any] = {}
     for number, layer in enumerate(tagger.network.layers):
@@ -454,7 +454,7 @@ def export(tagger: Any, file: Path, head: dict[str, Any] | None = None) -> None:
             norm = getattr(layer, part)
             arrays[f"{number}.{GRAPH_NAMES[part]}.gain"] = to_numpy(norm.weight)
             arrays[f"{number}.{GRAPH_NAMES[part]}.bias"] = to_numpy(norm.bias)
-    np.savez_compressed(file, **dict(round_arrays(arrays | tagger.export_head() | (head or {}))))
+    np.savez_compressed(file, **dict(round_arrays(arrays | tagger.export_head())))
 
 
 def round_arrays(arrays: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -514,8 +514,7 @@ def main() -> None:
             logits = predict(train_task(some, words, settings), left_out)
             print(f"{name}: {count} writers  {describe(left_out, logits)}", flush=True)
         tagger = train_task(trained, words, settings, resumed)
-        head = {"sharpness": np.array([options.sharpness])} if name == "statements" else {}
-        export(tagger, options.out / f"{name}.npz", head)
+        export(tagger, options.out / f"{name}.npz")
         for writer in without:
             own = [row for row in left_out if row["writer"] == writer]
             if own:

@@ -36,7 +36,6 @@ def test_weights_have_the_shapes_of_the_features(file: Path) -> None:
         "bias": (outputs,),
         "neighbors": (7, outputs, outputs),
         "words": (HASH_BUCKETS, outputs),
-        "sharpness": (1,),
     }
 
 

@@ -62,5 +62,5 @@ def test_versions_are_compared_beside_the_event_loop(isolated: App, monkeypatch:
     stored = call("remember", content="Deploys run on Fridays")
     call("update_memory", memory_id=stored.id, content="Deploys run on Mondays")
     shown = asyncio.run(show(stored.id))
-    assert shown.context["steps"][0]["version"] == {"content": "Deploys run on Fridays"}
+    assert shown.context["steps"][0]["version"] == stored.hash
     assert on_loop == [False]

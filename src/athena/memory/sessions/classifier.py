@@ -65,9 +65,7 @@ def _classify(turn: Turn, windows: Sequence[Window], weights: dict[str, Any]) ->
 
     first = np.concatenate([_pool_states(window) for window in windows]) @ weights["dense"] + weights["bias"]
     first += np.stack([weights["words"][buckets].sum(axis=0) for buckets in hash_fragments(*turn)])
-    second = _add_neighbors(first, turn.fragments, weights["neighbors"])
-    second[:, 0] *= weights["sharpness"][0]
-    scores = _to_probabilities(second)
+    scores = _to_probabilities(_add_neighbors(first, turn.fragments, weights["neighbors"]))
     return [
         Prediction(float(row[0]), float(row[1]), KINDS[int(row[2:].argmax())], tuple(map(float, row[2:])))
         for row in scores

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # numpy is slow to load; few learning calls have rules to com
 MIN_LIKE_SIMILARITY = 0.55  # cosine of the bundled model
 MIN_LIKE_SHARED_WORDS = 0.6  # of the rule's specific words, where the model does not run
 MIN_SAME_OVERLAP = 0.6  # of the words of both
-MIN_TOLD_CONFIDENCE = 0.9  # of what a briefing tells; the rest is there to be recalled, and told once it was used
+MIN_TOLD_CONFIDENCE = 0.95  # of what a briefing tells; the rest is there to be recalled, and told once it was used
 MAX_CACHED_VECTORS = 500
 MAX_CACHED_TEXTS = 2_000
 REFUSED_ACTION = "refused"  # in the history of a rule

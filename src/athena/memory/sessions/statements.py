@@ -63,7 +63,7 @@ from athena.memory.sessions.wording import (
 if TYPE_CHECKING:
     from athena.embedding.minilm import MiniLM
 
-MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.85, 0.2  # probability of a fragment, and of one that continues a kept one
+MIN_KEEP, MIN_NEIGHBOR_KEEP = 0.75, 0.2  # probability of a fragment, and of one that continues a kept one
 MIN_WEAK_KEEP = 0.05  # of a sentence that may change what is known
 MIN_STEP_KEEP = 0.08  # of a clause that says when it is to be done
 MIN_BEGIN = 0.9
