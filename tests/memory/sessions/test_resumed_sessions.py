@@ -4,6 +4,7 @@ What was said before somebody replaced, changed, confirmed, forgot or purged a m
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from athena.app.compose import App
 from athena.core.catalog import invoke
 from athena.core.threads import run_sync
-from athena.memory.sessions import lessons
+from athena.memory.sessions import learning_rows, lessons
 from conftest import MovingTime
 
 HOUR = 3_600.0
@@ -251,3 +252,111 @@ def test_explicit_remember_confirms(timed_app: App, talk: Talk) -> None:
     talk("b").say(OTHER_PORT).end()
     memory = call(timed_app, "get_memory", memory_id=by_person.id)
     assert [link.relation for link in memory.related] == []
+
+
+def retag(app: App, time: MovingTime, text: str, surface: str) -> None:
+    time.now += HOUR
+    tags = ["auto", "decision", "metrics"]
+    call(app, "update_memory", surface, memory_id=find_hash(app, text), tags=tags, importance=0.6)
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("surface", ["mcp", "cli"])
+def test_tags_make_no_statement_newer(timed_app: App, timed_talk: Talk, surface: str) -> None:
+    timed_talk("a").say(PORT).end()
+    second = timed_talk("b").say(OTHER_PORT)
+    retag(timed_app, second.time, PORT, surface)
+    assert second.end() == [OTHER_PORT]
+    assert OTHER_PORT in brief(timed_app)
+    assert PORT not in brief(timed_app)
+
+
+def test_metadata_make_no_statement_newer(timed_app: App, timed_talk: Talk) -> None:
+    timed_talk("a").say(PORT).end()
+    call(timed_app, "update_memory", "mcp", memory_id=find_hash(timed_app, PORT), metadata={"said": 9e12})
+    timed_talk("b").say(OTHER_PORT).end()
+    assert OTHER_PORT in brief(timed_app)
+    assert PORT not in brief(timed_app)
+
+
+def test_tags_spare_nothing_that_is_taken_back(timed_app: App, timed_talk: Talk) -> None:
+    timed_talk("a").say("We decided to use Redis 7 for the job queue of orders.").end()
+    second = timed_talk("b").say("Forget everything I said about Redis.")
+    retag(timed_app, second.time, list_learned(timed_app)[0], "mcp")
+    second.end()
+    assert list_learned(timed_app) == []
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("act", ["restore_memory", "remember", "keep_learned", "everywhere", "update_memory"])
+def test_act_of_a_person_is_newer_than_earlier_words(timed_app: App, timed_talk: Talk, act: str) -> None:
+    timed_talk("a").say(PORT).end()
+    second, ref, text = timed_talk("b").say(OTHER_PORT), find_hash(timed_app, PORT), PORT
+    time = second.time
+    time.now += HOUR
+    if act == "remember":
+        call(timed_app, act, content=PORT)
+    elif act == "update_memory":
+        text = PORT.replace("metrics exporter", "metrics exporter of orders")
+        call(timed_app, act, memory_id=ref, content=text)
+    elif act == "everywhere":
+        call(timed_app, "keep_learned", memory_id=ref, everywhere=True)
+    else:
+        if act == "restore_memory":
+            call(timed_app, "forget", memory_id=ref)
+        call(timed_app, act, memory_id=ref)
+    second.end()
+    assert text in brief(timed_app)
+    assert OTHER_PORT not in brief(timed_app)
+
+
+@pytest.mark.both_engines
+def test_piece_of_a_changed_document_is_not_forgotten_by_anybody(
+    timed_app: App, timed_talk: Talk, tmp_path: Path
+) -> None:
+    talk, notes = timed_talk("a").say(CLIENT), tmp_path / "notes.md"
+    for text in (CLIENT, "See the wiki for the list of clients."):
+        talk.time.now += HOUR
+        notes.write_text(f"{text}\n")
+        call(timed_app, "ingest_document", path=str(notes))
+    assert talk.end() == [CLIENT]
+
+
+@pytest.mark.both_engines
+def test_what_is_kept_everywhere_is_known(timed_app: App, timed_talk: Talk) -> None:
+    timed_talk("a").say(PORT).end()
+    talk = timed_talk("b").say(PORT)
+    talk.time.now += HOUR
+    kept = call(timed_app, "keep_learned", memory_id=find_hash(timed_app, PORT), everywhere=True)
+    lesson = call(timed_app, "learn", "hook", session_id="b", messages=talk.messages)
+    assert (lesson.known, lesson.refused) == (1, 0)
+    talk = timed_talk("c").say(PORT)
+    talk.time.now += HOUR
+    assert run_sync(
+        invoke(timed_app.catalog, "forget", {"memory_id": kept.hash}, timed_app.create_context("user", "cli"))
+    )
+    assert talk.end() == []
+
+
+def test_what_was_kept_everywhere_once_may_be_forgotten(timed_app: App, timed_talk: Talk) -> None:
+    timed_talk("a").say(PORT).end()
+    talk = timed_talk("b").say(PORT)
+    call(timed_app, "keep_learned", memory_id=find_hash(timed_app, PORT), everywhere=True)
+    call(timed_app, "undo", anyone=True)
+    talk.time.now += HOUR
+    call(timed_app, "forget", memory_id=find_hash(timed_app, PORT))
+    assert talk.end() == []
+
+
+@pytest.mark.both_engines
+def test_forgotten_is_found_among_many(timed_app: App, timed_talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning_rows, "MAX_COMPARED", 3)
+    timed_talk("a").say(CLIENT).end()
+    talk = timed_talk("b").say(CLIENT)
+    talk.time.now += HOUR
+    call(timed_app, "forget", memory_id=find_hash(timed_app, CLIENT))
+    items = [{"content": f"note number {number} about thing {number * 7}"} for number in range(10)]
+    for one in call(timed_app, "remember_batch", items=items):
+        talk.time.now += 1
+        call(timed_app, "forget", memory_id=one.hash)
+    assert talk.end() == []

@@ -28,7 +28,7 @@ from athena.memory.sessions.values import (
     IDLE_KEY,
     IDLE_TEXT,
     MAX_DECIDED_CHARS,
-    get_last_time,
+    SAID_KEY,
     get_said_time,
 )
 from athena.memory.sessions.voice import shorten_text
@@ -170,6 +170,7 @@ async def keep_everywhere(store: Store, ref: Ref, call: Call) -> Stored:
 def _prepare_confirmed(memory: Memory, call: Call, now: float) -> PreparedMemory:
     changes = _confirm(memory, call)
     changes["metadata"] = {**memory.metadata, **changes["metadata"]}
+    changes["metadata"].pop(SAID_KEY, None)  # it is new there, as of now
     return prepare_memory(Draft.from_memory(memory, **changes), now)
 
 
@@ -245,8 +246,9 @@ class Forgetting(NamedTuple):
     text: str = ""
     source: tuple[str, int, float] | None = None  # session, number and time of the turn; without a time 0
 
-    def is_meant(self, memory: Memory) -> bool:
-        if get_last_time(memory) > self.at:
+    def is_meant(self, memory: Memory, last: float) -> bool:
+        """Return whether it takes back a memory that was said, changed or confirmed at `last`."""
+        if last > self.at:
             return False
         if self.source is not None:
             session, turn, said = self.source
@@ -266,11 +268,9 @@ async def forget_retracted(store: Store, retracted: Sequence[Forgetting], sessio
     async def write_forgotten(tx: Transaction) -> int:
         async def hide_rows(call_id: int) -> int:
             learned = await learning_rows.list_learned_memories(tx, call.scope, MAX_LISTED, 0)
-            times = {
-                memory.id: max(one.at for one in retracted if one.is_meant(memory))
-                for memory in learned
-                if any(one.is_meant(memory) for one in retracted)
-            }
+            last = await learning_rows.fetch_last_times(tx, learned)
+            meant = {one.id: [each.at for each in retracted if each.is_meant(one, last[one.id])] for one in learned}
+            times = {memory_id: max(said) for memory_id, said in meant.items() if said}
             scope_ids = await scopes.fetch_own_ids(tx, call.scope.with_kind("memory"))
             for row in await rows.list_rows_by_id(tx, scope_ids, list(times)):
                 await history_rows.insert_row_change(tx, row, call_id, store.clock(), "forgotten")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from athena.core.home.paths import USER_PROJECT
 from athena.core.values import Kind, Scope
-from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, fetch_memories, join_ids, memory_from_row
-from athena.memory.values import Memory
+from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, MERGED_INTO, fetch_memories, join_ids, memory_from_row
+from athena.memory.sessions.values import get_said_time
+from athena.memory.values import DOCUMENT_TYPE, Memory
 from athena.storage import privacy, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import bind_list, split_batches, tag_key
@@ -14,6 +15,9 @@ AUTO_TAG = "auto"  # marks memories that Athena stored without a request
 CONFIRMED_IMPORTANCE = 0.7  # of a memory that a person confirmed; a memory that a person stores has 0.5
 CONFIRMED_KEY = "confirmed"  # of a memory's metadata: learning stored it, and a person confirmed it
 RULE_KIND: Kind = "rule"  # type: ignore[assignment]  # callers can name the kinds of the type, and these rows not
+CONFIRMING_OPERATIONS = ("keep_learned", "edit_learned")
+PERSON_SURFACES = ("cli", "page")
+PERSONS_OPERATIONS = ("remember", "remember_batch", "restore_memory")  # there a person's word on what a memory says
 EXAMPLE_KEY = "memory"  # of a rule's metadata: the id of the memory that it was made of
 MAX_LEARNED_CHARS = 4_000
 MAX_COMPARED, MAX_COMPARED_CHARS = 500, 1_000  # of the newest statements of other projects, and of each
@@ -126,18 +130,54 @@ async def insert_learned_turns(tx: Transaction, scope_id: int, turns: Sequence[i
     )
 
 
-async def list_forgotten_since(tx: Transaction, scope_ids: Sequence[int], since: float) -> list[tuple[str, float]]:
-    """Return the texts of the memories that were forgotten from a time on, each with when that was, the last first."""
+async def list_forgotten_since(
+    tx: Transaction, scope_ids: Sequence[int], since: float, after: int
+) -> list[tuple[int, str, float]]:
+    """Return memories that somebody forgot from a time on, and when: the next ones with ids above `after`.
+
+    No pieces of documents, which go with their files, and no duplicates of what stays.
+    """
     rows = await tx.fetch(
-        f"""SELECT substr(content, 1, :longest), deleted, private FROM memories
-            WHERE scope IN ({join_ids(scope_ids)}) AND deleted >= :since ORDER BY deleted DESC LIMIT :limit""",
+        f"""SELECT m.id, substr(m.content, 1, :longest), m.deleted, m.private FROM memories m
+            WHERE m.scope IN ({join_ids(scope_ids)}) AND m.deleted IS NOT NULL AND m.deleted >= :since AND m.id > :after
+            AND m.memory_type <> '{DOCUMENT_TYPE}'
+            AND NOT EXISTS (SELECT 1 FROM links l WHERE l.scope = m.scope AND l.memory = m.id
+                            AND l.relation = '{MERGED_INTO}' AND l.at >= m.deleted)
+            ORDER BY m.id LIMIT :limit""",
         longest=MAX_LEARNED_CHARS,
         since=since,
+        after=after,
         limit=MAX_COMPARED,
     )
-    for _, _, private in rows:
+    for *_, private in rows:
         privacy.note_read(private)
-    return [(str(text), float(deleted)) for text, deleted, _ in rows]
+    return [(int(memory_id), str(text), float(deleted)) for memory_id, text, deleted, _ in rows]
+
+
+async def fetch_last_times(tx: Transaction, memories: Sequence[Memory]) -> dict[int, float]:
+    """Return when each memory was said, or when a person changed, confirmed or brought back what it says since.
+
+    Tags, metadata and importance say nothing new, whoever changes them; nor does what was undone.
+    """
+    times = {memory.id: get_said_time(memory) for memory in memories}
+    changed = [memory.id for memory in memories if memory.updated > memory.created]
+    for batch in split_batches(changed):
+        names, bound = bind_list("id", batch)
+        rows = await tx.fetch(
+            f"""SELECT h.memory, h.at, h.action, h.digest, m.digest, c.operation, c.surface
+                FROM memories m JOIN history h ON h.scope = m.scope AND h.memory = m.id
+                LEFT JOIN calls c ON c.id = h.call
+                WHERE m.id IN ({names}) AND h.undone = 0 AND h.digest IS NOT NULL ORDER BY h.memory, h.id DESC""",
+            **bound,
+        )
+        later: dict[int, str] = {}  # of each memory, the digest after the change
+        for memory_id, at, action, digest, last_digest, operation, surface in rows:
+            is_new_text = digest != later.get(memory_id, last_digest)
+            is_act = surface in PERSON_SURFACES and operation in PERSONS_OPERATIONS
+            if is_new_text or is_act or action == "revived" or operation in CONFIRMING_OPERATIONS:
+                times[memory_id] = max(times[memory_id], float(at))
+            later[memory_id] = digest
+    return times
 
 
 async def fetch_announced_id(tx: Transaction, scope_id: int) -> int:

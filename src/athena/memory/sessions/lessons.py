@@ -41,7 +41,6 @@ from athena.memory.sessions.values import (
     Learned,
     Lesson,
     Utterance,
-    get_last_time,
 )
 from athena.memory.sessions.wording import is_storable
 from athena.memory.store import Store
@@ -81,7 +80,7 @@ async def learn_from_session(
     candidates = requested + await remove_refused(
         store, call.scope, [candidate for candidate in proposed if not candidate.is_request]
     )
-    candidates = await _remove_forgotten(store, call.scope, candidates)
+    forgotten = await _find_forgotten(store, call.scope, candidates)
     last = {candidate.text: candidate for candidate in proposed}
     candidates = [candidate for candidate in proposed if candidate in candidates and last[candidate.text] is candidate]
     fresh: list[Candidate] = []
@@ -89,7 +88,7 @@ async def learn_from_session(
     relations: list[_Relation] = []  # of each fresh one
     restored: list[tuple[int, float]] = []
     said_again: set[int] = set()  # memories that do not hold and were said again in other words
-    known = 0
+    known, refused = 0, sum(one.turn not in turns.old and one not in candidates for one in proposed)
     for candidate in candidates:
         relation = await _relate_to_memories(store, candidate, call)
         if relation.known is not None:
@@ -99,6 +98,9 @@ async def learn_from_session(
                 restored.append((relation.known, candidate.at))
             continue
         if candidate.turn in turns.old:  # who changed, forgot or purged since what it left had a reason
+            continue
+        if candidate in forgotten:
+            refused += 1
             continue
         relation = await _add_earlier_turn(store, candidate, relation, session, turns, call)
         if candidate.is_weak and not (relation.replaced or candidate.replaced):
@@ -113,9 +115,6 @@ async def learn_from_session(
             candidate = supersede.add_replaced(candidate, hidden[0].content)
         fresh.append(candidate)
         relations.append(relation._replace(replaced=hidden))
-    refused = sum(candidate.turn not in turns.old for candidate in proposed) - sum(
-        candidate.turn not in turns.old for candidate in candidates
-    )
     drafts = [_create_candidate_draft(candidate, session, turns.now) for candidate in fresh]
     if dry_run:
         return Lesson(None, tuple(_to_learned(0, "", draft, "new") for draft in drafts), known, refused)
@@ -125,7 +124,7 @@ async def learn_from_session(
         pairs: list[tuple[int, int]] = []
         for memory, candidate, relation in zip(stored, fresh, relations, strict=True):
             links += [(hit.id, memory.id, candidate.at) for hit in relation.replaced]
-            links += [(memory.id, hit.id, get_last_time(hit)) for hit in relation.newer]
+            links += [(memory.id, hit.id, at) for hit, at in relation.newer]
             pairs += [(hit.id, memory.id) for hit in relation.undecided]
         await record_changes(call.scope, links, restored, said_again, tx)
         await record_questions(call.scope, pairs, store.clock(), tx)
@@ -149,19 +148,22 @@ def _to_forgetting(one: statements.Retracted, session: str, turns: SessionTurns)
     return Forgetting(turns.get_time(one.turn), one.topic, one.text, source)
 
 
-async def _remove_forgotten(store: Store, scope: Scope, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates without those that somebody forgot after they were said."""
+async def _find_forgotten(store: Store, scope: Scope, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that somebody forgot after they were said."""
     since = min((candidate.at for candidate in candidates), default=store.clock())
+    left, found, last_id = list(candidates), list[Candidate](), 0
 
-    async def read_forgotten(tx: Transaction) -> list[tuple[str, float]]:
-        return await learning_rows.list_forgotten_since(tx, await scopes.fetch_own_ids(tx, scope), since)
+    async def read_page(tx: Transaction) -> list[tuple[int, str, float]]:
+        scope_ids = await scopes.fetch_visible_ids(tx, scope)
+        return await learning_rows.list_forgotten_since(tx, scope_ids, since, last_id)
 
-    forgotten = await store.database.read(read_forgotten)
-    return [
-        candidate
-        for candidate in candidates
-        if not any(candidate.at < at and is_same_statement(text, candidate.text) for text, at in forgotten)
-    ]
+    def compare() -> list[Candidate]:
+        return [one for one in left if any(one.at < at and is_same_statement(text, one.text) for _, text, at in page)]
+
+    while left and (page := await store.database.read(read_page)):
+        found += (same := await run_in_thread(compare))
+        left, last_id = [one for one in left if one not in same], page[-1][0]
+    return found
 
 
 async def _add_earlier_turn(
@@ -174,7 +176,8 @@ async def _add_earlier_turn(
     source = Forgetting(candidate.at, source=(session, turn, turns.get_time(turn)))
     hits = await recall_without_use(store, call.scope, redaction.redact(text).text, MAX_COMPARED_HITS)
     known_ids = {hit.id for hit in relation.replaced}
-    left = [hit for hit in hits if hit.id not in known_ids and source.is_meant(hit)]
+    last = await store.database.read(partial(learning_rows.fetch_last_times, memories=hits))
+    left = [hit for hit in hits if hit.id not in known_ids and source.is_meant(hit, last[hit.id])]
     return relation._replace(replaced=[*left[:1], *relation.replaced])
 
 
@@ -278,7 +281,7 @@ class _Relation(NamedTuple):
     undecided: Sequence[Hit] = ()  # of the project, that contradict it and may hold
     is_said_again: bool = False  # in other words, what the replaced one says, which does not hold any more
     is_over: bool = False  # the memory that says the same was replaced after the statement
-    newer: Sequence[Hit] = ()  # said after the statement, and replace it
+    newer: Sequence[tuple[Hit, float]] = ()  # said after the statement, each when, and replace it
 
 
 async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) -> _Relation:
@@ -306,13 +309,13 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
     hits = [hit for hit in hits if hit.id not in over]
     if candidate.role != "user" or not hits:
         return _Relation(None)
-    earlier = [hit for hit in hits if get_last_time(hit) <= candidate.at]
-    later = [hit for hit in hits if get_last_time(hit) > candidate.at]
+    last = await store.database.read(partial(learning_rows.fetch_last_times, memories=hits))
+    earlier = [hit for hit in hits if last[hit.id] <= candidate.at]
+    later = [hit for hit in hits if last[hit.id] > candidate.at]
     replaced, undecided = await run_in_thread(_compare_with_hits, store, candidate, earlier) if earlier else ([], [])
     newer = await run_in_thread(_find_newer, store, candidate, later) if later else []
-    return _Relation(
-        None, replaced, [hit for hit in undecided if hit.project == call.scope.project], newer=newer[:MAX_REPLACED]
-    )
+    undecided = [hit for hit in undecided if hit.project == call.scope.project]
+    return _Relation(None, replaced, undecided, newer=[(hit, last[hit.id]) for hit in newer[:MAX_REPLACED]])
 
 
 def _find_newer(store: Store, candidate: Candidate, hits: Sequence[Hit]) -> list[Hit]:

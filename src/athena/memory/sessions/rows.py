@@ -9,8 +9,8 @@ from athena.core.values import Scope
 from athena.memory import link_rows, topic_rows
 from athena.memory import rows as memory_rows
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMN_COUNT, MEMORY_COLUMNS, memory_from_row
-from athena.memory.sessions.learning_rows import AUTO_TAG
-from athena.memory.sessions.values import WORK_EVENT_TYPE, BriefingTurn, Told, get_last_time
+from athena.memory.sessions.learning_rows import AUTO_TAG, fetch_last_times
+from athena.memory.sessions.values import WORK_EVENT_TYPE, BriefingTurn, Told
 from athena.memory.values import Memory
 from athena.storage import privacy, scopes
 from athena.storage.database import Transaction
@@ -339,7 +339,8 @@ async def list_replaced(tx: Transaction, scope: Scope, ids: list[int]) -> dict[i
     for memory_id in await topic_rows.fetch_contradictions(tx, scope_ids, ids):
         newer = await _list_newer(tx, scope_ids, memory_id)
         links = await topic_rows.list_contradictions(tx, scope_ids, [memory_id, *(memory.id for memory in newer)])
-        replaced[memory_id] = max([*map(get_last_time, newer), *(at for _, _, at in links)])
+        times = await fetch_last_times(tx, newer)
+        replaced[memory_id] = max([*times.values(), *(at for _, _, at in links)])
     return replaced
 
 

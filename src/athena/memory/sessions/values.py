@@ -31,12 +31,7 @@ FAILED_EVENT_TYPES = ("error", "exception", "failure", "crash")  # failures even
 def get_said_time(memory: Memory) -> float:
     """Return when a memory was said, as far as that is known, else when it was stored."""
     said = memory.metadata.get(SAID_KEY)
-    return float(said) if isinstance(said, int | float) else memory.created
-
-
-def get_last_time(memory: Memory) -> float:
-    """Return when a memory was said, or when somebody changed, confirmed or forgot it since."""
-    return memory.updated if memory.updated > memory.created else get_said_time(memory)
+    return min(float(said), memory.created) if isinstance(said, int | float) else memory.created
 
 
 def strip_step(text: str) -> str:
