@@ -303,7 +303,7 @@ class _Ingestion:
         async def write_part(tx: Transaction, start: int) -> None:
             scope = await scopes.ensure_scope(tx, self._call.scope)
             part = list(enumerate(pieces))[start : start + MAX_TRANSACTION_PIECES]
-            known = await rows.find_known_digests(tx, [scope], [piece.digest for _, piece in part])
+            known = await rows.find_known_digests(tx, self._call.scope, [piece.digest for _, piece in part])
             for number, piece in part:
                 if piece.digest not in known:
                     draft = replace(piece.draft, metadata=piece.draft.metadata | {PIECE_KEY: number})

@@ -268,10 +268,6 @@ class VectorIndex(Protocol[S]):
         """
         ...
 
-    async def has_missing(self, tx: Transaction) -> bool:
-        """Return whether any passage has no vector or a stale one; cheap enough for every write."""
-        ...
-
     async def find_problems(self, tx: Transaction) -> list[str]: ...
 
     async def select_candidates(
