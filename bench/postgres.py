@@ -110,7 +110,7 @@ def run(run: Run) -> Result:
         rows,
         [
             _table(measured),
-            "A search is 11 to 14 statements, one after another; another machine adds its round trip to each. How "
+            "A search waits for the server about ten times; another machine adds its round trip to each. How "
             "common a word is and a sample of vectors are read once a minute: the rounds after the first have them.",
         ],
     )

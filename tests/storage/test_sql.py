@@ -36,6 +36,7 @@ UNSCOPED = {
     "memory/consolidation/rows:fetch_marks": "reads no text, of rows that the run has read",
     "memory/consolidation/rows:clear_progress": "an unfinished run of any project may hold a purged text",
     "storage/usage:has_calls": "says of the whole store whether a surface was used",
+    "storage/passages:begin_missing": "says of the whole store whether vectors are missing",
     "storage/passages:count_pending": "the background encodes the passages of all projects",
     "storage/passages:count_replaced": "the same",
     "storage/passages:count_stale": "the same",

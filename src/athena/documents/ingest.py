@@ -301,7 +301,7 @@ class _Ingestion:
         """
         digests = [piece.digest for piece in pieces]
         forgotten = await history_rows.find_forgotten_digests(tx, [scope], digests, self.takes_back)
-        forgotten -= await rows.find_known_digests(tx, [scope], digests) if forgotten else set()
+        forgotten -= await rows.find_known_digests(tx, self._call.scope, digests) if forgotten else set()
         return [piece for piece in pieces if piece.digest not in forgotten]
 
     async def _write_ahead(self, pieces: list[PreparedMemory], call_id: int, now: float) -> None:
@@ -313,7 +313,7 @@ class _Ingestion:
         async def write_part(tx: Transaction, start: int) -> None:
             scope = await scopes.ensure_scope(tx, self._call.scope)
             part = pieces[start : start + MAX_TRANSACTION_PIECES]
-            known = await rows.find_known_digests(tx, [scope], [piece.digest for piece in part])
+            known = await rows.find_known_digests(tx, self._call.scope, [piece.digest for piece in part])
             for number, piece in enumerate(await self._leave_out_forgotten(tx, scope, part), start):
                 if piece.digest not in known:
                     draft = replace(piece.draft, metadata=piece.draft.metadata | {PIECE_KEY: number})

@@ -40,17 +40,10 @@ async def insert_change(
     undone: bool = False,
 ) -> None:
     """Record a change, with the digest of the old text, so that its old hash still finds the memory."""
-    await tx.execute(
-        INSERT_CHANGE_SQL,
-        scope=scope,
-        memory=memory,
-        call=call,
-        at=at,
-        action=action,
-        digest=before.get("digest") if before else None,
-        before=json.dumps(before, ensure_ascii=False) if before is not None else None,
-        undone=int(undone),
-    )
+    old = None if before is None else json.dumps(before, ensure_ascii=False)
+    digest = before.get("digest") if before else None
+    row = {"scope": scope, "memory": memory, "call": call, "at": at, "action": action, "digest": digest}
+    await tx.execute_many(INSERT_CHANGE_SQL, [{**row, "before": old, "undone": int(undone)}])
 
 
 async def insert_row_change(

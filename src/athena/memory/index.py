@@ -61,17 +61,16 @@ async def count_remaining(store: Store) -> int:
 
 async def encode_missing(store: Store, kind: Kind = "memory") -> None:
     """Encode passages that a change left without vectors: a few of one kind now, the rest in the background."""
-    has_missing = store.database.vectors.has_missing
-    if store.encoder.last_error is None and await store.database.read(has_missing):
+    if store.encoder.last_error is None and await store.database.read(passages.has_missing):
         with suppress(Unavailable):  # full text finds them meanwhile, and health reports the reason
             await _encode_batch(store, MAX_IMMEDIATE_PASSAGES, store.encoder.models, kind)
-        if await store.database.read(has_missing):
+        if await store.database.read(passages.has_missing):
             encode_in_background(store)
 
 
 async def encode_pending(store: Store, limit: int, kind: Kind = "memory") -> int:
     """Encode up to `limit` passages of one kind that have no vector; return how many there were."""
-    if not await store.database.read(store.database.vectors.has_missing):
+    if not await store.database.read(passages.has_missing):
         return 0
     return await _encode_batch(store, limit, store.encoder.models, kind)
 

@@ -13,7 +13,7 @@ from athena.memory.rows import MemoryRow
 from athena.memory.sessions.learning_rows import AUTO_TAG, CONFIRMED_IMPORTANCE, CONFIRMED_KEY
 from athena.memory.store import Store
 from athena.memory.values import MAX_TAGS, SERIAL_KEY, Draft, Stored, extend_memory
-from athena.storage import calls, scopes
+from athena.storage import calls, passages, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import tag_key
 
@@ -45,16 +45,18 @@ async def remember(
     prepared = [_prepare_item(draft, i if len(drafts) > 1 else None, now) for i, draft in enumerate(drafts)]
 
     async def read_known_digests(tx: Transaction) -> set[str]:
-        own = await scopes.fetch_own_ids(tx, call.scope)
-        return await rows.find_known_digests(tx, own, [item.digest for item in prepared])
+        return await rows.find_known_digests(tx, call.scope, [item.digest for item in prepared])
 
     if read_first:
         prepared = await add_vectors(store.encoder, prepared, await store.database.read(read_known_digests))
 
     async def write_memories(tx: Transaction) -> tuple[list[Stored], bool]:
+        own_ids: list[int] = []
+        own = scopes.begin_own_id(tx, call.scope)
+
         async def write_batch(call_id: int) -> list[list[Any]]:
-            scope = await scopes.ensure_scope(tx, call.scope)
-            context = WriteContext(scope, call_id, now, skip_undo=call.scope.kind == "event")
+            own_ids.append(await scopes.ensure_scope(tx, call.scope, own))
+            context = WriteContext(own_ids[0], call_id, now, skip_undo=call.scope.kind == "event")
             outcomes = []
             for item in prepared:
                 insert = add_memory if _is_new(item, call) else upsert_memory
@@ -62,8 +64,10 @@ async def remember(
             return outcomes
 
         outcomes = await calls.run_once(tx, call, write_batch)
-        own = await scopes.fetch_own_ids(tx, call.scope)
-        memories = await rows.fetch_memories(tx, own, {memory_id for memory_id, _ in outcomes}, include_deleted=True)
+        ids = {memory_id for memory_id, _ in outcomes}
+        own_ids = own_ids or [row[0] for row in await own]  # the same call again has written nothing
+        has_missing = passages.begin_missing(tx)
+        memories = await rows.fetch_memories(tx, own_ids, ids, include_deleted=True)
         if any(memory_id not in memories for memory_id, _ in outcomes):  # the same call again, after a purge
             raise NotFound("a memory that this call stored was purged since", hint="use a new key to store it again")
         stored = [
@@ -72,7 +76,7 @@ async def remember(
         ]
         if then is not None:
             await then(tx, stored)
-        return stored, await store.database.vectors.has_missing(tx)
+        return stored, bool((await has_missing)[0][0])
 
     stored, has_missing = await store.database.write(write_memories)
     if has_missing and store.encoder.is_working:

@@ -234,14 +234,15 @@ async def list_forgotten_ids(tx: Transaction, scope_ids: list[int]) -> list[int]
     return [row[0] for row in rows]
 
 
-async def find_known_digests(tx: Transaction, scope_ids: list[int], digests: list[str]) -> set[str]:
-    """Return which of these digests belong to live memories of the scopes."""
+async def find_known_digests(tx: Transaction, scope: Scope, digests: list[str]) -> set[str]:
+    """Return which of these digests belong to live memories of the project."""
     known: set[str] = set()
     for batch in split_batches(digests):
         placeholders, bound = bind_list("digest", batch)
         rows = await tx.fetch(
-            f"""SELECT digest, private FROM memories WHERE scope IN ({join_ids(scope_ids)})
-                AND digest IN ({placeholders}) AND deleted IS NULL""",
+            f"""SELECT m.digest, m.private FROM scopes s, memories m WHERE s.name = :project AND s.kind = :kind
+                AND m.scope = s.id AND m.digest IN ({placeholders}) AND m.deleted IS NULL""",
+            **scope._asdict(),
             **bound,
         )
         for digest, private in rows:  # that a text is there says what it is
@@ -255,7 +256,7 @@ async def insert_memory(tx: Transaction, scope: int, columns: dict[str, Any]) ->
     columns["private"] = privacy.add_current_marks(columns["private"])
     short_hash, _ = await _assign_short_hash(tx, scope, columns["digest"])
     # Not RETURNING: after it SQLite makes FTS5 flush, which costs fifteen times as much as reading the id back.
-    await tx.execute(INSERT_MEMORY_SQL, scope=scope, hash=short_hash, **columns)
+    await tx.execute_many(INSERT_MEMORY_SQL, [{"scope": scope, "hash": short_hash, **columns}])
     [(memory_id,)] = await tx.fetch(
         "SELECT id FROM memories WHERE scope = :scope AND digest = :digest AND deleted IS NULL",
         scope=scope,
@@ -366,14 +367,10 @@ async def delete_memory(tx: Transaction, scope: int, memory: int) -> None:
 async def replace_tags(tx: Transaction, scope: int, memory: int, tags: Iterable[str], happened: float) -> None:
     """Set the tags by which a memory is found; a forgotten one has none there."""
     await tx.execute("DELETE FROM tags WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
-    for tag in tags:
-        await tx.execute(
-            "INSERT INTO tags (scope, tag, memory, happened) VALUES (:scope, :tag, :memory, :happened)",
-            scope=scope,
-            tag=tag_key(tag),
-            memory=memory,
-            happened=happened,
-        )
+    await tx.execute_many(
+        "INSERT INTO tags (scope, tag, memory, happened) VALUES (:scope, :tag, :memory, :happened)",
+        [{"scope": scope, "tag": tag_key(tag), "memory": memory, "happened": happened} for tag in tags],
+    )
 
 
 async def note_scope_marks(tx: Transaction, scope_ids: list[int]) -> None:

@@ -43,7 +43,7 @@ from athena.memory.values import (
     get_urgency_key,
     task_from_memory,
 )
-from athena.storage import calls, scopes
+from athena.storage import calls, passages, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
@@ -297,7 +297,7 @@ async def _revise_task(store: Store, ref: Ref, alter: Alter, call: Call) -> Task
         task_id = int(await calls.run_once(tx, call, apply_change))
         memories = await rows.fetch_memories(tx, await scopes.fetch_visible_ids(tx, call.scope), [task_id])
         tasks = await _to_tasks(tx, call.scope, memories.values(), now)
-        return tasks[0], await store.database.vectors.has_missing(tx)
+        return tasks[0], await passages.has_missing(tx)
 
     task, has_missing = await store.database.write(write_revision)
     if has_missing and store.encoder.is_working:

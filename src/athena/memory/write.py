@@ -10,6 +10,7 @@ from itertools import zip_longest
 
 from athena.memory import rows
 from athena.memory.graph import mentions
+from athena.memory.graph import rows as graph_rows
 from athena.memory.prepare import PreparedMemory, prepare_memory
 from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
@@ -25,11 +26,12 @@ INDEX_BATCH_SIZE = 500  # rows whose passages one transaction writes
 
 async def insert_memory(store: Store, tx: Transaction, scope: int, prepared: PreparedMemory, now: float) -> int:
     """Write a new memory and return its id."""
+    entity_scopes = graph_rows.begin_entity_scope_ids(tx, scope)
     memory_id = await rows.insert_memory(tx, scope, prepared.to_columns(now))
     if prepared.draft.tags:
         await rows.replace_tags(tx, scope, memory_id, prepared.draft.tags, prepared.happened)
     await counts.count_new(tx, scope, _count_prepared(prepared), prepared.draft.tags)
-    await mentions.write_mentions(tx, scope, memory_id, prepared.draft.content)
+    await mentions.write_mentions(tx, scope, memory_id, prepared.draft.content, entity_scopes)
     await _put_passages(store, tx, scope, memory_id, prepared)
     return memory_id
 
@@ -77,7 +79,8 @@ async def rewrite_memory(store: Store, tx: Transaction, row: MemoryRow, new: Pre
     del columns["created"]
     same_text = columns["content"] == row.memory.content
     if not same_text:
-        await mentions.write_mentions(tx, row.scope, memory_id, new.draft.content, replace=True)
+        entity_scopes = graph_rows.begin_entity_scope_ids(tx, row.scope)
+        await mentions.write_mentions(tx, row.scope, memory_id, new.draft.content, entity_scopes, replace=True)
     await rows.dequeue_memories(tx, row.scope, [memory_id])
     await counts.count_out(tx, row.scope, [memory_id])
     await rows.update_memory_row(tx, row, {**columns, "deleted": None})

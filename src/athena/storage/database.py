@@ -1,8 +1,9 @@
 """The protocols that a storage engine implements: transactions, full text, vectors, table copy, the database."""
 
 import math
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
@@ -39,10 +40,14 @@ class Transaction(Protocol):
         ...
 
     async def execute_many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Run a statement once for each row of values."""
+        """Run a statement once for each row of values, without waiting for a server's answers."""
         ...
 
     async def fetch(self, sql: str, **values: Any) -> list[Row]: ...
+
+    def begin_fetch(self, sql: str, **values: Any) -> "PendingRows":
+        """Let a server begin with a query whose rows are awaited later."""
+        ...
 
     async def fetch_one(self, sql: str, **values: Any) -> Row | None: ...
 
@@ -54,10 +59,23 @@ class Transaction(Protocol):
 Work = Callable[[Transaction], Coroutine[Any, Any, T]]
 
 
+class PendingRows:
+    """The rows of a query, which are read when they are awaited."""
+
+    def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[Row]]]) -> None:
+        self._fetch = fetch
+
+    def __await__(self) -> Generator[Any, Any, list[Row]]:
+        return self._fetch().__await__()
+
+
 class BoundedReads:
     """What a transaction may still read of texts with `fetch`."""
 
     chars_left: float = math.inf
+
+    def begin_fetch(self: Transaction, sql: str, **values: Any) -> PendingRows:
+        return PendingRows(partial(self.fetch, sql, **values))
 
     def limit_reads(self) -> Self:
         """Return the transaction with a limit; work that drops what it has read sets `chars_left` back."""
@@ -248,10 +266,6 @@ class VectorIndex(Protocol[S]):
 
         Those of memories come first.
         """
-        ...
-
-    async def has_missing(self, tx: Transaction) -> bool:
-        """Return whether any passage has no vector or a stale one; cheap enough for every write."""
         ...
 
     async def find_problems(self, tx: Transaction) -> list[str]: ...

@@ -4,7 +4,7 @@ import json
 from typing import Any, NamedTuple
 
 from athena.core.values import Kind, ModelNames
-from athena.storage.database import IndexedPassage, Row, Transaction
+from athena.storage.database import IndexedPassage, PendingRows, Row, Transaction
 from athena.storage.filters import bind_list, split_batches
 
 PASSAGE_IDS_PER_SCOPE = 1 << 32  # the ids of a scope's passages are one range, so that an index on them splits by scope
@@ -64,6 +64,16 @@ async def count_pending(tx: Transaction, models: ModelNames, *, memories: bool =
     needs = list_incomparable_conditions(await fetch_model_ids(tx, models))
     counts = " + ".join(f"(SELECT count(*) FROM passages WHERE {shared} AND {need})" for need in needs)
     return int((await tx.fetch_required(f"SELECT {counts}"))[0])
+
+
+def begin_missing(tx: Transaction) -> PendingRows:
+    """Ask whether any passage has no vector or a stale one; cheap enough for every write."""
+    exists = "EXISTS (SELECT 1 FROM passages WHERE live = 1 AND {})"
+    return tx.begin_fetch(f"SELECT {exists.format('model IS NULL')} OR {exists.format('windowed = 0')}")
+
+
+async def has_missing(tx: Transaction) -> bool:
+    return bool((await begin_missing(tx))[0][0])
 
 
 async def count_stale(tx: Transaction) -> int:

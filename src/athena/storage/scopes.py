@@ -6,7 +6,7 @@ Tables about calls and programs (calls, receipts, usage, runs, workspaces, files
 from collections.abc import Sequence
 
 from athena.core.values import Call, Kind, Scope
-from athena.storage.database import Transaction
+from athena.storage.database import PendingRows, Transaction
 from athena.storage.filters import bind_list, split_batches
 
 TABLES_BY_PROJECT_NAME = ("calls", "receipts", "consolidations", "workspaces", "files", "runs", "injections")
@@ -43,10 +43,13 @@ async def fetch_memory_scopes(tx: Transaction, scope_ids: list[int], ids: list[i
     return found
 
 
+def begin_own_id(tx: Transaction, scope: Scope) -> PendingRows:
+    return tx.begin_fetch("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
+
+
 async def fetch_own_ids(tx: Transaction, scope: Scope) -> list[int]:
     """Return the id of the project's own scope of this kind, if it exists, as a list."""
-    rows = await tx.fetch("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
-    return [row[0] for row in rows]
+    return [row[0] for row in await begin_own_id(tx, scope)]
 
 
 async def fetch_changeable_ids(tx: Transaction, call: Call) -> list[int]:
@@ -69,13 +72,12 @@ async def fetch_scope_kind(tx: Transaction, scope_id: int) -> str:
     return str((await tx.fetch_required("SELECT kind FROM scopes WHERE id = :id", id=scope_id))[0])
 
 
-async def ensure_scope(tx: Transaction, scope: Scope) -> int:
-    """Return the id of the project's scope; insert the scope if it is new."""
-    row = await tx.fetch_one("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
-    row = row or await tx.fetch_required(
+async def ensure_scope(tx: Transaction, scope: Scope, own: PendingRows | None = None) -> int:
+    """Return the id of the project's scope, which `own` may have begun to fetch; insert the scope if it is new."""
+    rows = await (own or begin_own_id(tx, scope)) or await tx.fetch(
         "INSERT INTO scopes (name, kind) VALUES (:project, :kind) RETURNING id", **scope._asdict()
     )
-    return int(row[0])
+    return int(rows[0][0])
 
 
 async def list_projects(tx: Transaction) -> list[tuple[str, int, float | None]]:

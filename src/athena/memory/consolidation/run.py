@@ -26,7 +26,7 @@ from athena.memory.consolidation.stages import STAGE_INPUTS, STRATEGY_PLANS, Sta
 from athena.memory.consolidation.values import Consolidated, Found, Pattern, Status, Strategy
 from athena.memory.index import encode_in_background
 from athena.memory.store import Store
-from athena.storage import calls, scopes
+from athena.storage import calls, passages, scopes
 from athena.storage.database import Transaction
 
 if TYPE_CHECKING:  # imports http.client
@@ -289,7 +289,7 @@ async def _save_and_apply(
             return applied
 
         applied = await calls.run_once(tx, call, apply_changes)
-        return await _build_result(tx, call.scope, applied), await store.database.vectors.has_missing(tx)
+        return await _build_result(tx, call.scope, applied), await passages.has_missing(tx)
 
     result, has_missing_vectors = await store.database.write(apply_once)
     if has_missing_vectors and store.encoder.is_working:

@@ -83,7 +83,7 @@ async def _purge_aliases(tx: Transaction, row: MemoryRow) -> None:
     """Take the name of an entity away from every other entity that got it in a merge."""
     exact_key = to_exact_key(row.digest)
     keys = list_alias_keys(row.memory.content, row.digest)
-    for scope_id in await graph_rows.list_entity_scope_ids(tx, row.scope):
+    for (scope_id,) in await graph_rows.begin_entity_scope_ids(tx, row.scope):
         for other_id in await graph_rows.list_mentioning_ids(tx, [scope_id], [exact_key]):
             await graph_rows.delete_mentions(tx, scope_id, other_id, keys)
             await history_rows.delete_changes_with_word(tx, scope_id, other_id, ALIASED, exact_key)

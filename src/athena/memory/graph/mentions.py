@@ -14,7 +14,7 @@ from athena.memory.recall import Query, recall
 from athena.memory.store import Store
 from athena.memory.values import Memory
 from athena.storage import scopes
-from athena.storage.database import Transaction
+from athena.storage.database import PendingRows, Transaction
 from athena.storage.filters import Filter
 
 MAX_MENTION_TEXT_CHARS = 20_000
@@ -109,11 +109,12 @@ def list_alias_keys(name: str, digest: str) -> set[str]:
     return {key for key in (fold_name(name), to_form_key(name)[:MAX_KEY_CHARS], to_exact_key(digest)) if key}
 
 
-async def write_mentions(tx: Transaction, scope: int, memory: int, text: str, *, replace: bool = False) -> None:
-    """Store the mentions in the text of a memory."""
+async def write_mentions(
+    tx: Transaction, scope: int, memory: int, text: str, entity_scopes: PendingRows, *, replace: bool = False
+) -> None:
+    """Store the mentions in the text of a memory: by form, and the names of entities of some scopes."""
     keys = find_form_keys(text)
-    entity_scope_ids = await graph_rows.list_entity_scope_ids(tx, scope)
-    if entity_scope_ids:
+    if entity_scope_ids := [row[0] for row in await entity_scopes]:
         keys |= await _find_entity_names(tx, entity_scope_ids, text)
     await graph_rows.insert_mentions(tx, scope, memory, keys, replace=replace)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from athena.core.home.paths import USER_PROJECT
 from athena.memory.rows import BOUNDED_BATCH_ROWS, join_ids
 from athena.storage import privacy
-from athena.storage.database import Row, Transaction
+from athena.storage.database import PendingRows, Row, Transaction
 from athena.storage.filters import bind_list, split_batches
 
 ENTITY_COLUMNS = "id, scope, content, memory_type, digest, private"
@@ -350,23 +350,13 @@ async def insert_mentions(
     """Store the keys that a memory mentions, with `replace` instead of the old ones."""
     if replace:
         await tx.execute("DELETE FROM mentions WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
-    for key in sorted(keys):
-        await tx.execute(
-            "INSERT INTO mentions (scope, key, memory) VALUES (:scope, :key, :memory)",
-            scope=scope,
-            key=key,
-            memory=memory,
-        )
+    query = "INSERT INTO mentions (scope, key, memory) VALUES (:scope, :key, :memory)"
+    await tx.execute_many(query, [{"scope": scope, "key": key, "memory": memory} for key in sorted(keys)])
 
 
 async def delete_mentions(tx: Transaction, scope: int, memory: int, keys: Iterable[str]) -> None:
-    for key in keys:
-        await tx.execute(
-            "DELETE FROM mentions WHERE scope = :scope AND key = :key AND memory = :memory",
-            scope=scope,
-            key=key,
-            memory=memory,
-        )
+    query = "DELETE FROM mentions WHERE scope = :scope AND key = :key AND memory = :memory"
+    await tx.execute_many(query, [{"scope": scope, "key": key, "memory": memory} for key in keys])
 
 
 async def list_mention_keys(tx: Transaction, scope: int, memory: int) -> list[str]:
@@ -377,15 +367,14 @@ async def list_mention_keys(tx: Transaction, scope: int, memory: int) -> list[st
     return [row[0] for row in rows]
 
 
-async def list_entity_scope_ids(tx: Transaction, scope: int) -> list[int]:
-    """Return the scopes with the entities that a memory of this scope may mention."""
-    rows = await tx.fetch(
+def begin_entity_scope_ids(tx: Transaction, scope: int) -> PendingRows:
+    """Ask for the scopes with the entities that a memory of this scope may mention."""
+    return tx.begin_fetch(
         """SELECT e.id FROM scopes m JOIN scopes e ON e.kind = 'entity' AND e.name IN (m.name, :everywhere)
            WHERE m.id = :scope""",
         scope=scope,
         everywhere=USER_PROJECT,
     )
-    return [row[0] for row in rows]
 
 
 async def find_entity_names(tx: Transaction, scope_ids: list[int], keys: list[str]) -> set[str]:

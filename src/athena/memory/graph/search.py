@@ -24,7 +24,7 @@ from athena.memory.index import encode_missing
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
 from athena.memory.values import Hit
-from athena.storage import scopes
+from athena.storage import passages, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
@@ -123,7 +123,7 @@ async def index_pending(store: Store, kinds: Sequence[Kind] = ("entity",)) -> bo
     """Index queued rows unless another writer is active, since a search must not wait; return whether all are."""
 
     async def has_pending(tx: Transaction) -> bool:
-        return bool(await memory_rows.list_queued_memories(tx, 1)) or await store.database.vectors.has_missing(tx)
+        return bool(await memory_rows.list_queued_memories(tx, 1)) or await passages.has_missing(tx)
 
     if not await store.database.read(has_pending):
         return True

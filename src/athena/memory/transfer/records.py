@@ -169,9 +169,9 @@ class RecordImport:
                 self.report.redacted += item.draft.redacted
 
         async def read_digests(tx: Transaction) -> tuple[set[str], set[str]]:
-            own, *_ = visible = await scopes.fetch_visible_ids(tx, scope) or [0]
+            visible = await scopes.fetch_visible_ids(tx, scope)
             digests = [item.digest for _, item in prepared]
-            known = await rows.find_known_digests(tx, [own], digests)
+            known = await rows.find_known_digests(tx, scope, digests)
             return known, await history_rows.find_forgotten_digests(tx, visible, digests) - known
 
         known, forgotten = await self._store.database.read(read_digests)

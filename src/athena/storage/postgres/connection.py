@@ -4,8 +4,8 @@ import contextlib
 import math
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,15 @@ from psycopg import conninfo, errors
 
 from athena.errors import Conflict, InvalidInput, Misconfigured, Unavailable
 from athena.storage import migrations
-from athena.storage.database import UNFINISHED_COPY_COUNTER, BoundedReads, CopyRole, Row, check_usable, require_row
+from athena.storage.database import (
+    UNFINISHED_COPY_COUNTER,
+    BoundedReads,
+    CopyRole,
+    PendingRows,
+    Row,
+    check_usable,
+    require_row,
+)  # fmt: skip
 from athena.storage.postgres.formats import to_array_literal
 from athena.storage.sqlite.schema import list_columns
 
@@ -78,25 +86,43 @@ NAMED_PARAMETER_PATTERN = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
 
 
 class PostgresTransaction(BoundedReads):
+    """A transaction on one connection, in a pipeline: only what asks for an answer waits for the server."""
+
     add_up_sql = ""  # writers would wait for each other where they add to one row
 
-    def __init__(self, connection: psycopg.Connection[Any], vector_schema: str) -> None:
-        self.connection, self.vector_schema = connection, vector_schema
+    def __init__(self, connection: psycopg.Connection[Any], vector_schema: str, stack: ExitStack) -> None:
+        self.connection, self.vector_schema, self._stack = connection, vector_schema, stack
+        self._pipeline: psycopg.Pipeline | None = stack.enter_context(connection.pipeline())
         self._cursor = connection.cursor(binary=True)
 
+    def leave_pipeline(self) -> None:
+        """Wait for all answers; from now on each statement does. COPY and cursors on the server need that."""
+        self._pipeline = None
+        self._stack.close()
+
+    def begin(self, sql: bytes, values: Mapping[str, Any] | None = None) -> psycopg.Cursor[Any]:
+        """Send a statement, and return the cursor that will have its answer; an error comes with a later answer."""
+        return self.connection.cursor(binary=True).execute(sql, values)
+
+    def wait_for_answers(self) -> None:
+        if self._pipeline is not None and self._pipeline.result_queue:
+            self._pipeline.sync()
+
     async def execute(self, sql: str, **values: Any) -> int:
-        return self._cursor.execute(*self._translate(sql, values)).rowcount
+        self._cursor.execute(*self._translate(sql, values))
+        self.wait_for_answers()
+        return self._cursor.rowcount
 
     async def execute_many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Run a statement once for each row, in a pipeline: without waiting for each result before the next."""
-        rows = list(rows)
-        if len(rows) == 1:
-            self._cursor.execute(*self._translate(sql, rows[0]))
-        elif rows:
-            self._cursor.executemany(self._translate(sql, {})[0], rows)
+        self.connection.cursor(binary=True).executemany(self._translate(sql, {})[0], rows)
 
     async def fetch(self, sql: str, **values: Any) -> list[Row]:
-        cursor = self._cursor.execute(*self._translate(sql, values))
+        return await self._take(self._cursor.execute(*self._translate(sql, values)))
+
+    def begin_fetch(self, sql: str, **values: Any) -> PendingRows:
+        return PendingRows(partial(self._take, self.begin(*self._translate(sql, values))))
+
+    async def _take(self, cursor: psycopg.Cursor[Any]) -> list[Row]:
         return cursor.fetchall() if self.chars_left == math.inf else self.take_rows(cursor)
 
     async def fetch_one(self, sql: str, **values: Any) -> Row | None:

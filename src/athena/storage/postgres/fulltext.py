@@ -204,14 +204,13 @@ class PostgresFullText:
     ) -> None:
         """Change rows, and insert the change of the counts as a row: all writers would wait for a shared one."""
         self.unfolded_tallies += 1
-        await tx.execute(
+        scope, ids = get_passage_scope_id(passages[0].id), to_array_literal(passage.id for passage in passages)
+        await tx.execute_many(
             f"""WITH changed AS ({change} RETURNING words.memory, words.length)
                 INSERT INTO tallies (scope, memories, passages, words)
                 SELECT :scope, {sign} * count(DISTINCT memory), {sign} * count(*), {sign} * coalesce(sum(length), 0)
                 FROM changed""",
-            scope=get_passage_scope_id(passages[0].id),
-            ids=to_array_literal(passage.id for passage in passages),
-            **values,
+            [{"scope": scope, "ids": ids, **values}],
         )
 
     async def fold_tallies(self, tx: Transaction) -> None:

@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 import time
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,7 +21,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from athena.core.threads import run_in_thread, run_sync, start_in_thread
 from athena.errors import AthenaError, Misconfigured, Unavailable
 from athena.storage import migrations
-from athena.storage.database import CopyRole, Database, Row, Transaction, Work
+from athena.storage.database import CopyRole, Database, Row, Transaction, Work, require_row
 from athena.storage.postgres import connection as postgres_connection
 from athena.storage.postgres.connection import RACE_ERRORS, PostgresTransaction, translate_errors
 from athena.storage.postgres.fulltext import PostgresFullText
@@ -29,7 +30,7 @@ from athena.storage.postgres.table_copy import PostgresTableCopy
 from athena.storage.postgres.vectors import PostgresVectorIndex
 from athena.storage.sqlite import fork
 
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # callers get an error instead
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # callers get an error instead
 T = TypeVar("T")
 RECONNECT_TIMEOUT_S = 10.0  # how long a caller waits for a server that is gone
 POOL_TIMEOUT_S = 1.0  # after which a connection is requested anew: the pool's own pauses grow with every try
@@ -42,16 +43,15 @@ GRAPH_RETRY_DELAY_S = 10.0
 CLOSE_TIMEOUT_S = 1.0
 UNFINISHED_COPY_HINT = "run athena migrate again to finish it"
 TALLY_FOLD_WRITES = 200  # rows of `tallies` after which they are folded into one for each scope
-BEGIN_READ_SQL = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-BEGIN_WRITE_SQL = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
-INSERT INTO commits (token) SELECT gen_random_uuid()
-WHERE NOT EXISTS (SELECT 1 FROM counters WHERE name = 'copy source')
-RETURNING token::text, pg_current_xact_id()::text"""
-BEGIN_COPY_SQL = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
-INSERT INTO commits DEFAULT VALUES RETURNING token::text, pg_current_xact_id()::text"""
+BEGIN_SQL = b"BEGIN ISOLATION LEVEL REPEATABLE READ"
+BEGIN_READ_SQL = (BEGIN_SQL + b" READ ONLY",)
+INSERT_MARK_SQL = b"INSERT INTO commits (token) SELECT gen_random_uuid()"
+NO_COPY_SQL = b" WHERE NOT EXISTS (SELECT 1 FROM counters WHERE name = 'copy source')"
+RETURN_MARK_SQL = b" RETURNING token::text, pg_current_xact_id()::text"
+BEGIN_WRITE_SQL = BEGIN_SQL, INSERT_MARK_SQL + NO_COPY_SQL + RETURN_MARK_SQL
+BEGIN_COPY_SQL = BEGIN_SQL, INSERT_MARK_SQL + RETURN_MARK_SQL
 # No caller waits for a deferred write, so it need not be durable at once, and must not hold up others for long.
-BEGIN_DEFERRED_SQL = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
-SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = 200"""
+BEGIN_DEFERRED_SQL = BEGIN_SQL, b"SET LOCAL synchronous_commit = off", b"SET LOCAL lock_timeout = 200"
 RELATION_KEY_SQL = "hashtextextended(source || ' ' || target || ' ' || relation, scope) >> 1"
 UNIQUENESS_DDL = (
     "CREATE TABLE commits (token UUID PRIMARY KEY DEFAULT gen_random_uuid(), at TIMESTAMPTZ NOT NULL DEFAULT now())",
@@ -239,7 +239,7 @@ class Postgres:
         self._guard = threading.Condition()
         _inherited_pools.append(self._pool)
 
-    def _run_transaction(self, begin: bytes, work: Work[T]) -> T:
+    def _run_transaction(self, begin: tuple[bytes, ...], work: Work[T]) -> T:
         """Run work in a transaction, and again where that is safe, until it succeeds or the timeout is over."""
         deadline = time.monotonic() + self._timeout_s
         tries = 0
@@ -269,39 +269,39 @@ class Postgres:
             raise failure
         raise Unavailable("others keep changing the same memories", hint="try again") from failure
 
-    def _try_transaction(self, begin: bytes, work: Work[T], deadline: float) -> T:
+    def _try_transaction(self, begin: tuple[bytes, ...], work: Work[T], deadline: float) -> T:
         try:
             connection = self._pool.getconn(min(POOL_TIMEOUT_S, max(0.1, deadline - time.monotonic())))
         except (PoolTimeout, PoolClosed):
             if time.monotonic() + MAX_RETRY_PAUSE_S >= deadline:  # the last try
                 postgres_connection.check_reachable(self.url)  # it raises the reason, which the pool does not tell
             raise Unavailable("all connections to the database are in use", hint="try again") from None
+        mark: psycopg.Cursor[Any] | None = None
+        commit_mark: Row | None = None
+        is_committing = False
         try:
-            cursor = connection.execute(begin, prepare=False)  # not prepared: it may be two statements
-            commit_mark = None
-            is_write = begin in (BEGIN_WRITE_SQL, BEGIN_COPY_SQL)
-            if is_write and cursor.nextset() and (commit_mark := cursor.fetchone()) is None:
-                raise Misconfigured("a copy into this store is not finished", hint=UNFINISHED_COPY_HINT)
-            tx = PostgresTransaction(connection, self._vector_schema)
-            tx = tx.limit_reads() if begin == BEGIN_READ_SQL else tx
-            result = run_sync(work(tx), closed_to=NO_WAIT_REASON)
-            try:
-                connection.execute("COMMIT")
-            except psycopg.OperationalError:
-                if commit_mark is None:
-                    return result
-                if not connection.broken:
-                    raise
-            else:
-                return result
+            with ExitStack() as stack:
+                tx = PostgresTransaction(connection, self._vector_schema, stack)
+                *_, cursor = [tx.begin(statement) for statement in begin]
+                mark = cursor if begin in (BEGIN_WRITE_SQL, BEGIN_COPY_SQL) else None
+                result = run_sync(work(tx.limit_reads() if begin == BEGIN_READ_SQL else tx), closed_to=NO_WAIT_REASON)
+                tx.wait_for_answers()
+                commit_mark = None if mark is None else require_row(mark.fetchone(), "the mark of a commit")
+                is_committing = True
+                tx.begin(b"COMMIT")  # its answer comes at the end of the pipeline
+            return result
         except BaseException as error:
-            _roll_back(connection)
-            if isinstance(error.__context__, KeyboardInterrupt):  # raised while the driver tried to cancel
-                raise error.__context__ from None
-            raise
+            is_lost = is_committing and isinstance(error, psycopg.OperationalError) and connection.broken
+            if not is_lost:
+                _roll_back(connection)
+                if mark is not None and mark.rowcount == 0:
+                    raise Misconfigured("a copy into this store is not finished", hint=UNFINISHED_COPY_HINT) from None
+                if isinstance(error.__context__, KeyboardInterrupt):  # raised while the driver tried to cancel
+                    raise error.__context__ from None
+                raise
         finally:
             self._pool.putconn(connection)
-        if self._was_committed(commit_mark, deadline):
+        if commit_mark is None or self._was_committed(commit_mark, deadline):
             return result
         raise Unavailable("the connection was lost; nothing was stored", hint="try again")
 
@@ -399,8 +399,12 @@ def _is_in_progress(connection: psycopg.Connection[Any], transaction_id: str) ->
 
 
 def _roll_back(connection: psycopg.Connection[Any]) -> None:
+    """Roll back with a text that the driver has not seen, so that it forgets all statements that it has prepared.
+
+    After an error the server has skipped the rest of a pipeline, and so what was to be prepared there.
+    """
     if not connection.closed:
         try:
-            connection.execute("ROLLBACK")
+            connection.execute(f"ROLLBACK -- {time.monotonic_ns()}".encode())
         except psycopg.Error:
             connection.close()

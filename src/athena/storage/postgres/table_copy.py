@@ -95,6 +95,7 @@ def _get_own(tx: Transaction) -> PostgresTransaction:
 
 
 def _get_connection(tx: Transaction) -> psycopg.Connection[Any]:
+    _get_own(tx).leave_pipeline()
     return _get_own(tx).connection
 
 

@@ -203,12 +203,6 @@ class PostgresVectorIndex:
 
     # --- counts and checks --------------------------------------------------------------------------------------------
 
-    async def has_missing(self, tx: Transaction) -> bool:
-        parts = [
-            f"EXISTS (SELECT 1 FROM passages WHERE live = 1 AND {what})" for what in ("model IS NULL", "windowed = 0")
-        ]
-        return bool((await tx.fetch_required(f"SELECT {' OR '.join(parts)}"))[0])
-
     async def find_problems(self, tx: Transaction) -> list[str]:
         rows = await tx.fetch(
             """SELECT p.id FROM passages p JOIN (SELECT model, max(vector_dims(code)) AS size FROM passages
@@ -223,13 +217,14 @@ class PostgresVectorIndex:
         self, tx: Transaction, memory_filter: Filter, scope_ids: list[int], models: ModelNames, dimensions: int
     ) -> PostgresSelection:
         memory_limit.check_room("numpy", memory_limit.NUMPY_BYTES, "search")
-        known = await fetch_model_ids(tx, models)
-        earlier = [number for number in known.compatible if await _has_vectors(tx, scope_ids, number)]
-        total, passages, words = await tx.fetch_required(
+        tallies = tx.begin_fetch(
             """SELECT coalesce(sum(memories), 0)::bigint, coalesce(sum(passages), 0)::bigint,
                       coalesce(sum(words), 0)::bigint FROM tallies WHERE scope = ANY(:scopes::bigint[])""",
             scopes=to_array_literal(scope_ids),
         )
+        known = await fetch_model_ids(tx, models)
+        earlier = [number for number in known.compatible if await _has_vectors(tx, scope_ids, number)]
+        [(total, passages, words)] = await tallies
         query, values = "", dict[str, Any]()
         if not memory_filter.is_unrestricted:
             condition, values = build_where_clause(memory_filter, scope_ids)

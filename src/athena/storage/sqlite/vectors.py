@@ -240,11 +240,6 @@ class SqliteVectorIndex:
 
     # --- counts and checks --------------------------------------------------------------------------------------------
 
-    async def has_missing(self, tx: Transaction) -> bool:
-        missing = "SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1"
-        stale = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
-        return await tx.fetch_one(missing) is not None or await tx.fetch_one(stale) is not None
-
     async def find_problems(self, tx: Transaction) -> list[str]:
         rows = await tx.fetch(WRONG_SIZE_SQL)
         problems = [f"passage {row[0]} has a vector of the wrong size" for row in rows]
