@@ -327,7 +327,8 @@ async def learn(
     store, moment = ctx.store, inputs.check_time_range(happened, "happened")
     store = store if moment is None else store._replace(clock=lambda: moment)
     session = recording.clean_session_id(session_id)
-    return await lessons.learn_from_session(store, session, utterances, summary, ctx.call, keep, dry_run)
+    sign = ctx.required_guard.vault.keys.sign
+    return await lessons.learn_from_session(store, session, utterances, summary, ctx.call, sign, keep, dry_run)
 
 
 @operation(
