@@ -165,6 +165,14 @@ def test_marks_of_turns_say_nothing_without_the_key(timed_app: App, timed_talk: 
     assert row[0] not in [int(hash_text(text)[:14], 16) for text in (said, f"{said}\n{PORT}", PORT)]
 
 
+def test_new_key_of_the_vault_brings_nothing_back(timed_app: App, timed_talk: Talk) -> None:
+    session = timed_talk("a").say(CLIENT)
+    session.end()
+    call(timed_app, "purge", memory_ids=[find_hash(timed_app, CLIENT)], expect=1)
+    run_sync(timed_app.guard.vault.rotate_key())
+    assert session.say(MORE).end() == []
+
+
 def test_confirmed_memory_is_not_replaced_by_older_words(timed_app: App, talk: Talk) -> None:
     first = talk("b").say(NIGHT)
     first.end()
