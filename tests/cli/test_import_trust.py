@@ -175,6 +175,28 @@ def test_trust_is_for_the_file_that_was_read(tmp_path: Path) -> None:
     assert read_rows() == []
 
 
+def test_session_that_goes_on_meanwhile_is_taken_in_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+
+    def say(text: str) -> None:
+        message = {"role": "user", "content": text}
+        line = {"type": "user", "sessionId": "s1", "cwd": str(tmp_path), "timestamp": "2025-10-09T12:00:00Z"}
+        with path.open("a") as file:
+            file.write(json.dumps(line | {"message": message}) + "\n")
+
+    class LateAnswer(str):
+        __slots__ = ()
+
+        def encode(self, *_: Any) -> bytes:
+            say("Something said since.")
+            return b"y"
+
+    say("The office closes at six.")
+    done = run_on_terminal("import", str(path), "--from", "claude-code", "--trust", answers=[LateAnswer()])
+    assert "1 record came since you were asked" in done.err
+    assert [row[4] for row in read_rows()] == ["The office closes at six."]
+
+
 def test_trust_lists_and_needs_terminal(tmp_path: Path) -> None:
     run_without_terminal("remember", "Something of mine")
     folder = write_note(tmp_path / "notes", 'author: "person"', 'project: "user"')

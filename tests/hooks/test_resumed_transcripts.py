@@ -20,7 +20,8 @@ PORT = "We decided to use port 8080 for the metrics exporter."
 OTHER_PORT = "We decided to use port 9090 for the metrics exporter instead of 8080."
 CLIENT = "The client for the new store is Halvorsen Brothers, we start in May."
 BILL = "We decided to bill ACME at 140 euros an hour from now on."
-DAY = 86_400.0
+FIX = "The cause was a missing index on the orders table; I fixed it by adding the index in migration 12."
+HOUR, DAY = 3_600.0, 86_400.0
 MORNING = float(int(time.time())) - 10 * DAY
 
 
@@ -61,6 +62,11 @@ class Transcript:
         self.add(entry)
         return self
 
+    def answer(self, text: str, at: float) -> "Transcript":
+        message = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": text}]}
+        self.add({"type": "assistant", "sessionId": self.session, "timestamp": to_iso(at), "message": message})
+        return self
+
 
 def to_iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -83,6 +89,11 @@ def call(app: App, name: str, folder: Path, **arguments: Any) -> Any:
 
 def list_learned(app: App, folder: Path) -> list[str]:
     return [item.content for item in call(app, "list_learned", folder)]
+
+
+def learn_past(app: App, folder: Path) -> list[str]:
+    sessions = find_past_sessions([str(folder)], ["claude-code"], in_parts=True)
+    return [run_sync(learn_past_session(app, session, HookRules())).outcome for session in sessions]
 
 
 @pytest.mark.parametrize("is_codex", [False, True], ids=["claude-code", "codex"])
@@ -165,3 +176,37 @@ def test_past_change_finds_what_was_said_before(app: App, repo: Path, tmp_path: 
     assert call(app, "get_memory", repo, memory_id=newer.hash).metadata["replaces"].startswith("The upload limit")
     again = find_past_sessions([str(folder)], ["claude-code"], in_parts=True)
     assert [run_sync(learn_past_session(app, session, HookRules())).outcome for session in again] == ["known"] * 3
+
+
+def test_clock_that_is_set_back_loses_nothing(app: App, repo: Path, tmp_path: Path) -> None:
+    talk = Transcript(tmp_path / "past", "a", repo).say(CLIENT, MORNING + 600).answer("Understood.", MORNING + 590)
+    assert learn_past(app, tmp_path / "past") == ["learned"]
+    assert list_learned(app, repo) == [CLIENT]
+    talk.say("please run the tests", MORNING + 2 * HOUR).say(BILL, MORNING + HOUR).say("thanks a lot", MORNING + HOUR)
+    assert learn_past(app, tmp_path / "past") == ["known", "learned"]
+    assert set(list_learned(app, repo)) == {CLIENT, BILL}
+    assert learn_past(app, tmp_path / "past") == ["known", "known"]
+
+
+def test_time_to_come_loses_nothing(app: App, repo: Path, tmp_path: Path) -> None:
+    now = time.time()
+    talk = Transcript(tmp_path / "past", "a", repo).say(CLIENT, now + 5 * HOUR).answer("Understood.", now - 60)
+    learn_past(app, tmp_path / "past")
+    talk.say(BILL, now - 30)
+    learn_past(app, tmp_path / "past")
+    assert set(list_learned(app, repo)) == {CLIENT, BILL}
+
+
+def test_answer_after_a_pause_is_learned(app: App, repo: Path, tmp_path: Path) -> None:
+    talk = Transcript(tmp_path / "past", "a", repo).say("please find out why the orders page is slow", MORNING)
+    talk.answer("I run the profiler over the night, in the café.", MORNING + 60).answer(FIX, MORNING + 3 * HOUR)
+    assert learn_past(app, tmp_path / "past") == ["learned", "learned"]
+    assert list_learned(app, repo) == [FIX]
+
+
+def test_answer_that_grew_since_is_learned(app: App, repo: Path, tmp_path: Path) -> None:
+    talk = Transcript(tmp_path / "past", "a", repo).say("please find out why the orders page is slow", MORNING)
+    talk.answer("I look at the profiler first.", MORNING + 60)
+    learn_past(app, tmp_path / "past")
+    end(app, talk.answer(FIX, MORNING + 600), repo)
+    assert list_learned(app, repo) == [FIX]

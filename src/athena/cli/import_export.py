@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -280,7 +280,8 @@ def _confirm_trust(file: str, records: Iterator[Record]) -> list[str]:
     counts: Counter[tuple[str, str]] = Counter()
     seen: list[str] = []
     for record in records:
-        seen.append(hash_text(repr(record)))
+        if not isinstance(record, SkippedRecord):
+            seen.append(hash_text(repr(record)))
         if isinstance(record, ImportedMemory):
             counts[record.project or "", record.author] += 1
         elif isinstance(record, ImportedEntity):
@@ -295,12 +296,21 @@ def _confirm_trust(file: str, records: Iterator[Record]) -> list[str]:
 
 
 def _require_same(file: str, seen: list[str], records: Iterator[Record]) -> Iterator[Record]:
-    """Yield the records of a file as far as they are those that a person agreed to; raise Conflict at another one."""
-    left = iter(seen)
+    """Yield the records that a person agreed to, without what came since; raise Conflict if one of them is gone."""
+    left = deque(seen)
+    added = 0
     for record in records:
-        if next(left, None) != hash_text(repr(record)):
-            raise Conflict(f"{file} has changed since you were asked", hint="import it again")
-        yield record
+        if isinstance(record, SkippedRecord):
+            yield record
+        elif left and left[0] == hash_text(repr(record)):
+            left.popleft()
+            yield record
+        else:
+            added += 1
+    if left:
+        raise Conflict(f"{file} has changed since you were asked", hint="import it again")
+    if added:
+        yield SkippedRecord(file, f"{output.format_count(added, 'record', 'records')} came since you were asked")
 
 
 def _import_records(

@@ -394,13 +394,16 @@ async def _learn_session(event: HookEvent) -> None:
         await event.call_operation("learn", session_id=event.session_id, messages=messages)
 
 
-def read_talk(path: object) -> list[dict[str, Any]]:
-    """Return the messages of a session; answers without what they repeat of commands and of clients' texts."""
+def read_talk(path: object, end: int | None = None) -> list[dict[str, Any]]:
+    """Return the messages of a session; answers without what they repeat of commands and of clients' texts.
+
+    With `end`, only those before this position in the file.
+    """
     from athena.memory.sessions.extract import clean_all_answers, remove_all_echoes  # slow to import
 
-    talk = transcript.read_transcript(path)
+    talk = transcript.read_transcript(path, end=end)
     prompts = {message.text for message in talk if message.role == "user"}
-    noise = [text for text in transcript.read_prompts(path) if text not in prompts] if talk else []
+    noise = [text for text in transcript.read_prompts(path, end=end) if text not in prompts] if talk else []
     texts = [make_storable(message.text) for message in talk]
     answers = [
         i

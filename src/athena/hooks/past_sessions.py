@@ -2,8 +2,8 @@
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
-from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -27,19 +27,20 @@ MAX_SESSION_ID_CHARS = 200
 SUFFIX = ".jsonl"
 MIN_PAUSE_S = 3_600.0  # after which a session was resumed
 MAX_PAUSES = 50  # of a session
-TIMESTAMP_PATTERN = re.compile(r'"timestamp"\s*:\s*"([^"]{10,40})"')
+TIMESTAMP_PATTERN = re.compile(rb'"timestamp"\s*:\s*"([\w.:+ -]{10,40})"')
 CODEX_CWD_PATTERN = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: (\S+)")
 CODEX_NAME_PATTERN = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f-]{27})$")
 
 
 class PastSession(NamedTuple):
-    """A transcript file: its session, the folders where it took place, and when it ended."""
+    """A transcript file or the first part of one: its session, the folders where it took place, and when it ended."""
 
     path: str
     client: ClientName
     session_id: str
     folders: tuple[str, ...]
-    ended: float
+    ended: float  # the latest time in it that is past: clocks are set back
+    end: int | None = None  # the position in the file where the part ends
 
     @property
     def folder(self) -> str | None:
@@ -76,20 +77,27 @@ def find_past_sessions(
     sessions = [session for folder in folders for path in iter_transcripts(folder) if (session := read_session(path))]
     sessions = [session for session in sessions if session.client in wanted]
     if in_parts:
-        sessions = [session._replace(ended=end) for session in sessions for end in _list_ends(session)]
+        sessions = [part for session in sessions for part in _list_parts(session)]
     return sorted(sessions, key=lambda s: (s.ended, s.path))
 
 
-def _list_ends(session: PastSession) -> list[float]:
-    """Return the times before the long pauses of a session, and its end."""
+def _list_parts(session: PastSession) -> list[PastSession]:
+    """Return a session as it was before each of its long pauses, and all of it."""
+    parts: list[PastSession] = []
+    latest = 0.0
     try:
-        text = transcript.read_tail(session.path, transcript.MAX_READ_BYTES)
+        with transcript.open_own_file(session.path) as file, open(file, "rb", closefd=False) as stream:
+            end = stream.seek(max(0, os.fstat(file).st_size - transcript.MAX_READ_BYTES))
+            for line in stream:
+                times = (transcript.parse_time(match[1].decode()) for match in TIMESTAMP_PATTERN.finditer(line))
+                moment = max((one for one in times if one is not None and one <= session.ended), default=0.0)
+                if latest and moment - latest >= MIN_PAUSE_S:
+                    parts.append(session._replace(ended=latest, end=end))
+                latest = max(latest, moment)
+                end += len(line)
     except OSError:
-        text = ""
-    times = (transcript.parse_time(match[1]) for match in TIMESTAMP_PATTERN.finditer(text))
-    moments = sorted({moment for moment in times if moment is not None and moment <= session.ended})
-    pauses = [before for before, after in pairwise(moments) if after - before >= MIN_PAUSE_S]
-    return [*pauses[-MAX_PAUSES:], session.ended]
+        pass
+    return [*parts[-MAX_PAUSES:], session]
 
 
 def iter_transcripts(folder: str, depth: int = 0) -> Iterator[str]:
@@ -116,10 +124,8 @@ def read_session(path: str) -> PastSession | None:
     entries = list(transcript.parse_lines(head.split("\n")))
     if not entries or all(entry.get("isSidechain") for entry in entries):  # the talk of a subagent
         return None
-    times = (
-        transcript.parse_time(entry.get("timestamp")) for entry in transcript.parse_lines(reversed(tail.split("\n")))
-    )
-    ended = next((moment for moment in times if moment is not None), ended)
+    times = (transcript.parse_time(entry.get("timestamp")) for entry in transcript.parse_lines(tail.split("\n")))
+    ended = min(max((moment for moment in times if moment is not None), default=ended), time.time())
     name = Path(path).name.removesuffix(SUFFIX)
     payloads = [entry.get("payload") for entry in entries]
     details = next((p for p in payloads if isinstance(p, dict) and "cwd" in p), {})
@@ -151,8 +157,7 @@ async def learn_past_session(app: App, session: PastSession, rules: HookRules, *
     last = await get_last_episode_time(context.store, context.scope, session.session_id)
     if last is not None and last >= session.ended:  # a hook or an earlier run has learned from all of it
         return PastLesson(session, "known", project)
-    talk = await run_in_thread(read_talk, session.path)
-    messages = list(takewhile(lambda message: (message["at"] or 0.0) <= session.ended, talk))
+    messages = await run_in_thread(read_talk, session.path, session.end)
     if not messages:
         return PastLesson(session, "empty", project)
     arguments = {"session_id": session.session_id, "messages": messages, "happened": session.ended, "dry_run": dry_run}

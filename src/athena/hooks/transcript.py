@@ -50,27 +50,29 @@ class TranscriptMessage(NamedTuple):
 
 
 def read_transcript(
-    path: object, max_bytes: int = MAX_READ_BYTES, *, with_noise: bool = False
+    path: object, max_bytes: int = MAX_READ_BYTES, *, end: int | None = None, with_noise: bool = False
 ) -> list[TranscriptMessage]:
     """Return the messages of the user and the agent, in order; none if the file is no transcript of this user.
 
-    With noise, also the texts that clients write in the user's name, and commands.
+    With `end`, only those before this position; with noise, also the texts that clients write in the user's name, and
+    commands.
     """
     if not isinstance(path, str) or not path.endswith(".jsonl"):
         return []
     try:
-        text = read_tail(os.path.expanduser(path), max_bytes)
+        text = read_tail(os.path.expanduser(path), max_bytes, end)
     except (OSError, ValueError):  # no such file, or no valid path
         return []
     return list(_parse_transcript(text, with_noise))[-MAX_MESSAGES:]
 
 
-def read_tail(path: str, max_bytes: int) -> str:
-    """Read the end of a regular file that belongs to this user."""
+def read_tail(path: str, max_bytes: int, end: int | None = None) -> str:
+    """Read the end of a regular file that belongs to this user, or what stands before the position `end`."""
     with open_own_file(path) as file:
-        start = max(0, os.fstat(file).st_size - max_bytes)
+        end = os.fstat(file).st_size if end is None else end
+        start = max(0, end - max_bytes)
         os.lseek(file, start, os.SEEK_SET)
-        text = _read_bytes(file, max_bytes).decode("utf-8", "replace")
+        text = _read_bytes(file, end - start).decode("utf-8", "replace")
     return text if not start else text.partition("\n")[2]  # the first line is incomplete
 
 
@@ -140,9 +142,9 @@ def parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
                 yield entry
 
 
-def read_prompts(path: object, max_bytes: int = MAX_READ_BYTES) -> list[str]:
+def read_prompts(path: object, max_bytes: int = MAX_READ_BYTES, *, end: int | None = None) -> list[str]:
     """Return all that stands in the user's name, in order: also commands, and what clients add."""
-    messages = read_transcript(path, max_bytes, with_noise=True)
+    messages = read_transcript(path, max_bytes, end=end, with_noise=True)
     return [message.text for message in messages if message.role == "user"]
 
 

@@ -1,5 +1,6 @@
 """Record what happened and look back at it."""
 
+from functools import partial
 from typing import Annotated, Any, Literal, TypedDict
 
 from athena.core.operation import EVERYONE, EVERYONE_AND_HOOKS, PEOPLE, CallerKind, Effect, Reach, operation
@@ -29,6 +30,7 @@ from athena.memory.sessions.values import (
 from athena.memory.values import Stored
 from athena.operations import params
 from athena.operations.context import Context
+from athena.storage.vault_keys import TURNS_KEY
 
 Kind = Annotated[str, Param("What sort of thing happened, e.g. action, error, decision.")]
 Outcome = Annotated[str | None, Param("How it ended, e.g. success, failure.")]
@@ -327,7 +329,8 @@ async def learn(
     store, moment = ctx.store, inputs.check_time_range(happened, "happened")
     store = store if moment is None else store._replace(clock=lambda: moment)
     session = recording.clean_session_id(session_id)
-    return await lessons.learn_from_session(store, session, utterances, summary, ctx.call, keep, dry_run)
+    sign = partial(ctx.required_guard.vault.keys.sign, name=TURNS_KEY)
+    return await lessons.learn_from_session(store, session, utterances, summary, ctx.call, sign, keep, dry_run)
 
 
 @operation(

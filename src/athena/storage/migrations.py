@@ -44,7 +44,7 @@ from athena.errors import Misconfigured
 #   vault.private, said    marks of what the run had read that brought the value; 1: a program or a model said it,
 #                          2: and in the mode strict, so that its token is nobody else's; 3: it read it there
 #   disclosures            how many values of a kind a tool has received on a day
-#   learned_turns          hashes of the turns of sessions that learning has read: of time and length, or of the text
+#   learned_turns          keyed hashes of the turns of sessions that learning has read, and of how far answers were
 #   counters               `stamp` grows with every write, `purges` with every purge; `announced N`: the last memory
 #                          of scope N that learning stored and a session start has announced; `token KIND`: the last
 #                          number of a token; `vault keys`: changes with each new key or value

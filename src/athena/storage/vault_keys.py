@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 KEY_BYTES = 32
 NONCE_BYTES = 12
 RECEIPTS_KEY = "receipts"  # signs the arguments of calls with an idempotency key
+TURNS_KEY = "turns"  # signs the turns of sessions that were learned from; it stays, or what was purged would come back
 
 
 class KeyFolder:
@@ -57,24 +58,25 @@ class KeyFolder:
             raise Conflict(f"there is a key {key} already", hint="try again")
         return key
 
-    def sign(self, text: str) -> str:
+    def sign(self, text: str, name: str = RECEIPTS_KEY) -> str:
         """Return a keyed hash of a text, which tells nobody without the key what the text was.
 
         Before the colon stands which key it is: hashes of different keys say nothing of their texts.
         """
-        key = self._in_memory.get(RECEIPTS_KEY)
+        key = self._in_memory.get(name)
         if key is None:
-            key = self._in_memory.setdefault(RECEIPTS_KEY, self._ensure_receipts_key())
-        name = derive_key(key, b"receipts name")[:4].hex()
-        return f"{name}:{hmac.new(derive_key(key, b'receipts'), text.encode(), hashlib.sha256).hexdigest()}"
+            key = self._in_memory.setdefault(name, self._ensure_signing_key(name))
+        prefix = derive_key(key, f"{name} name".encode())[:4].hex()
+        data = text.encode("utf-8", "surrogatepass")
+        return f"{prefix}:{hmac.new(derive_key(key, name.encode()), data, hashlib.sha256).hexdigest()}"
 
-    def _ensure_receipts_key(self) -> bytes:
+    def _ensure_signing_key(self, name: str) -> bytes:
         """Return the key for `sign`; where none can be stored, one that only this process has: no call fails for it."""
         with suppress(Misconfigured, OSError):
             if self.path is not None:
-                if not os.path.exists(self.get_file(RECEIPTS_KEY)):
-                    self._write(RECEIPTS_KEY, os.urandom(KEY_BYTES))
-                return self.read(RECEIPTS_KEY)
+                if not os.path.exists(self.get_file(name)):
+                    self._write(name, os.urandom(KEY_BYTES))
+                return self.read(name)
         return os.urandom(KEY_BYTES)
 
     def _write(self, key: str, data: bytes) -> bool:

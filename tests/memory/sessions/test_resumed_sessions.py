@@ -11,6 +11,7 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.catalog import invoke
+from athena.core.hashing import hash_text
 from athena.core.threads import run_sync
 from athena.memory.sessions import learning_rows, lessons
 from conftest import MovingTime
@@ -21,6 +22,8 @@ OTHER_PORT = "We decided to use port 9090 for the metrics exporter instead of 80
 NIGHT, MORNING = "The backups run at 2 in the night.", "The backups now run at 5 in the morning, no longer at 2."
 CLIENT = "The client for the new store is Halvorsen Brothers, we start in May."
 BRANCHES = "We decided to name the branches after the tickets."
+FIX = "The cause was a missing index on the orders table; I fixed it by adding the index in migration 12."
+LATER_FIX = "The cause was a full disk on the staging host; I fixed it by rotating the logs of nginx daily."
 MORE = "please run the tests again"
 
 Talk = Callable[..., "Session"]
@@ -131,6 +134,44 @@ def test_what_was_removed_stays_away(timed_app: App, talk: Talk, act: str) -> No
     assert list_learned(timed_app) == []
     assert session.say("thanks", BRANCHES).end() == [BRANCHES]
     assert "Halvorsen" not in str([call(timed_app, "list_memories"), call(timed_app, "recall_events")])
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("act", ["forget", "purge"])
+def test_answer_is_read_on_where_it_ended(timed_app: App, talk: Talk, act: str) -> None:
+    session = talk("a").say("hi", ">> Hello.", "why is the orders page slow?", f">> {FIX}")
+    assert session.end() == [FIX]
+    found = find_hash(timed_app, FIX)
+    call(timed_app, act, **({"memory_id": found} if act == "forget" else {"memory_ids": [found], "expect": 1}))
+    assert session.end() == []
+    assert session.say(f">> {LATER_FIX}").end() == [LATER_FIX]
+    assert session.say(MORE, ">> All 12 tests pass.").end() == []
+    assert FIX not in list_learned(timed_app)
+
+
+def test_sessions_may_say_as_much_at_the_same_time(timed_app: App, timed_talk: Talk, time: MovingTime) -> None:
+    other = "We decided to use redis 7 for the sessions of users.."
+    assert len(other) == len(PORT)
+    first, moment = timed_talk("a").say(PORT), time.now
+    second = timed_talk("b").say(other)
+    second.messages[0]["at"] = moment
+    assert (first.end(), second.end()) == ([PORT], [other])
+
+
+@pytest.mark.both_engines
+def test_marks_of_turns_say_nothing_without_the_key(timed_app: App, timed_talk: Talk) -> None:
+    timed_talk("a").say(PORT).end()
+    [row] = run_sync(timed_app.store.database.read(lambda tx: tx.fetch("SELECT turn FROM learned_turns")))
+    said = f"{timed_app.store.clock() - HOUR:.3f} {len(PORT)}"
+    assert row[0] not in [int(hash_text(text)[:14], 16) for text in (said, f"{said}\n{PORT}", PORT)]
+
+
+def test_new_key_of_the_vault_brings_nothing_back(timed_app: App, timed_talk: Talk) -> None:
+    session = timed_talk("a").say(CLIENT)
+    session.end()
+    call(timed_app, "purge", memory_ids=[find_hash(timed_app, CLIENT)], expect=1)
+    run_sync(timed_app.guard.vault.rotate_key())
+    assert session.say(MORE).end() == []
 
 
 def test_confirmed_memory_is_not_replaced_by_older_words(timed_app: App, talk: Talk) -> None:

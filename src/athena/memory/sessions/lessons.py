@@ -32,7 +32,7 @@ from athena.memory.sessions.select import (
     measure_overlap,
     recall_without_use,
 )
-from athena.memory.sessions.turns import SessionTurns, list_turns, read_turns, save_turns
+from athena.memory.sessions.turns import SessionTurns, Sign, list_turns, read_turns, save_turns
 from athena.memory.sessions.values import (
     EVERYWHERE_KEY,
     REQUESTED_KEY,
@@ -61,6 +61,7 @@ async def learn_from_session(
     messages: Sequence[Utterance],
     summary: str | None,
     call: Call,
+    sign: Sign,
     keep: bool = True,
     dry_run: bool = False,
 ) -> Lesson:
@@ -71,7 +72,7 @@ async def learn_from_session(
     """
     summary = extract.strip_summary_tags(summary or "").strip() or None
     texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
-    turns = await read_turns(store, call.scope, session, messages)
+    turns = await read_turns(store, call.scope, session, messages, sign)
     proposed, retracted = await run_long_in_thread(_find_candidates, store, texts, turns) if keep else ([], [])
     if retracted and not dry_run:
         forgettings = [_to_forgetting(one, session, turns) for one in retracted]

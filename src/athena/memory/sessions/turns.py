@@ -6,11 +6,10 @@ only context then: a person may have changed, forgotten or purged since what it 
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from athena.core import redaction
-from athena.core.hashing import hash_text
 from athena.core.redaction.questions import asks_for_secret
 from athena.core.threads import run_long_in_thread
 from athena.core.values import Scope
@@ -30,16 +29,19 @@ MAX_READ_CHARS = 30_000  # of a conversation that the model reads, with the ends
 MAX_ECHOED_TURNS = 5
 MAX_DELAY_WORDS = 4  # of a turn that may put an answer off
 CODE_PATTERN = re.compile(r"\d{3}|[^\W\d_]-?\d")  # in a turn that gives the answer: 4711, Bluefish-77
+MAX_MARKED_CHARS = 1_000  # of a turn, by which it is known again: finding secrets in all of a long one takes long
 MARK_DIGITS = 14  # hexadecimal; fits into a BIGINT
+
+Sign = Callable[[str], str]  # returns a keyed hash: nobody can guess from it what was purged
 
 
 class SessionTurns(NamedTuple):
     """The user's turns of a session."""
 
-    marks: tuple[int, ...]  # by which each is known again
+    marks: tuple[int, ...]  # by which each is known again, and at last how far the answer to the last one was read
     times: tuple[float | None, ...]  # when each was said
     old: frozenset[int]  # the numbers, from 1, of those that were learned from before
-    first_new: int  # the place of the first message that is new
+    first_new: int  # the place of the first message that is new: the answer to an old turn may have grown
     now: float
 
     def get_time(self, turn: int | None) -> float:
@@ -48,18 +50,29 @@ class SessionTurns(NamedTuple):
         return min(at, self.now) if at is not None else 0.0 if turn in self.old else self.now
 
 
-async def read_turns(store: Store, scope: Scope, session: str, messages: Sequence[Utterance]) -> SessionTurns:
+async def read_turns(
+    store: Store, scope: Scope, session: str, messages: Sequence[Utterance], sign: Sign
+) -> SessionTurns:
     """Return the turns of a session with those that were learned from before in this project."""
-    marks = await run_long_in_thread(_mark_turns, session, messages)
-
-    async def read_known(tx: Transaction) -> set[int]:
-        return await learning_rows.list_learned_turns(tx, await scopes.fetch_own_ids(tx, scope), marks)
-
-    known = await store.database.read(read_known)
-    old = frozenset(number for number, mark in enumerate(marks, 1) if mark in known)
+    marks = await run_long_in_thread(_mark_turns, session, messages, sign)
     places = [i for i, message in enumerate(messages) if message.role == "user"]
-    new = [place for number, place in enumerate(places, 1) if number not in old]
-    first_new = 0 if not old else min(new, default=len(messages))
+
+    async def read_known(tx: Transaction) -> tuple[frozenset[int], int]:
+        scope_ids = await scopes.fetch_own_ids(tx, scope)
+        known = await learning_rows.list_learned_turns(tx, scope_ids, marks)
+        old = frozenset(number for number, mark in enumerate(marks, 1) if mark in known)
+        if not old:
+            return old, 0
+        last = max(old)
+        end = [*places, len(messages)][last]
+        parts = {_mark_answer(marks[last - 1], n, sign): n for n in range(1, end - places[last - 1])}
+        read = await learning_rows.list_learned_turns(tx, scope_ids, list(parts))
+        new = [place for number, place in enumerate(places, 1) if number not in old]
+        return old, min([*new, places[last - 1] + 1 + max((parts[mark] for mark in read), default=0)])
+
+    old, first_new = await store.database.read(read_known)
+    if places and (answers := len(messages) - places[-1] - 1):
+        marks.append(_mark_answer(marks[-1], answers, sign))
     return SessionTurns(tuple(marks), tuple(messages[i].at for i in places), old, first_new, store.clock())
 
 
@@ -68,23 +81,28 @@ async def save_turns(scope: Scope, turns: SessionTurns, tx: Transaction) -> None
     await learning_rows.insert_learned_turns(tx, await scopes.ensure_scope(tx, scope), turns.marks)
 
 
-def _mark_turns(session: str, messages: Sequence[Utterance]) -> list[int]:
-    """Return a hash of each turn: of its time and length, which a copy of the session has as well.
+def _mark_turns(session: str, messages: Sequence[Utterance], sign: Sign) -> list[int]:
+    """Return a keyed hash of each turn: of time, length and beginning without secrets, which a copy of it has as well.
 
-    Without a time it is of the session, the text without secrets and how often that was said.
+    Without a time it is of the session, the beginning and how often all of it was said.
     """
     marks: list[int] = []
     counts: Counter[str] = Counter()
     for role, text, at in messages:
         if role == "user":
             counts[text] += 1
-            digest = (
-                hash_text(redaction.redact(text).text, f"{session}\n{counts[text]}")
-                if at is None
-                else hash_text(f"{at:.3f} {len(text)}")
-            )
-            marks.append(int(digest[:MARK_DIGITS], 16))
+            moment = f"{session}\n{counts[text]}" if at is None else f"{at:.3f} {len(text)}"
+            marks.append(_create_mark(f"{moment}\n{redaction.redact(text[:MAX_MARKED_CHARS]).text}", sign))
     return marks
+
+
+def _mark_answer(turn: int, messages: int, sign: Sign) -> int:
+    """Return a hash of the first messages after a turn; their texts may be cleaned otherwise the next time."""
+    return _create_mark(f"{turn} {messages}", sign)
+
+
+def _create_mark(text: str, sign: Sign) -> int:
+    return int(sign(text).rpartition(":")[2][:MARK_DIGITS], 16)
 
 
 def list_turns(messages: Sequence[Utterance]) -> list[tuple[str, str]]:
