@@ -137,6 +137,12 @@ def test_backup_replaces_damaged_store(path: str, home: Path) -> None:
     assert read_store(path) == OLD
 
 
+def test_restores_in_one_second_keep_every_earlier_store(path: str, home: Path) -> None:
+    earlier = [restore_backup(str(home / "backup.db"), path).earlier for _ in range(8)]
+    assert len(set(earlier)) == 8
+    assert all(name and os.path.exists(name) for name in earlier)
+
+
 def test_damaged_backup_changes_nothing(app: App, path: str, home: Path) -> None:
     damaged = bytearray((home / "backup.db").read_bytes())
     damaged[len(damaged) // 2 :] = bytes(len(damaged) - len(damaged) // 2)

@@ -39,7 +39,7 @@ def restore_backup(backup: str, path: str) -> Restored:
     if os.path.exists(path) and os.path.samefile(backup, path):
         raise InvalidInput("this file is the store itself", hint="name a copy of it")
     prepared = f"{path}.restoring"
-    earlier = f"{path}.before-{time.strftime('%Y%m%d-%H%M%S')}"
+    earlier = _find_free_name(f"{path}.before-{time.strftime('%Y%m%d-%H%M%S')}")
     remove_store_files(prepared)
     try:
         _copy_backup(backup, prepared)
@@ -58,6 +58,12 @@ def restore_backup(backup: str, path: str) -> Restored:
         return Restored(kept, earlier_path)
     finally:
         remove_store_files(prepared)
+
+
+def _find_free_name(path: str) -> str:
+    """Return a name for a store that is moved away: a restore that was killed this second has left one."""
+    names = (path, *(f"{path}-{number}" for number in range(2, 1_000)))
+    return next(name for name in names if not any(os.path.exists(name + suffix) for suffix in FILE_SUFFIXES))
 
 
 def check_is_database(backup: str) -> None:
