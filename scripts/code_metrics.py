@@ -118,7 +118,7 @@ def measure() -> list[Metric]:
     single = [path for path in trees if is_small_with_one_importer(graph, path)]
     return [
         Metric("modules", len(trees), 417),
-        Metric("lines", sum(path.read_text("utf-8").count("\n") for path in trees), 81_340),
+        Metric("lines", sum(path.read_text("utf-8").count("\n") for path in trees), 81_350),
         Metric("packages at the root", len([path for path in SOURCE.iterdir() if (path / "__init__.py").exists()]), 13),
         Metric("modules at the root", len(list(SOURCE.glob("*.py"))), 8),
         Metric("longest module", max(path.read_text("utf-8").count("\n") for path in trees), 500, "lines"),

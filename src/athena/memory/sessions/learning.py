@@ -268,7 +268,7 @@ async def forget_retracted(store: Store, retracted: Sequence[Forgetting], sessio
     async def write_forgotten(tx: Transaction) -> int:
         async def hide_rows(call_id: int) -> int:
             learned = await learning_rows.list_learned_memories(tx, call.scope, MAX_LISTED, 0)
-            last = await learning_rows.fetch_last_times(tx, learned)
+            last = await learning_rows.fetch_last_times(tx, call.scope, learned)
             meant = {one.id: [each.at for each in retracted if each.is_meant(one, last[one.id])] for one in learned}
             times = {memory_id: max(said) for memory_id, said in meant.items() if said}
             scope_ids = await scopes.fetch_own_ids(tx, call.scope.with_kind("memory"))

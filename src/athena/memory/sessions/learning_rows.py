@@ -154,20 +154,22 @@ async def list_forgotten_since(
     return [(int(memory_id), str(text), float(deleted)) for memory_id, text, deleted, _ in rows]
 
 
-async def fetch_last_times(tx: Transaction, memories: Sequence[Memory]) -> dict[int, float]:
+async def fetch_last_times(tx: Transaction, scope: Scope, memories: Sequence[Memory]) -> dict[int, float]:
     """Return when each memory was said, or when a person changed, confirmed or brought back what it says since.
 
     Tags, metadata and importance say nothing new, whoever changes them; nor does what was undone.
     """
     times = {memory.id: get_said_time(memory) for memory in memories}
     changed = [memory.id for memory in memories if memory.updated > memory.created]
+    scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("memory")) if changed else []
     for batch in split_batches(changed):
         names, bound = bind_list("id", batch)
         rows = await tx.fetch(
             f"""SELECT h.memory, h.at, h.action, h.digest, m.digest, c.operation, c.surface
                 FROM memories m JOIN history h ON h.scope = m.scope AND h.memory = m.id
                 LEFT JOIN calls c ON c.id = h.call
-                WHERE m.id IN ({names}) AND h.undone = 0 AND h.digest IS NOT NULL ORDER BY h.memory, h.id DESC""",
+                WHERE m.scope IN ({join_ids(scope_ids)}) AND m.id IN ({names})
+                  AND h.undone = 0 AND h.digest IS NOT NULL ORDER BY h.memory, h.id DESC""",
             **bound,
         )
         later: dict[int, str] = {}  # of each memory, the digest after the change

@@ -177,7 +177,7 @@ async def _add_earlier_turn(
     source = Forgetting(candidate.at, source=(session, turn, turns.get_time(turn)))
     hits = await recall_without_use(store, call.scope, redaction.redact(text).text, MAX_COMPARED_HITS)
     known_ids = {hit.id for hit in relation.replaced}
-    last = await store.database.read(partial(learning_rows.fetch_last_times, memories=hits))
+    last = await store.database.read(partial(learning_rows.fetch_last_times, scope=call.scope, memories=hits))
     left = [hit for hit in hits if hit.id not in known_ids and source.is_meant(hit, last[hit.id])]
     return relation._replace(replaced=[*left[:1], *relation.replaced])
 
@@ -310,7 +310,7 @@ async def _relate_to_memories(store: Store, candidate: Candidate, call: Call) ->
     hits = [hit for hit in hits if hit.id not in over]
     if candidate.role != "user" or not hits:
         return _Relation(None)
-    last = await store.database.read(partial(learning_rows.fetch_last_times, memories=hits))
+    last = await store.database.read(partial(learning_rows.fetch_last_times, scope=call.scope, memories=hits))
     earlier = [hit for hit in hits if last[hit.id] <= candidate.at]
     later = [hit for hit in hits if last[hit.id] > candidate.at]
     replaced, undecided = await run_in_thread(_compare_with_hits, store, candidate, earlier) if earlier else ([], [])

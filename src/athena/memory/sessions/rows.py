@@ -339,7 +339,7 @@ async def list_replaced(tx: Transaction, scope: Scope, ids: list[int]) -> dict[i
     for memory_id in await topic_rows.fetch_contradictions(tx, scope_ids, ids):
         newer = await _list_newer(tx, scope_ids, memory_id)
         links = await topic_rows.list_contradictions(tx, scope_ids, [memory_id, *(memory.id for memory in newer)])
-        times = await fetch_last_times(tx, newer)
+        times = await fetch_last_times(tx, scope, newer)
         replaced[memory_id] = max([*times.values(), *(at for _, _, at in links)])
     return replaced
 
